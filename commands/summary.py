@@ -124,6 +124,7 @@ def summarize(
 ) -> None:
     """Print warnings, durations and the summary to standard error, as `options` say."""
     from ..backends.foldmap import statuses
+    from ..passes.narrow_weights import narrow_weights
     from ..support.errors import visible
 
     warn(result.warnings)
@@ -139,6 +140,10 @@ def summarize(
         if result.held_back:
             folds = "1 fold" if result.held_back == 1 else f"{result.held_back} folds"
             parts.insert(2, f"{folds} held back by overridable initializers (--freeze-initializers)")
+        narrow = sum(1 for _ in narrow_weights(result.module))
+        if narrow:
+            weights = "1 weight stays" if narrow == 1 else f"{narrow} weights stay"
+            parts.insert(2, f"{weights} in a narrower type behind a Cast (FoldConstant{{max_bytes=...}})")
         if written:
             parts.append(f"wrote {', '.join(map(visible, written))}")
         lines.append("; ".join(parts))

@@ -24,6 +24,7 @@ from ..ir.types import F64, dtype_of
 from ..support.lazy import lazy
 from .dying_constants import dying_bytes
 from .infra import Pass, PassContext
+from .narrow_weights import CAST_BYTES, reads_narrow
 
 if TYPE_CHECKING:
     from .constant_regions import ConstantRegions
@@ -52,7 +53,8 @@ class FoldConstant(Pass):
        region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. A larger
        expression stays, but parts of it with at most 1 KiB are computed. Operators that the op table cannot compute
        exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
-       differently. A result of a graph is written as a dense Constant, of `max_bytes` at most.
+       differently. A result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are stored
+       in a narrower type, behind a Cast, all stay if one of them does, where the file gets smaller by that.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before;
        results that only constant expressions read may have up to 16 MiB.
@@ -76,6 +78,10 @@ class FoldConstant(Pass):
             if constants.are_left and constants.regions.compute(graph):
                 by_runtime.run(graph.operators())
                 constants.erase_computed(rewriter)
+        if constants.narrow and not constants.keeps_narrow:
+            postponed, constants.narrow = constants.narrow, None
+            constants.staying.difference_update(postponed)
+            by_table.run(postponed)
         module.opened = constants.written
         return rewriter.changed
 
@@ -96,6 +102,12 @@ class _Constants:
 
         self.staying: set[Node] = set()
         """Constant expressions that stay because of their size, or because what reads them does."""
+
+        self.narrow: dict[Node, None] | None = {}
+        """Weights behind a Cast from a narrower type that wait until all of the model are known. None: none waits."""
+
+        self.keeps_narrow = False
+        """Whether one of these weights is too large to be computed, so that all of them stay."""
 
         self.computed: dict[Node, None] = {}
         """Operators that a runtime computed."""
@@ -201,6 +213,15 @@ class _Constants:
         """
         return 0 if node.output.is_returned else dying_bytes(node)
 
+    def postpones(self, node: Node, tensor: Tensor) -> bool:
+        """Return whether `node` waits: it casts a narrow weight, and its result `tensor` makes the file larger."""
+        if self.narrow is None or tensor.nbytes <= CAST_BYTES or not reads_narrow(node):
+            return False
+        if tensor.nbytes - self.replaced_bytes(node) <= CAST_BYTES:
+            return False
+        self.narrow[node] = None
+        return True
+
     def is_part(self, node: Node) -> bool:
         """Return whether the results of `node` are small enough to be written for an expression that stays."""
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
@@ -244,7 +265,11 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > constants.replaced_bytes(node)):
         constants.staying.add(node)
+        constants.keeps_narrow = constants.keeps_narrow or (tensor is not None and reads_narrow(node))
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
+    if constants.postpones(node, tensor):
+        constants.staying.add(node)
+        return rewriter.decline("it casts a weight, and all weights of a model that are stored narrow go or stay")
     result = ArrayTensor(tensor.numpy(), tensor.dtype)
     if resizes_in_doubt(node.output, result.numpy()):
         return rewriter.decline(IN_DOUBT)
