@@ -151,6 +151,13 @@ class Source:
         return len(attrs) == len(self.attrs) and all(attrs.get(name) is value for name, value in self.attrs.items())
 
 
+def has_marks(message: object) -> bool:
+    """Return whether the message of a node has more than the operator: metadata, documentation, devices."""
+    if getattr(message, "metadata_props", None):
+        return True
+    return bool(getattr(message, "doc_string", "") or getattr(message, "device_configurations", None))
+
+
 class Node:
     """One operation.
 
@@ -166,8 +173,8 @@ class Node:
     but for what differs. It is None for a node that a pass made.
 
     `metadata` are marks of the user and of passes, which are no part of the operator: `metadata_props` of ONNX. Change
-    them there. `own_metadata` is None until somebody asks for them. `merged` are the messages of erased nodes whose
-    marks and documentation the node takes over, the one whose name it took first.
+    them there. `own_metadata` is None until somebody asks for them. `merged` is a rope of the messages of erased nodes
+    whose marks and documentation the node takes over, the one whose name it took first.
     """
 
     __slots__ = (
@@ -233,23 +240,45 @@ class Node:
             self.own_metadata = self.source_metadata()
         return self.own_metadata
 
+    def messages(self) -> list[object]:
+        """Return the message of the node and those of the merged nodes that have marks, each once. O(messages)."""
+        if not self.merged:
+            return [] if self.source is None else [self.source.message]
+        found: dict[int, object] = {}
+        seen: set[int] = set()
+        stack: list[object] = [self.merged, self.message]
+        while stack:
+            item = stack.pop()
+            if not isinstance(item, tuple):
+                found.setdefault(id(item), item)
+            elif id(item) not in seen:
+                seen.add(id(item))
+                stack.extend(reversed(item))
+        return [message for message in found.values() if message is not None]
+
     def source_metadata(self) -> dict[str, str]:
         """Return the marks in the message of the node, and those of the merged nodes under other keys."""
         marks: dict[str, str] = {}
-        for message in (self.message, *self.merged):
+        for message in self.messages():
             for entry in getattr(message, "metadata_props", ()):
                 marks.setdefault(entry.key, entry.value)
         return marks
 
+    def stand_for(self, node: Node) -> None:
+        """Be written as `node` would be, but for what differs: from its source, with its marks."""
+        self.source, self.own_metadata, self.merged = node.source, node.own_metadata, node.merged
+
     def take_marks(self, erased: Node) -> None:
-        """Take over the marks of a node that is merged into this one. Its own go first, unless it took the name."""
-        messages = erased.merged if erased.source is None else (erased.source.message, *erased.merged)
-        new = [message for message in messages if message is not self.message and message not in self.merged]
-        takes_place = self.source is None and erased.name == self.name
-        self.merged = (*new, *self.merged) if takes_place else (*self.merged, *new)
-        if erased.own_metadata or self.own_metadata is not None:
+        """Take over the marks of a node that is merged into this one. Its own go first, unless it took the name. O(1),
+        but for marks that somebody changed.
+        """
+        message, takes_place = erased.message, self.source is None and erased.name == self.name
+        new = (message, erased.merged) if has_marks(message) else erased.merged
+        if erased.own_metadata is not None or self.own_metadata is not None:
             mine, theirs = self.metadata, erased.metadata
             self.own_metadata = {**mine, **theirs} if takes_place else {**theirs, **mine}
+        if new and new is not self.merged:
+            self.merged = ((new, self.merged) if takes_place else (self.merged, new)) if self.merged else new
 
     @property
     def is_read(self) -> bool:

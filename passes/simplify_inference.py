@@ -67,7 +67,7 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
         "nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name, type_=vector
     )
     # With its source, the node is written as the same BatchNormalization where no pass changes the pair.
-    affine.source = node.source
+    affine.stand_for(node)
     for value, array in zip(affine.outputs, found, strict=True):
         rewriter.module.constants.provide(value, array, keep=True)
     scale, shift = affine.outputs

@@ -279,6 +279,9 @@ class GraphWriter:
             del proto.output[:]
             proto.output.extend(outputs)
         _write_marks(proto, node)
+        if proto.device_configurations and (source.input[:] != inputs or source.output[:] != outputs):
+            renamed = [*zip(source.input, inputs, strict=False), *zip(source.output, outputs, strict=False)]
+            _keep_sharding(proto, dict(renamed))
         self.name_changed(proto, source)
         return proto
 
@@ -355,17 +358,26 @@ def _write_marks(proto: NodeProto, *nodes: Node) -> None:
             proto.metadata_props.add(key=key, value=value)
     if nodes[0].source is not None:
         return
-    for message in (message for node in nodes for message in (node.message, *node.merged)):
+    for message in (message for node in nodes for message in node.messages()):
         if isinstance(message, NodeProto):
             if message.doc_string and not proto.doc_string:
                 proto.doc_string = message.doc_string
             if not proto.device_configurations:
                 proto.device_configurations.extend(message.device_configurations)
+    _keep_sharding(proto, {})
+
+
+def _keep_sharding(proto: NodeProto, renamed: Mapping[str, str]) -> None:
+    """Let device configurations name tensors of the node only: those that it has no longer may have been `renamed`."""
     tensors = {*proto.input, *proto.output}
     for configuration in proto.device_configurations:
-        kept = [spec for spec in configuration.sharding_spec if spec.tensor_name in tensors]
-        del configuration.sharding_spec[:]
-        configuration.sharding_spec.extend(kept)
+        for index in reversed(range(len(configuration.sharding_spec))):
+            spec = configuration.sharding_spec[index]
+            if spec.tensor_name in tensors:
+                continue
+            spec.tensor_name = renamed.get(spec.tensor_name, "")
+            if not spec.tensor_name:
+                del configuration.sharding_spec[index]
 
 
 def reason(error: ValueError) -> str:

@@ -223,7 +223,7 @@ class Committer:
         it.
         """
         new = self.rewriter.make(node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name)
-        new.source = node.source
+        new.stand_for(node)
         for old, value in zip(node.outputs, new.outputs, strict=True):
             self.rewriter.replace(old, value)
 

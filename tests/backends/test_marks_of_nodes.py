@@ -6,7 +6,7 @@ import irc
 import numpy as np
 import pytest
 from graphs import F32, Graph, assert_named, batch_norm
-from irc.ir import Rewriter
+from irc.ir import Node, Rewriter
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 
@@ -66,6 +66,41 @@ def test_a_layer_keeps_its_metadata_and_gets_those_of_the_affine_that_it_takes_i
     (gemm,) = irc.compile(model).model.graph.node
     assert marks(gemm) == {"namespace": "of/h", "only": "here"}
     assert gemm.doc_string == "doc h"
+
+
+def test_a_layer_that_takes_the_name_of_a_result_shards_that_result() -> None:
+    norm = marked("BatchNormalization", ["h", "g", "b", "m", "v"], "y")
+    one, layer = [1.0, 2.0], marked("Gemm", ["x", "w"], "h")
+    configuration = layer.device_configurations.add(configuration_id="two")
+    for name in ("h", "x", "nowhere"):
+        configuration.sharding_spec.add(tensor_name=name, device=[0, 1])
+    model = model_of([layer, norm], w=[one, one], g=one, b=one, m=one, v=one)
+    model.configuration.add(name="two", num_devices=2)
+    assert irc.emit(irc.load(model)).model == model
+    (gemm,) = irc.compile(model).model.graph.node
+    assert [spec.tensor_name for spec in gemm.device_configurations[0].sharding_spec] == ["y", "x"]
+
+
+def test_an_unnamed_operator_that_stays_keeps_what_a_pass_wrote_on_it() -> None:
+    one = [1.0, 2.0]
+    norm = marked("BatchNormalization", ["r", "g", "b", "m", "v"], "y")
+    norm.name = ""
+    module = irc.load(model_of([marked("Relu", ["x"], "r"), norm], g=one, b=one, m=one, v=one))
+    (batch_norm_,) = (node for node in module.graph if node.op == "nn.batch_norm")
+    Rewriter(module).set_metadata(batch_norm_, "late", "too")
+    irc.passes.default_pipeline()(module)
+    _, after = irc.emit(module).model.graph.node
+    assert marks(after) == {"namespace": "of/y", "late": "too"}
+
+
+def test_many_operators_that_become_one_are_noted_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [marked("Exp", ["x"], f"e{i}", **{str(i): "here"}) for i in range(500)]
+    model = model_of([*nodes, helper.make_node("Sum", [node.output[0] for node in nodes], ["y"], name="sum")])
+    reads = []
+    monkeypatch.setattr(Node, "messages", lambda node, plain=Node.messages: reads.append(node) or plain(node))
+    exp, _ = irc.compile(model, "EliminateCommonSubexpr").model.graph.node
+    assert marks(exp) == {"namespace": "of/e0", **{str(i): "here" for i in range(500)}}
+    assert len(reads) <= 2
 
 
 def test_an_operator_that_is_removed_leaves_no_metadata() -> None:
