@@ -143,7 +143,7 @@ def summarize(
         narrow = sum(1 for _ in narrow_weights(result.module))
         if narrow:
             weights = "1 weight stays" if narrow == 1 else f"{narrow} weights stay"
-            parts.insert(2, f"{weights} in a narrower type behind a Cast (FoldConstant{{max_bytes=...}})")
+            parts.insert(2, f"{weights} in a narrower type behind a Cast (FoldConstant{{widen=true}})")
         if written:
             parts.append(f"wrote {', '.join(map(visible, written))}")
         lines.append("; ".join(parts))

@@ -54,7 +54,8 @@ class FoldConstant(Pass):
        expression stays, but parts of it with at most 1 KiB are computed. Operators that the op table cannot compute
        exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
        differently. A result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are stored
-       in a narrower type, behind a Cast, all stay if one of them does, where the file gets smaller by that.
+       in a narrower type, behind a Cast, all stay if one of them does, where the file gets smaller by that. With
+       `widen` all are computed.
     4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
        all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before;
        results that only constant expressions read may have up to 16 MiB.
@@ -65,10 +66,11 @@ class FoldConstant(Pass):
 
     name: ClassVar[str] = "FoldConstant"
     max_bytes: int = 64 << 10
+    widen: bool = False
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        constants = _Constants(module, self.max_bytes, ctx)
+        constants = _Constants(module, self.max_bytes, ctx, widens=self.widen)
         by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
         for graph in module.graphs():
             by_table.run(constants.candidates(graph))
@@ -89,7 +91,7 @@ class FoldConstant(Pass):
 class _Constants:
     """Constant expressions of a module, computed by the op table or by a runtime."""
 
-    def __init__(self, module: Module, max_bytes: int, ctx: PassContext) -> None:
+    def __init__(self, module: Module, max_bytes: int, ctx: PassContext, *, widens: bool) -> None:
         self.evaluator = module.constants
         self.max_bytes = max_bytes
         self.ctx = ctx
@@ -103,7 +105,8 @@ class _Constants:
         self.staying: set[Node] = set()
         """Constant expressions that stay because of their size, or because what reads them does."""
 
-        self.narrow: dict[Node, None] | None = {}
+        self.widens = widens
+        self.narrow: dict[Node, None] | None = None if widens else {}
         """Weights behind a Cast from a narrower type that wait until all of the model are known. None: none waits."""
 
         self.keeps_narrow = False
@@ -213,6 +216,14 @@ class _Constants:
         """
         return 0 if node.output.is_returned else dying_bytes(node)
 
+    def has_room(self, node: Node, tensor: Tensor) -> bool:
+        """Return whether `tensor`, the result of `node`, is small enough to be written, or a weight that is widened."""
+        if tensor.nbytes <= self.max_bytes or tensor.nbytes <= self.replaced_bytes(node):
+            return True
+        is_narrow = reads_narrow(node)
+        self.keeps_narrow |= is_narrow
+        return is_narrow and self.widens
+
     def postpones(self, node: Node, tensor: Tensor) -> bool:
         """Return whether `node` waits: it casts a narrow weight, and its result `tensor` makes the file larger."""
         if self.narrow is None or tensor.nbytes <= CAST_BYTES or not reads_narrow(node):
@@ -263,9 +274,8 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if node in constants.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
-    if tensor is None or (tensor.nbytes > constants.max_bytes and tensor.nbytes > constants.replaced_bytes(node)):
+    if tensor is None or not constants.has_room(node, tensor):
         constants.staying.add(node)
-        constants.keeps_narrow = constants.keeps_narrow or (tensor is not None and reads_narrow(node))
         return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
     if constants.postpones(node, tensor):
         constants.staying.add(node)

@@ -40,7 +40,7 @@ from .samples import count_samples, generate_samples, read_samples
 
 PASSES = (
     "default,CrossLayerEqualization{{objective=noise}},HighBiasAbsorption{{sigmas=6}},BiasCorrection{{per_channel={}}},"
-    "FoldConstant"
+    "FoldConstant{{widen=true}}"
 )
 """Passes that prepare a model, with the granularity of its weights' scales.
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import irc
 import numpy as np
 import onnx
 import pytest
@@ -51,15 +52,22 @@ def test_large_weights_that_layers_take_keep_no_small_ones() -> None:
     assert operators(check(layers(3, 64, 64, 8, norm=True)).model) == ["Conv", "Sigmoid"] * 3
 
 
-def test_max_bytes_takes_all_of_them() -> None:
-    result = compiled(layers(3, 64, 64, 40), "default,FoldConstant{max_bytes=1000000}").model
+@pytest.mark.parametrize("option", ["max_bytes=1000000", "widen=true"])
+def test_an_option_computes_all_of_them(option: str) -> None:
+    result = compiled(layers(3, 64, 64, 40), f"default,FoldConstant{{{option}}}").model
     assert "Cast" not in operators(result)
+
+
+def test_quantize_computes_all_of_them() -> None:
+    """A quantizer takes the result of a Cast for an activation, which has one scale and no range."""
+    result = irc.quantize(layers(3, 64, 64, 40), input_ranges={"x": (-1, 1)})
+    assert "Cast" not in operators(result.model)
 
 
 def test_the_summary_says_how_many_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(layers(3, 64, 64, 40), path)
     assert main(["compile", str(path), "-o", str(tmp_path / "out.onnx")]) == 0
-    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{max_bytes=...});" in (
+    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{widen=true});" in (
         capsys.readouterr().err
     )
