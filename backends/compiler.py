@@ -58,6 +58,8 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     Module, which is changed in place, and a model with `freeze_initializers` are compiled once: their certificates may
     be refused, and `Result.certificate` warns of it.
     """
+    if context is not None and not isinstance(context, PassContext):
+        raise UsageError(f"{type(context).__name__} is no PassContext: write context=PassContext([Timing()])")
     module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
     keep_nodes(module, keep)
     ctx = context or PassContext()

@@ -18,7 +18,7 @@ from ..ir.module import Module, check_module
 from ..ir.payload import FilePart
 from ..ir.tensor import ScaledTensor
 from ..passes.affine.fold_records import fold_records
-from ..support.errors import EmitError
+from ..support.errors import EmitError, UsageError
 from ..support.files import FileTransaction, replacing, writing
 from ..support.output_paths import arrays_path, is_text
 from .foldmap import (
@@ -175,6 +175,8 @@ class Result:
         Raises EmitError if a file cannot be written or the model does not fit into one; FoldMapError as `FoldMap.save`;
         ModelError if a file of the source was changed or cannot be read; and the errors of `check`.
         """
+        if isinstance(fold_map, bool):
+            raise UsageError(f"fold_map is the path of the fold map, not {fold_map}")
         if str(path) != "-" and Path(path).is_dir():
             raise EmitError(f"{path}: cannot be written: this is a folder")
         if is_text(path):

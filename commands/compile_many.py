@@ -109,19 +109,27 @@ def compile_many(
     notebook only. `limits` hold for every model. A model that fails, or crashes its process, does not disturb the
     others.
 
-    Raises UsageError where two models would be written to one file, PassError for an unknown pass, and EmitError where
-    a folder cannot be made.
+    Raises UsageError for what is no path, and where two models would be written to one file; PassError for an unknown
+    pass; EmitError where a folder cannot be made.
     """
     from ..support.terminal import in_notebook
     from ..support.terminal import progress as show_progress
 
+    if isinstance(models, str | Path):
+        raise UsageError(f"give a list of paths: [{str(models)!r}]")
+    paths = list(models)
+    for path in paths:
+        if not isinstance(path, str | Path):
+            raise UsageError(
+                f"{type(path).__name__} is no path of a model: irc.compile takes models that are in memory"
+            )
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
     options.freeze_initializers = freeze_initializers
     for name in LIMITS:
         setattr(options, name, getattr(limits, name))
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
-    found = _jobs(options, assign_output_paths([str(model) for model in models], *folders))
+    found = _jobs(options, assign_output_paths([str(path) for path in paths], *folders))
     make_folders(found)
     outcomes: dict[int, Outcome] = {}
     wanted = in_notebook() if progress is None else progress

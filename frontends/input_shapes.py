@@ -89,11 +89,16 @@ def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
 
 
 def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
-    """Yield the names in `shapes`. Raises UsageError for one that is not known."""
-    for name in shapes:
+    """Yield the names in `shapes`. Raises UsageError for one that is not known, and for what is no shape."""
+    known = list(known)
+    if not isinstance(shapes, Mapping):
+        raise UsageError(f"input_shapes are given by name: write {{{next(iter(known), 'x')!r}: (1, 3, 224, 224)}}")
+    for name, shape in shapes.items():
         if name not in known:
             hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
+        if isinstance(shape, str) or not all(extent is None or isinstance(extent, int) for extent in shape):
+            raise UsageError(f"{shape!r} is no shape of input {clipped(name)}: write (1, 3, 224, 224)")
         yield name
 
 

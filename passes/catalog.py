@@ -135,5 +135,7 @@ def check_name(name: str) -> None:
     if name not in known:
         module, _, title = name.rpartition(".")
         own = f"; a pass of your own is written module:Class, as {module}:{title}"
+        if title == "onnx":
+            own = f"; to write a result: irc.compile(model).save({name!r})"
         hint = own if module else did_you_mean(name, known)
         raise UsageError(f"there is no pass {name!r}{hint} (passes: {', '.join(sorted(known))})")

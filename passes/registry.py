@@ -38,7 +38,11 @@ def pipeline_of(passes: str | Sequential | Iterable[Pass | type[Pass]] | None) -
     """Return the pipeline of a text, a Sequential or passes; None stands for the default. Raises UsageError."""
     if passes is None:
         return default_pipeline()
-    return parse_pipeline(passes) if isinstance(passes, str) else Sequential(steps_of(passes))
+    if not isinstance(passes, str):
+        return Sequential(steps_of(passes))
+    if not passes.strip():
+        raise UsageError("name a pass, `default`, or `none`")
+    return parse_pipeline(passes)
 
 
 def lookup(name: str) -> type[Pass]:

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto
 
 from ..ir.tensor import Array
-from ..support.errors import SourceError, VerifyError
+from ..support.errors import SourceError, UsageError, VerifyError
 from ..verify.input_generation import stimuli
 from ..verify.inputs import Feeds, Infos, Stimulus, arrays_of, check_feeds, declared_shape, read_inputs, required_inputs
 from ..verify.runner import Runner
@@ -33,12 +33,15 @@ def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> l
 
     `data` has an array for each input of the model, samples along its first axis: a mapping, an `.npz` file, or a
     folder with `.npz` files, for a model with one input also `.npy` and TensorProto (`.pb`) files. Raises VerifyError
-    if a file cannot be read or does not fit the model.
+    if a file cannot be read or does not fit the model, and UsageError for other data.
     """
     infos = {info.name: info for info in required_inputs(model)}
     if isinstance(data, Mapping):
         found = [Stimulus("data", {name: np.asarray(array) for name, array in data.items() if name in infos})]
         check_feeds(found[0], infos)
+    elif not isinstance(data, str | Path):
+        names = ", ".join(f"{name!r}: ..." for name in infos)
+        raise UsageError(f"data are a path, or arrays by the names of the inputs: write {{{names}}}")
     else:
         found = [stimulus for path in _files(Path(data), len(infos)) for stimulus in read_inputs([path], model)]
     return [batch for stimulus in found for batch in _split(stimulus, infos)]

@@ -143,6 +143,8 @@ def _is_activation(value: Value) -> bool:
 
 def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], kind: str) -> dict[str, Range]:
     found: dict[str, Range] = {}
+    if not isinstance(ranges, Mapping | None):
+        raise UsageError(f"ranges are given by name: write {{{next(iter(names), 'x')!r}: (low, high)}}")
     for name, (low, high) in (ranges or {}).items():
         if name not in names:
             near = nearest(name, names, cutoff=0.6)

@@ -216,7 +216,7 @@ def test_an_operator_bounds_its_result(name: str) -> None:
     graph.input("y", SHAPE)
     graph.output(graph.node("Identity", [build(graph, "x", "y")], "z"), None)
     model = graph.model()
-    found = ranges(model, "", input_ranges={"x": X, "y": Y})
+    found = ranges(model, "none", input_ranges={"x": X, "y": Y})
     assert found.missing == ()
     known = found.known["z"]
     np.testing.assert_allclose(known.range, expected, rtol=1e-5, atol=1e-7)
@@ -259,7 +259,7 @@ def test_a_recurrent_operator_has_bounds_if_its_gates_have(name: str) -> None:
         graph.input(given, SHAPE)
     graph.output(graph.node("Identity", [build(graph, "x", "y")], "z"), None)
     model = graph.model()
-    found = ranges(model, "", input_ranges={"x": X, "y": Y})
+    found = ranges(model, "none", input_ranges={"x": X, "y": Y})
     assert ("z" in found.missing) == (expected is None)
     for x, y in samples(X, Y):
         z = run(model, {"x": x, "y": y})["z"]
@@ -282,7 +282,7 @@ def test_a_result_that_may_be_infinite_has_no_bound(name: str) -> None:
     for given in ("x", "y"):
         graph.input(given, SHAPE)
     result = graph.output(UNBOUNDED[name](graph, "x", "y"), None)
-    found = ranges(graph.model(), "", input_ranges={"x": X, "y": Y})
+    found = ranges(graph.model(), "none", input_ranges={"x": X, "y": Y})
     assert result in found.missing or found.known[result].origin == "propagated"
 
 
@@ -290,7 +290,7 @@ def test_the_log_of_a_softmax_of_no_elements_has_a_range() -> None:
     graph = Graph()
     graph.input("x", (2, 0))
     graph.output(graph.node("LogSoftmax", ["x"], "y", axis=1), None)
-    assert ranges(graph.model(), "", input_ranges={"x": (-1, 1)}).known["y"].range[1] == 0
+    assert ranges(graph.model(), "none", input_ranges={"x": (-1, 1)}).known["y"].range[1] == 0
 
 
 def test_an_operand_at_an_axis_is_not_aligned_with_the_last_one() -> None:
@@ -299,7 +299,7 @@ def test_an_operand_at_an_axis_is_not_aligned_with_the_last_one() -> None:
     graph.input("x", (2, 4, 6, 4))
     graph.node("Add", ["x", graph.initializer(np.float32([0, 10, 20, 30]))], "y", axis=1, broadcast=1)
     graph.output("y", (2, 4, 6, 4))
-    known = ranges(graph.model(), "", input_ranges={"x": X}).known["y"]
+    known = ranges(graph.model(), "none", input_ranges={"x": X}).known["y"]
     assert known.axis in (None, 1)
     assert known.range == (-2, 33)
 
@@ -363,7 +363,7 @@ def test_what_decides_has_room_for_every_direction(name: str) -> None:
         graph.outputs.clear()
         dtype = np.dtype(np.int64) if "ArgMax" in name else np.dtype(bool)
         graph.output("y", None, dtype)
-    found = ranges(graph.model(), "", input_ranges={"x": (-1, 1)})
+    found = ranges(graph.model(), "none", input_ranges={"x": (-1, 1)})
     known = found.known["v" if "v" in found.known else "y"]
     np.testing.assert_allclose(known.range[1], radius, rtol=2e-3)
 
@@ -373,7 +373,7 @@ def test_a_sum_in_the_middle_is_cut_and_a_sum_that_decides_is_not() -> None:
         total = g.node("Add", [averaging(g, h, C), h], "middle")
         return g.node("Add", [averaging(g, total), averaging(g, total)], "last")
 
-    found = ranges(behind_a_norm(build).model(), "", input_ranges={"x": (-1, 1)})
+    found = ranges(behind_a_norm(build).model(), "none", input_ranges={"x": (-1, 1)})
     np.testing.assert_allclose(found.known["middle"].range[1], 6 * math.sqrt(2), rtol=1e-3)
     assert found.known["middle"].origin == "propagated"
     np.testing.assert_allclose(found.known["last"].range[1], 16 * math.sqrt(2) * GROWTH, rtol=1e-3)
@@ -409,7 +409,7 @@ def test_a_model_without_batch_normalization_has_ranges() -> None:
 def test_a_given_range_goes_on() -> None:
     graph = behind_a_norm(lambda g, h: g.node("Relu", [g.node("Identity", [h], "v")]))
     model = graph.model()
-    found = ranges(model, "", input_ranges={"x": (-1, 1)}, ranges={"v": (-9, 11)})
+    found = ranges(model, "none", input_ranges={"x": (-1, 1)}, ranges={"v": (-9, 11)})
     assert found.known["v"].range == (-9, 11)
     assert found.known["v"].origin == "given"
     assert found.known["y"].range == (0, 11)
@@ -457,7 +457,7 @@ def test_bodies(name: str) -> None:
         loop = body("l", [node("Identity", ["c"], ["d"]), step], ["i", "c", "a"], ["d", "b"], kinds)
         y = graph.node("Loop", [ints(graph, 3), graph.initializer(np.array(True)), graph.node("Abs", [x])], body=loop)
     graph.output(graph.node("Identity", [y], "y"), None)
-    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     expected = BODIES[name]
     if expected is None:
         assert "y" in found.missing
@@ -479,7 +479,7 @@ def test_a_state_that_grows_leaves_the_others_their_range() -> None:
     graph.node("Loop", start, ["last", "state"], body=loop)
     graph.output(graph.node("Identity", ["last"], "y"), None)
     graph.output(graph.node("Identity", ["state"], "z"), None)
-    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     assert "y" in found.missing
     assert found.known["z"].range == (-2, 3)
 
@@ -495,7 +495,7 @@ def test_only_rows_that_add_up_to_one_average(opset: int, axis: int | None, expe
     weights = graph.node("Softmax", [x], **({} if axis is None else {"axis": axis}))
     graph.output(graph.node("MatMul", [weights, z], "y"))
     model = graph.model()
-    low, high = ranges(model, "", input_ranges={"x": (-1.0, 1.0), "z": (2.0, 3.0)}).known["y"].range
+    low, high = ranges(model, "none", input_ranges={"x": (-1.0, 1.0), "z": (2.0, 3.0)}).known["y"].range
     assert (low, high) == expected
     rng = np.random.default_rng(0)
     inputs = {"x": rng.uniform(-1, 1, (2, 3, 4)), "z": rng.uniform(2, 3, (2, 4, 5))}
@@ -509,14 +509,14 @@ def test_the_weight_says_how_many_terms_a_product_has(rank: int | None) -> None:
     graph = Graph()
     x = graph.input("x", None if rank is None else ["n", 4])
     graph.output(graph.node("MatMul", [x, graph.initializer(np.full((4, 3), 0.5, np.float32))], "y"), None)
-    assert ranges(graph.model(), "", input_ranges={"x": (-1.0, 3.0)}).known["y"].range == (-2, 6)
+    assert ranges(graph.model(), "none", input_ranges={"x": (-1.0, 3.0)}).known["y"].range == (-2, 6)
 
 
 def test_a_product_of_an_unknown_number_of_terms_has_no_range() -> None:
     graph = Graph()
     x, z = graph.input("x", None), graph.input("z", ["k", 3])
     graph.output(graph.node("MatMul", [x, z], "y"), None)
-    assert ranges(graph.model(), "", input_ranges={"x": (-1.0, 3.0), "z": (-1.0, 1.0)}).missing == ("y",)
+    assert ranges(graph.model(), "none", input_ranges={"x": (-1.0, 3.0), "z": (-1.0, 1.0)}).missing == ("y",)
 
 
 def test_calls_of_functions_are_looked_into() -> None:
@@ -525,7 +525,7 @@ def test_calls_of_functions_are_looked_into() -> None:
     nodes = [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Add", ["t", "t"], ["b"])]
     graph.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], nodes, [helper.make_opsetid("", 21)]))
     graph.output(graph.node("Twice", [x], "y", domain="own"), None)
-    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     assert found.known["y"].range == (0, 6)
 
 
@@ -537,7 +537,7 @@ def test_what_irc_does_not_know_has_no_range_and_what_is_behind_it_may_have_one(
     graph.node("Relu", [unknown], "r")
     graph.output(graph.node("Sigmoid", ["e"], "s"), (2, 3))
     graph.output("r", (2, 3))
-    found = ranges(graph.model(), "", input_ranges={"x": (-2.0, 3.0)})
+    found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     assert "r" in found.missing
     assert found.known["s"].range == (0, 1)
 
@@ -547,7 +547,7 @@ def test_indices_are_not_data() -> None:
     graph.input("x", (1, 1, 4, 4))
     graph.node("MaxPool", ["x"], ["m", "places"], kernel_shape=[2, 2])
     graph.output(graph.node("Cast", ["places"], "f", to=TensorProto.FLOAT), None)
-    assert "f" in ranges(graph.model(), "", input_ranges={"x": (0.0, 1.0)}).missing
+    assert "f" in ranges(graph.model(), "none", input_ranges={"x": (0.0, 1.0)}).missing
 
 
 def test_a_square_root_of_a_sum_of_squares_divides() -> None:
@@ -557,13 +557,13 @@ def test_a_square_root_of_a_sum_of_squares_divides() -> None:
     x = graph.node("BatchNormalization", ["x", *[graph.initializer(np.float32([n] * 16)) for n in (1, 0, 0, 1)]], "h")
     norm = graph.node("ReduceL2", [x, ints(graph, 1)])
     graph.output(graph.node("Div", [x, norm], "y"), (4, 16))
-    known = ranges(graph.model(), "", input_ranges={"x": (-3.0, 3.0)}).known["y"]
+    known = ranges(graph.model(), "none", input_ranges={"x": (-3.0, 3.0)}).known["y"]
     assert 1 <= known.range[1] < 32
 
 
 def test_adapters_name_the_guesses() -> None:
     graph = behind_a_norm(lambda g, h: g.node("Relu", [g.node("Identity", [averaging(g, h)], "v")]))
-    result = compiled(graph.model(), "")
+    result = compiled(graph.model(), "none")
     given = {"input_ranges": {"x": (-1.0, 1.0)}}
     known = activations(result.model, result.fold_map, **given)  # type: ignore[arg-type]
     guessed = [name for name, found in known.known.items() if found.origin == "propagated"]
