@@ -68,6 +68,4 @@ def test_the_summary_says_how_many_stay(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "model.onnx"
     onnx.save(layers(3, 64, 64, 40), path)
     assert main(["compile", str(path), "-o", str(tmp_path / "out.onnx")]) == 0
-    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{widen=true});" in (
-        capsys.readouterr().err
-    )
+    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{widen=true});" in (capsys.readouterr().err)

@@ -30,7 +30,7 @@ from irc.verify.inputs import read_inputs
 from irc.verify.monte_carlo import SUMS_IN_FLOAT16
 from irc.verify.onnx_graph import tensor_names
 from irc.verify.runner import IncrementalRun, Runner
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -395,9 +395,12 @@ def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.Captu
     assert "y: undecided" in capsys.readouterr().out
 
 
-def test_sequence_inputs_are_refused_in_one_sentence() -> None:
-    model = text("g (seq(float[3]) s, int64 i) => (float[3] y) { y = SequenceAt(s, i) }")
-    with pytest.raises(VerifyError, match=r"the input 's' is not a tensor"):
+def test_inputs_without_tensors_are_refused_in_one_sentence() -> None:
+    model = text("g (float[1] m) => (float[2] y) { y = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1, 2]> (m) }")
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    number = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    model.graph.input[0].type.CopyFrom(helper.make_map_type_proto(TensorProto.INT64, number))
+    with pytest.raises(VerifyError, match="the input 'm' has no tensors: it can be neither generated nor given"):
         Comparison(model)
 
 
