@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from functools import partial
+from itertools import chain
 
 from ..codec.onnx_types import import_type
 from ..codec.traversal import all_graphs
@@ -19,12 +20,12 @@ def complete_types(module: Module) -> bool:
     """Complete the types of values of the main graph and its subgraphs, and return whether any changed."""
     symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
     nodes = [node for graph in module.graph.graphs() for node in graph.operators()]
-    infer = partial(_by_table, module.constants) if all(map(_is_complete, nodes)) else _by_onnx(module)
-    if infer is None:
-        return False
+    by_table = partial(_by_table, module.constants)
+    by_onnx = None if all(map(_is_complete, nodes)) else _by_onnx(module)
     changed = False
     for node in nodes:
-        for value, found in zip(node.outputs, infer(node), strict=False):
+        known = () if by_onnx is None else zip(node.outputs, by_onnx(node), strict=False)
+        for value, found in chain(known, zip(node.outputs, by_table(node), strict=False)):  # neither knows all
             completed = _completed(value.type, found, symbols)
             if completed != value.type:
                 value.type = completed

@@ -302,3 +302,23 @@ def test_inputs_of_a_body_keep_their_declared_shapes() -> None:
     found = inlined.attribute[0].g
     assert [info.type for info in found.input] == [info.type for info in inputs]
     assert [info.type for info in found.output] == [info.type for info in results]
+
+
+def test_types_behind_an_inlined_body_follow_from_what_the_operator_table_knows_of_it() -> None:
+    """onnx does not infer the extents that a Concat of constants makes; that it is asked is because of the CumSum."""
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["s"], axis=0),
+        helper.make_node("Reshape", ["x", "s"], ["y"]),
+    ]
+    function = helper.make_function("local", "F", ["x", "a", "b"], ["y"], nodes, [helper.make_opsetid("", 18)])
+    graph = Graph(opset=18, domains={"local": 1}, functions=[function])
+    graph.input("x", [2, 6])
+    shape = [graph.initializer(np.asarray(extents, np.int64)) for extents in ([3], [2, 2])]
+    reshaped = graph.node("F", ["x", *shape], domain="local")
+    graph.node("Relu", [reshaped], "r")
+    graph.node("CumSum", ["r", graph.initializer(np.asarray(0, np.int64))], "c")
+    graph.output("c", None)
+    module = irc.load(graph.model())
+    parse_pipeline("InlineFunctions")(module, PassContext())
+    types = {value.name: str(value.type) for node in module.graph for value in node.outputs}
+    assert types["r"] == "f32[3,2,2]", types
