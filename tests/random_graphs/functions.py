@@ -88,6 +88,8 @@ class _Outliner:
     def __post_init__(self) -> None:
         self.opset = next(entry.version for entry in self.model.opset_import if not entry.domain)
         self.salt = self.random.getrandbits(30)
+        self.resizes = any(node.op_type == "Resize" for node in _walk(self.model.graph.node))
+        """Whether Constants stay where they are: onnx infers wrong sizes for Resize from a Slice with such bounds."""
 
     def one_in(self, n: int) -> bool:
         return self.random.randrange(n) == 0
@@ -132,7 +134,7 @@ class _Outliner:
         after = {*_names_read(body.node[stop:]), *(getattr(out, "name", out) for out in body.output)}
         made = [name for node in nodes for name in node.output if name]
         results = [name for name in made if name in after]
-        if not results:
+        if not results or (self.resizes and any(node.op_type == "Constant" for node in nodes)):
             return
         call = self.call(nodes, results, function)
         del body.node[start:stop]
