@@ -96,6 +96,8 @@ class Pass:
     """Whether the pass is a part of reading the model; the affines of the source are recorded after such passes."""
     freezes: ClassVar[bool] = False
     """Whether the pass removes optional inputs, those with a default value, from the interface of the model."""
+    learns: ClassVar[bool] = False
+    """Whether what the pass changed may let it do more in the next round, in which no other pass needs to."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -312,7 +314,7 @@ def _run(step: Pass | Repeat, module: Module, ctx: PassContext, done: list[str])
                 waiting[i] = False
                 _run_pass(pass_, module, ctx, done)
                 if module.opened:
-                    waiting.update((other, True) for other in waiting if other != i)
+                    waiting.update((other, True) for other in waiting if other != i or pass_.learns)
         if not any(waiting.values()):
             return
 

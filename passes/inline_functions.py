@@ -32,6 +32,7 @@ class InlineFunctions(Pass):
 
     name: ClassVar[str] = "InlineFunctions"
     prepares: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
     calls: str = "all"
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import irc
 import pytest
+from exporter_graphs import export
 from graphs import operators
 from onnx import ModelProto, TensorAnnotation
 from onnx.parser import parse_model
@@ -109,3 +110,8 @@ def test_declarations_that_types_contradict_which_are_known_late_are_dropped(dec
     )
     left = [info.name for info in twice(model).graph.value_info]
     assert left == (["q", "r"] if declared == "float[N,12]" else [])
+
+
+def test_calls_of_which_one_gives_the_next_an_affine_are_inlined_in_the_same_compile() -> None:
+    """The product of the first body is left before the second call once FoldScaleAxis has seen it."""
+    assert "Block0" not in operators(twice(export(701439)))

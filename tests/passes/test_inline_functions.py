@@ -221,6 +221,7 @@ BLOCKS = {
     "softmax": ["Relu", "Softmax"],
     "norm": ["BatchNormalization"],
     "layer": ["Conv"],
+    "gated": ["Conv", "Sigmoid", "BatchNormalization"],
 }
 """The operators of functions in a row. Weights and statistics are constants of the body."""
 
