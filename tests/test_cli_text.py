@@ -165,6 +165,11 @@ def test_every_command_reads_text_with_its_data(folder: Path, capsys: pytest.Cap
         assert main(["inspect", model, "--json", "-"]) == 0
         facts = json.loads(capsys.readouterr().out)
         found.append({key: facts[key] for key in facts if key not in ("model", "producer", "affines")})
+        for output in found[-1]["outputs"]:  # text declares none
+            assert (output.pop("declared"), output.pop("status")) in (
+                (None, "undeclared"),
+                (output["type"], "confirmed"),
+            )
     assert found[0] == found[1]
 
 
