@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import onnx
 import pytest
-from graphs import Graph, all_graphs, all_nodes, batch_norm, compiled
+from graphs import Graph, all_graphs, all_nodes, batch_norm, compiled, operators
 from harness import shared_models
 from irc.backends.result import Result
 from irc.ir import Module, Node, Rewriter
@@ -297,3 +297,22 @@ def test_a_second_pass_keeps_what_the_first_recorded() -> None:
     assert statuses(result) == [("add", "merged"), ("add", "kept"), ("add", "merged"), ("add", "merged")]
     assert "merge_affines" in result.fold_map.sources[0]["detail"]
     hold(source, result)
+
+
+def test_a_layer_that_equals_one_of_the_source_once_it_is_folded_has_a_name() -> None:
+    """Conv(x, 2 w) / 2 is Conv(x, w), which nobody changed and which has no name in the source."""
+    graph = Graph()
+    graph.input("x", [1, 2, 4, 4])
+    weight = graph.random(3, 2, 1, 1)
+    plain = graph.node("Conv", ["x", graph.initializer(weight)])
+    doubled = graph.node("Conv", ["x", graph.initializer(2 * weight)])
+    half = graph.node("Div", [doubled, graph.initializer(np.float32(2))])
+    graph.node("Add", [plain, graph.node("Sigmoid", [half])], "y")
+    graph.output("y", [1, 3, 4, 4])
+    model = graph.model()
+    for node in model.graph.node:
+        node.name = ""
+    result = compiled(model)
+    assert operators(result.model) == ["Conv", "Sigmoid", "Add"]
+    (layer,) = result.fold_map.layers
+    assert layer["node"]["name"] == result.model.graph.node[0].name != ""

@@ -151,6 +151,7 @@ class FoldRecords(SideTable):
         if layer is not None and heir is not None and heir not in self.layers:
             layer.node = heir
             self.layers[heir] = layer
+            heir.name = heir.name or node.name or node.output.name  # the fold map names layers
 
 
 def fold_records(module: Module) -> FoldRecords:
