@@ -27,7 +27,7 @@ def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
     O(nodes of the bodies) for each call.
     """
     counts = Counter(map(call_key, calls))
-    bodies = {call: _Body(module, call) for call in calls}
+    bodies = {call: _Body(module, call, counts[call_key(call)]) for call in calls}
     bodies = {call: body for call, body in bodies.items() if body.bytes <= SMALL or counts[call_key(call)] == 1}
     found = {call for call, body in bodies.items() if body.holds_back or body.opens_shapes}
     found.update([call for call, body in bodies.items() if body.ends & LAYER and _is_beside(call, found)])
@@ -93,11 +93,13 @@ class _Body:
     affine would meet a layer, of which one is what it is only with the operands of the call: constants, or data whose
     rank says where the channels of a MatMul are. `bytes` is the size of the constants that a copy of the body would
     have, without parameters and biases: a fold in the body takes away some of these. `ends` tells whether the body has
-    an affine that FoldScaleAxis has left, or a layer, and `passes` whether all its operators may let an affine pass.
+    an affine that FoldScaleAxis has left, or a layer. `passes` tells whether all its operators may let an affine pass,
+    and the copies for all `calls` of the function do not have more operators than the calls and the body.
     """
 
-    def __init__(self, module: Module, call: Node) -> None:
+    def __init__(self, module: Module, call: Node, calls: int) -> None:
         self.module = module
+        self._operators = 0
         self.bytes = 0
         self._layers: set[bool] = set()
         self._affines: set[bool] = set()
@@ -110,6 +112,7 @@ class _Body:
         self._enter(call, [is_constant(value) for value in call.inputs])
         while self._stack:
             self._read(*self._stack.pop())
+        self.passes &= (calls - 1) * (self._operators - 1) <= 1
         layers, affines = self._layers, self._affines
         self.ends = AFFINE * self._left | LAYER * bool(layers)
         self.holds_back = self._given_norm or (bool(layers and affines) and not all(layers | affines))
@@ -152,6 +155,7 @@ class _Body:
                 (own if all(inside) else constants).update(node.outputs)
             self._note(node, inside, known)
             self._enter(node, known)
+            self._operators += node.op not in ("constant", "return")
             if node.inputs and not all(known):
                 self.passes &= node.op in AFFINE_RULES or node.op == "return" or call_key(node) in self.module.functions
 

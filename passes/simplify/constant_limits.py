@@ -190,12 +190,13 @@ def _are_extrema(row: Sequence[Node]) -> bool:
 def _takes_clip(limits: _Limits, node: Node) -> bool:
     """Return whether a Clip can set `limits` beside `node`."""
     dtype = known_dtype(node.output)
-    if not limits.are_numbers or not (dtype.is_float or is_legal("clip", "integers", node)):
+    # onnxruntime has no Clip of float64 either before the opset that brought integers.
+    is_old_type = dtype.is_float and dtype is not F64
+    if not limits.are_numbers or not (is_old_type or is_legal("clip", "integers", node)):
         return False
     if takes_operand("clip", "min", node):
         return True
-    # Its attributes are float32, and so are their defaults, which limit float64.
-    return dtype is not F64 and all(is_exact_attribute(each) for each in limits.bounds)
+    return all(is_exact_attribute(each) for each in limits.bounds)  # float32
 
 
 def _limit(node: Node, rewriter: Rewriter, limits: _Limits, row: Sequence[Node], own: _Limits) -> bool:

@@ -25,10 +25,13 @@ _REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(reduce(x, a), b) -> reduce(x, a and b), of one kind"""
     producer = result_of(node.operand(), node.op, only_for=node)
-    if node.op == "mean":  # sums and products of integers wrap, in any order
-        dtype = known_dtype(node.output)
-        if not dtype.is_float or dtype.name == "f16":
-            return rewriter.decline("it rounds integers, or the sum of more elements may be too large for f16")
+    dtype = known_dtype(node.output)
+    # Sums and products of integers wrap, in any order.
+    if node.op == "mean" and (not dtype.is_float or dtype.name == "f16"):
+        return rewriter.decline("it rounds integers, or the sum of more elements may be too large for f16")
+    # 2 * 2 * ... by 0.5 * 0.5 * ... is 1 if each pair is multiplied first, and infinite if all twos are.
+    if node.op == "prod" and dtype.kind not in ("int", "uint"):
+        return rewriter.decline("products of floats in another order may overflow")
     shape = shape_of(producer.operand().type)
     lists = [listed(each, 1, evaluator) for each in (producer, node)]
     is_turned = shape is None and all(axes and max(axes) < 0 for axes in lists)
