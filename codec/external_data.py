@@ -101,7 +101,10 @@ def _range(proto: TensorProto, size: int) -> tuple[int, int]:
         raise ModelError(f"{_subject(proto)} has {size} bytes, and the tensor asks for {length} from {offset} on")
     dtype = import_dtype(proto.data_type)
     wanted = (element_count(proto.dims) * dtype.bits + 7) // 8
-    if dtype.bits and (length != wanted or any(dim < 0 for dim in proto.dims)):
-        asked = f"its shape {list(proto.dims)[:8]} and type ask for {wanted}"
+    shape = list(proto.dims)[:8]
+    if dtype.bits and any(dim < 0 for dim in proto.dims):
+        raise ModelError(f"{_subject(proto)}: the tensor has the shape {shape}, which no tensor can have")
+    if dtype.bits and length != wanted:
+        asked = f"its shape {shape} and type ask for {wanted}"
         raise ModelError(f"{_subject(proto)}: the tensor has {length} bytes, and {asked}")
     return offset, length

@@ -100,8 +100,8 @@ def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(place: Path,
 @pytest.mark.parametrize(
     ("numbers", "reason"),
     [
-        ({"offset": "65"}, "not the 64"),
-        ({"offset": "100", "length": "64"}, "not in its 128 bytes"),
+        ({"offset": "65"}, "type ask for 64"),
+        ({"offset": "100", "length": "64"}, "has 128 bytes, and the tensor asks for"),
         ({"offset": "-1"}, "not a number"),
         ({"offset": "0x10"}, "not a number"),
         ({"offset": " 4"}, "not a number"),
@@ -110,12 +110,12 @@ def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(place: Path,
         ({"offset": ""}, "not a number"),
         ({"offset": "9" * 5000}, "not a number"),
         ({"length": "-64"}, "not a number"),
-        ({"length": "63"}, "not the 64"),
-        ({"length": "128"}, "not the 64"),
-        ({"length": str(2**62)}, "not in its 128 bytes"),
-        ({"offset": str(2**62), "length": "64"}, "not in its 128 bytes"),
-        ({"offset": str(2**62)}, "not in its 128 bytes"),
-        ({}, "not the 64"),
+        ({"length": "63"}, "type ask for 64"),
+        ({"length": "128"}, "type ask for 64"),
+        ({"length": str(2**62)}, "has 128 bytes, and the tensor asks for"),
+        ({"offset": str(2**62), "length": "64"}, "has 128 bytes, and the tensor asks for"),
+        ({"offset": str(2**62)}, "has 128 bytes, and the tensor asks for"),
+        ({}, "type ask for 64"),
     ],
 )
 def test_bytes_that_the_file_does_not_hold_are_refused(place: Path, numbers: dict[str, str], reason: str) -> None:
@@ -127,7 +127,7 @@ def test_bytes_that_the_file_does_not_hold_are_refused(place: Path, numbers: dic
 def test_a_shape_that_lies_about_its_file_is_refused(place: Path, dims: list[int]) -> None:
     made = model(location="data", length="64")
     made.graph.initializer[0].dims[:] = dims
-    with pytest.raises(ModelError, match="of the shape"):
+    with pytest.raises(ModelError, match=r"shape \["):
         load(place, made)
 
 

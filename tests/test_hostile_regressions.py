@@ -226,7 +226,7 @@ def test_external_data_out_of_range_is_the_error_of_the_pass_that_reads_it(tmp_p
     tensor.external_data.add(key="length", value="4096")
     (tmp_path / "data").write_bytes(bytes(64))
     made = batch_norm(tensor, *(floats(name, 3) for name in "bmv"))
-    with pytest.raises(ModelError, match="not in its 64 bytes"):
+    with pytest.raises(ModelError, match="has 64 bytes, and the tensor asks for 4096"):
         irc.compile(from_model(made, tmp_path), QUANTIZERS)
 
 
