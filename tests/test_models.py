@@ -141,7 +141,7 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
         compiled = result.model
         if any(entry["kind"] == "batch_norm" and entry["status"] == "merged" for entry in result.fold_map.sources):
             continue  # one BatchNormalization went into another
-        source = {node.output[0]: node for node in model.graph.node if node.op_type == "BatchNormalization"}
+        source = {node.input[3]: node for node in model.graph.node if node.op_type == "BatchNormalization"}
         weights = {tensor.name: tensor for tensor in model.graph.initializer}
         for operator in model.graph.node:
             if operator.op_type == "Constant":
@@ -151,7 +151,7 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
         emitted = {tensor.name: tensor for tensor in compiled.graph.initializer}
         for node in compiled.graph.node:
             if node.op_type == "BatchNormalization":
-                assert node.attribute == source[node.output[0]].attribute
+                assert node.attribute == source[node.input[3]].attribute
                 assert [weights.get(name) for name in node.input[1:]] == [emitted.get(name) for name in node.input[1:]]
 
 
