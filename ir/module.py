@@ -13,7 +13,7 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 from .debug_counter import DebugCounter
 from .evaluate import ConstantEvaluator
 from .graph import Function, FunctionKey, Graph, Node, Origins
-from .name_pool import NamePool
+from .name_pool import NamePool, NodeNames
 from .payload import Payload
 from .provenance import Provenance
 from .schemas import NO_SCHEMAS, Schemas
@@ -77,8 +77,7 @@ class Module:
         self.declared: dict[Graph, dict[str, tuple[Type, Type]]] = {}
         self.next_origin = 0
         self._value_names: NamePool | None = None
-        self._node_names: NamePool | None = None
-        self._node_counts: Counter[str] = Counter()
+        self._node_names: NodeNames | None = None
 
     def top_graphs(self) -> Iterator[Graph]:
         """Yield the main graph, then the function bodies."""
@@ -125,13 +124,8 @@ class Module:
         The fresh name derives from the old one; where that is empty from `hint`, and at last from the operator.
         """
         if self._node_names is None:
-            self._node_counts = Counter()
-            for graph in self.graphs():
-                self._node_counts.update([other.name for other in graph.nodes()])
-            self._node_names = NamePool(["", *self._node_counts])
-        if node.name and self._node_counts[node.name] == 1:
-            return node.name
-        return self._node_names.fresh(node.name or hint or node.op)
+            self._node_names = NodeNames(other.name for graph in self.graphs() for other in graph.nodes())
+        return self._node_names.unique(node.name, hint or node.op)
 
     def __repr__(self) -> str:
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items())

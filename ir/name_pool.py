@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 
@@ -22,3 +23,19 @@ class NamePool:
             self._suffixes[hint] = suffix
         taken.add(name)
         return name
+
+
+class NodeNames:
+    """The names that nodes have, each as often as it occurs, and unique ones for nodes that passes make or change."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._counts = Counter(names)
+        self._pool = NamePool(["", *self._counts])
+
+    def is_unique(self, name: str) -> bool:
+        """Return whether exactly one node has the name."""
+        return bool(name) and self._counts[name] == 1
+
+    def unique(self, name: str, hint: str) -> str:
+        """Return the name of a node if no other has it, else a fresh one made from it or, where it is empty, `hint`."""
+        return name if self.is_unique(name) else self._pool.fresh(name or hint)

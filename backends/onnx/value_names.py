@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.name_pool import NamePool
+from ...ir.name_pool import NamePool, NodeNames
 from ...ir.ops import is_foreign_body
 from ...ir.tensor import Tensor
 from ...support.lazy import lazy
@@ -69,21 +68,9 @@ class Names:
         return names
 
     @lazy
-    def _node_counts(self) -> Counter[str]:
-        """How many of the nodes that are written have each name."""
-        return Counter(node.name for node in self._module.walked() if node not in self._skipped)
-
-    @lazy
-    def _node_pool(self) -> NamePool:
-        return NamePool(["", *self._node_counts])
-
-    def is_name_of_one_node(self, name: str) -> bool:
-        """Return whether exactly one node that is written has the name."""
-        return bool(name) and self._node_counts[name] <= 1
-
-    def of_node(self, name: str, hint: str) -> str:
-        """Return the name of a node that passes made or changed: `name` if no other node has it, else a fresh one."""
-        return name if self.is_name_of_one_node(name) else self._node_pool.fresh(name or hint)
+    def nodes(self) -> NodeNames:
+        """Return the names of the nodes that are written."""
+        return NodeNames(node.name for node in self._module.walked() if node not in self._skipped)
 
     def fresh(self, hint: str) -> str:
         """Return a name that is not in the module: the hint itself, or the hint and a number."""

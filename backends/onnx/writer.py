@@ -176,7 +176,7 @@ class GraphWriter:
         if not self.as_nodes or not new:
             self.initializers[name] = tensor
             return
-        node = self.target.add(op_type="Constant", name=self.names.of_node("", name), output=[name])
+        node = self.target.add(op_type="Constant", name=self.names.nodes.unique("", name), output=[name])
         _fill(node.attribute.add(name="value", type=4).t, tensor, name)
 
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
@@ -207,9 +207,6 @@ class GraphWriter:
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.message, NodeProto):
             proto = self.write_source(node, inputs, outputs)
-            if attrs := self.dated_attributes(node):
-                _set_attributes(proto, attrs, [attribute.name for attribute in node.message.attribute[:]])
-                self.name_changed(proto, node.message)
         else:
             op_type = onnx_op_type(node)
             if op_type is None:
@@ -250,7 +247,7 @@ class GraphWriter:
         self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
     ) -> NodeProto:
         """Write a node from the IR alone."""
-        name = self.names.of_node(node.name, outputs[0] if outputs else op_type)
+        name = self.names.nodes.unique(node.name, outputs[0] if outputs else op_type)
         proto = self.target.add(op_type=op_type, name=name, overload=node.overload, input=inputs, output=outputs)
         if "::" in node.op:
             proto.domain = node.op.split("::", 1)[0]
@@ -261,7 +258,10 @@ class GraphWriter:
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
-        """Write the message that the node came from, with the names, attributes and regions that passes changed."""
+        """Write the message that the node came from, with the names, attributes and regions that passes changed.
+
+        A node that is not as in the source then gets a name that no other node has.
+        """
         source = node.message
         assert isinstance(source, NodeProto)
         proto = self.target.add()
@@ -278,20 +278,18 @@ class GraphWriter:
         if source.output[:] != outputs:
             del proto.output[:]
             proto.output.extend(outputs)
+        if attrs := self.dated_attributes(node):
+            _set_attributes(proto, attrs, [attribute.name for attribute in source.attribute[:]])
         _write_marks(proto, node)
         if proto.device_configurations and (source.input[:] != inputs or source.output[:] != outputs):
             renamed = [*zip(source.input, inputs, strict=False), *zip(source.output, outputs, strict=False)]
             _keep_sharding(proto, dict(renamed))
-        self.name_changed(proto, source)
+        if not self.names.nodes.is_unique(proto.name) and proto != source:
+            proto.name = self.names.nodes.unique(proto.name, proto.output[0] if proto.output else proto.op_type)
         return proto
 
-    def name_changed(self, proto: NodeProto, source: NodeProto) -> None:
-        """Give a node that is not as in the source a name that no other node has."""
-        if not self.names.is_name_of_one_node(proto.name) and proto != source:
-            proto.name = self.names.of_node(proto.name, proto.output[0] if proto.output else proto.op_type)
-
     def add_identity(self, source: str, result: str) -> None:
-        name = self.names.of_node("", result)
+        name = self.names.nodes.unique("", result)
         self.target.add(op_type="Identity", name=name, input=[source], output=[result])
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
