@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
-from ..ir.graph import Node, Value
+from ..ir.graph import Node, Value, call_key
 from ..ir.module import Module
 from ..ir.ops import op_info
 from ..ir.type_inference import is_known
@@ -22,8 +22,8 @@ class InferTypes(Pass):
     1. Unknown types and extents are filled in, and symbols replaced by numbers, where they are known in the model as it
        is now. The types of graph inputs stay.
     2. The operator table infers them if onnx's shape inference of the whole model would know no more.
-    3. Inference runs only if an operator of ONNX whose result types are not all numbers has got an operand of another
-       type, or a constant one.
+    3. Inference runs only if an operator of ONNX, or a call of a function, whose result types are not all numbers has
+       got an operand of another type, or a constant one.
     """
 
     name: ClassVar[str] = "InferTypes"
@@ -65,15 +65,16 @@ def _is_by_types(module: Module) -> bool:
 
 
 def _open_operands(module: Module) -> dict[Node, Operands]:
-    """Return the operands of the operators of ONNX of whose results inference may learn more.
+    """Return the operands of the operators of ONNX, and of the calls, of whose results inference may learn more.
 
     Not all extents of these results are numbers.
     """
+    functions = module.functions
     found: dict[Node, Operands] = {}
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             if value.name and not is_static(value.type):
-                if op_info(node.op) is not None or node.op.startswith("::"):
+                if op_info(node.op) is not None or node.op.startswith("::") or call_key(node) in functions:
                     found[node] = _operands(node)
                 break
     return found

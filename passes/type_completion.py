@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from functools import partial
 from itertools import chain
 
-from ..codec.onnx_types import import_type
+from ..codec.onnx_types import import_type, value_info
 from ..codec.traversal import all_graphs
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
@@ -45,12 +45,17 @@ def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
 
 
 def _by_onnx(module: Module) -> Callable[[Node], Sequence[Type]] | None:
-    """Return a function that returns the types of results by onnx's shape inference, None where that fails."""
+    """Return a function that returns the types of results by onnx's shape inference, None where that fails.
+
+    Inference gets the types that are known: it does not evaluate the constant expressions from which some follow.
+    """
     from ..backends.onnx.emitter import emit_model
     from ..frontends.onnx.shape_inference import infer_shapes
 
     model, _, names = emit_model(module)
-    inferred = infer_shapes(model, isolate=module.limits.isolate)
+    values = [value for node in module.graph.operators() for value in node.outputs if is_static(value.type)]
+    known = [value_info(names.of(value), value.type) for value in values if value.name]
+    inferred = infer_shapes(model, known=known, isolate=module.limits.isolate)
     if inferred is None:
         return None
     infos = (info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output))

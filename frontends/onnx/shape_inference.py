@@ -45,26 +45,40 @@ STAND_INS = {("com.microsoft", "DynamicQuantizeLSTM"): "LSTM"}
 """Operators of other domains whose results have the types of those of an operator of ONNX."""
 
 
-def infer_shapes(model: ModelProto, order: Sequence[int] | None = None, *, isolate: bool = False) -> ModelProto | None:
+def infer_shapes(
+    model: ModelProto,
+    order: Sequence[int] | None = None,
+    *,
+    known: Sequence[ValueInfoProto] = (),
+    isolate: bool = False,
+) -> ModelProto | None:
     """Return a copy of `model` without large payloads and declared shapes, in which inference has filled in value_info.
 
-    The nodes of the main graph come in `order`, if given: onnx wants them sorted. With `isolate` inference runs in a
-    child process. The result is None if inference fails, as it may on an invalid model or an unknown operator version.
-    Pools that round up are hidden from it until the extents of their data are known and show that onnx is right.
+    The nodes of the main graph come in `order`, if given: onnx wants them sorted. `known` are types of values of the
+    main graph that are proved. With `isolate` inference runs in a child process. The result is None if inference fails,
+    as it may on an invalid model or an unknown operator version. Pools that round up are hidden from it until the
+    extents of their data are known and show that onnx is right.
     """
     shown: set[str] = set()
-    inferred = _infer(model, order, shown, isolate=isolate)
+    inferred = _infer(model, order, shown, known, isolate=isolate)
     for _ in range(MAX_POOLS_IN_A_ROW):
         found = set() if inferred is None else set(_pools_to_show(inferred)) - shown
         if not found:
             break
         shown |= found
-        again = _infer(model, order, shown, isolate=isolate)
+        again = _infer(model, order, shown, known, isolate=isolate)
         inferred = inferred if again is None else again
     return inferred
 
 
-def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, isolate: bool) -> ModelProto | None:
+def _infer(
+    model: ModelProto,
+    order: Sequence[int] | None,
+    shown: Set[str],
+    known: Sequence[ValueInfoProto],
+    *,
+    isolate: bool,
+) -> ModelProto | None:
     """Return the result of one inference, from which no pool whose result is one of `shown` is hidden."""
     light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, onnx ignores initializers that are not inputs
     light.opset_import.extend(model.opset_import)
@@ -74,6 +88,7 @@ def _infer(model: ModelProto, order: Sequence[int] | None, shown: Set[str], *, i
     may_override = model.ir_version >= 4
     overridable = frozenset(info.name for info in model.graph.input) if may_override else frozenset[str]()
     _strip_graph(model.graph, light.graph, order, is_main=True, overridable=overridable)
+    _declare(light.graph, known)
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
         is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
@@ -131,6 +146,14 @@ def _strip_graph(
     _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add())
+
+
+def _declare(graph: GraphProto, known: Sequence[ValueInfoProto]) -> None:
+    """Declare the types `known` in `graph`, also in place of those that it declares."""
+    declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+    for info in known:
+        target = declared.get(info.name)
+        (graph.value_info.add() if target is None else target).CopyFrom(info)
 
 
 def _strip_node(source: NodeProto, target: NodeProto) -> None:

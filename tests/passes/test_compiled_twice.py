@@ -8,6 +8,7 @@ from exporter_graphs import export
 from graphs import operators
 from onnx import ModelProto, TensorAnnotation
 from onnx.parser import parse_model
+from random_graphs import with_functions
 
 
 def twice(model: ModelProto) -> ModelProto:
@@ -115,3 +116,8 @@ def test_declarations_that_types_contradict_which_are_known_late_are_dropped(dec
 def test_calls_of_which_one_gives_the_next_an_affine_are_inlined_in_the_same_compile() -> None:
     """The product of the first body is left before the second call once FoldScaleAxis has seen it."""
     assert "Block0" not in operators(twice(export(701439)))
+
+
+def test_a_call_behind_an_inlined_reshape_gets_its_rank_at_once() -> None:
+    """Its rank tells that the MatMul and Add behind it are a Gemm."""
+    assert operators(twice(with_functions(export(200345), 200345)))[-2:] == ["F2", "Gemm"]
