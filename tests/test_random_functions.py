@@ -16,6 +16,7 @@ from collections import Counter
 import pytest
 from exporter_graphs import export
 from graphs import all_graphs, all_nodes, is_valid
+from harness import session
 from irc.backends.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
 from irc.passes.catalog import DEFAULT
@@ -52,9 +53,18 @@ def hold(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: boo
     if exact:
         share = difference(plain, result.model, KINDS)
         assert share <= EXACT, f"off by {share:.3g} of the greatest magnitude"
-    elif numbers:
+    elif numbers and is_loaded(model):
         found = deviation(plain, without_overloads(result.model))
         assert found is None, found
+
+
+def is_loaded(model: ModelProto) -> bool:
+    """Return whether onnxruntime loads a model: its inference of Resize fails behind some functions."""
+    try:
+        session(model)
+    except Exception:
+        return False
+    return True
 
 
 def failure(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: bool, numbers: bool) -> str | None:

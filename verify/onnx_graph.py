@@ -181,3 +181,12 @@ class Subgraph:
         model.graph.input.extend(cut)
         model.graph.output.extend(ValueInfoProto(name=name) for name in self.wanted)
         return model
+
+    def declare_values(self, model: ModelProto) -> bool:
+        """Declare the values of the extracted `model` as the source does, and return whether it declares any."""
+        infos = {info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)}
+        declared = [infos[name] for name in sorted(self.used) if name in infos]
+        outputs = {info.name: info for info in model.graph.output}
+        for info in declared:
+            (outputs[info.name] if info.name in outputs else model.graph.value_info.add()).CopyFrom(info)
+        return bool(declared)

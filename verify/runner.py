@@ -189,7 +189,12 @@ class Runner:
             for name, (dtype, rank) in cut_types.items()
         ]
         model, is_whole = subgraph.extract(inputs), not subgraph.known
-        session = self._load(model, reuse=is_whole)
+        try:
+            session = self._load(model, reuse=is_whole)
+        except VerifyError:  # declarations may say more than onnxruntime infers, or be stale
+            if not subgraph.declare_values(model):
+                raise
+            session = self._load(model, reuse=is_whole)
         casts = {i: _CASTS[entry] for i, entry in enumerate(session.output_types) if entry in _CASTS}
         if casts:
             _cast_results(model, casts)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
+import irc
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from exporter_graphs import export
+from harness import session
 from irc.cli import main
 from irc.support.errors import VerifyError
 from irc.verify.comparison import Comparison
 from irc.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, TensorProto
-from verification import text, verdict, verified
+from random_graphs import with_functions
+from verification import deviation, text, verdict, verified
 
 NARROW = {"bfloat16": 16, "float8e4m3fn": 17, "float8e5m2": 19, "int4": 22, "uint4": 21}
 
@@ -109,3 +114,15 @@ def test_a_whole_model_that_onnxruntime_refuses_is_accused() -> None:
     assert comparison.deviation(model)[0] is None
     with pytest.raises(VerifyError, match="onnxruntime cannot load the model"):
         comparison.deviation(wrong)
+
+
+def test_parts_that_onnxruntime_loads_only_with_the_declared_types_are_compared() -> None:
+    """Its inference of a Resize in opset 11 fails where it does not know the rank of the result of a function."""
+    model = with_functions(export(3002897), 3002897)
+    result = irc.compile(model).model
+    session(model)
+    bare = copy.deepcopy(model)
+    del bare.graph.value_info[:]
+    with pytest.raises(Exception, match="Resize"):
+        session(bare)
+    assert deviation(model, result) is None
