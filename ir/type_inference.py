@@ -28,10 +28,9 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
         if known is UNKNOWN:
             output.type = inferred
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
-            shape = _merged(known.shape, inferred.shape)
+            output.type = merged(known, inferred)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
-                shape = inferred.shape  # the declared rank is impossible
-            output.type = TensorType(known.dtype or inferred.dtype, shape)
+                output.type = TensorType(known.dtype or inferred.dtype, inferred.shape)  # known is impossible
 
 
 def may_infer_more(node: Node, result: Value) -> bool:
@@ -78,7 +77,16 @@ def is_known(type_: Type) -> bool:
     return None not in type_.shape
 
 
-def _merged(known: Shape, inferred: Shape) -> Shape:
+def merged(known: Type, found: Type) -> Type:
+    """Return `known` with its unknown dtype, rank and extents filled in from `found`."""
+    if known == UNKNOWN:
+        return found
+    if not (isinstance(known, TensorType) and isinstance(found, TensorType)):
+        return known
+    return TensorType(known.dtype or found.dtype, _merged_shape(known.shape, found.shape))
+
+
+def _merged_shape(known: Shape, inferred: Shape) -> Shape:
     """Return `known` with its unknown extents filled in from `inferred`."""
     if known is None or inferred is None or len(known) != len(inferred):
         return inferred if known is None else known

@@ -16,7 +16,6 @@ from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
 from ..ir.rewriter import Rewriter
 from ..ir.type_inference import infer_types
-from ..ir.types import UNKNOWN
 from .simplify.control import stand_in
 
 LONGEST_HINT = 1000
@@ -134,11 +133,8 @@ class Inliner:
         if nodes:
             call.origins = ()  # each copy carries them, so the result that takes over must not inherit them again
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
-            new = copier.known(result)
-            if new.type == UNKNOWN:
-                new.type = old.type
             with self.rewriter.rewriting(call):
-                stand_in(old, new, self.rewriter, before=call)
+                stand_in(old, copier.known(result), self.rewriter, before=call)
         if call.graph is not None:
             self.rewriter.erase(call)
         return [node for node in nodes if node.graph is not None]

@@ -8,7 +8,7 @@ from ...ir.matching import elements
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.type_inference import infer_types
+from ...ir.type_inference import infer_types, merged
 from ...ir.types import shape_of
 from .extents import ShapeEvaluator
 from .impossible_ranks import must_fail
@@ -81,13 +81,14 @@ def _region(node: Node, name: str) -> Graph:
 
 
 def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> None:
-    """Replace every use of `old` by `new`.
+    """Replace every use of `old` by `new`, which takes over what is known of the type.
 
     `new` takes the name of `old` if both are computed in the same graph. An output of a graph may not be an input, a
     constant or another output: then an `identity` before the node `before` computes it from `new`.
     """
     if not old.users:
         return
+    new.type = merged(new.type, old.type)
     same_graph = new.node is not None and old.node is not None and new.node.graph is old.node.graph
     if not rewriter.forward(old, new):
         copy = rewriter.make("identity", [new], before=before, hint=old.name, type_=old.type)

@@ -121,3 +121,9 @@ def test_calls_of_which_one_gives_the_next_an_affine_are_inlined_in_the_same_com
 def test_a_call_behind_an_inlined_reshape_gets_its_rank_at_once() -> None:
     """Its rank tells that the MatMul and Add behind it are a Gemm."""
     assert operators(twice(with_functions(export(200345), 200345)))[-2:] == ["F2", "Gemm"]
+
+
+def test_an_inlined_result_keeps_the_rank_that_was_known_of_the_call() -> None:
+    """Without it, the Add that a fold has left behind the call cannot be written for onnx's shape inference."""
+    result = irc.compile(with_functions(export(3000691), 3000691), freeze_initializers=True)
+    assert "F0" not in operators(result.model)
