@@ -12,14 +12,16 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
+from threading import Timer
 
 import pytest
 from exporter_graphs import export
 from graphs import all_graphs, all_nodes, is_valid
-from harness import session
 from irc.backends.compiler import compile as compile_model
+from irc.backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
 from irc.passes import PassContext, Verify
 from irc.passes.catalog import DEFAULT
+from irc.support.isolation import WorkerDiedError
 from onnx import ModelProto, printer
 from oracle import EXACT, assert_sound, difference
 from random_graphs import grow, shrink, with_functions, without_overloads
@@ -33,6 +35,8 @@ PASSES = (None, None, f"InlineFunctions,{DEFAULT}")
 """Pipelines, by seed: the default one inlines only calls that hold back a fold."""
 COMPARED = 4
 """One exported model in so many is compared in numbers."""
+LOADING = 10.0
+"""Seconds that onnxruntime gets to load a model."""
 
 
 def made(seed: int) -> tuple[ModelProto, ModelProto, bool]:
@@ -59,11 +63,15 @@ def hold(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: boo
 
 
 def is_loaded(model: ModelProto) -> bool:
-    """Return whether onnxruntime loads a model: its inference of Resize fails behind some functions."""
+    """Return whether onnxruntime loads a model. Of some with functions its inference fails, or does not end."""
+    watchdog = Timer(LOADING, lambda: runtime.worker.process and runtime.worker.process.kill())
+    watchdog.start()
     try:
-        session(model)
-    except Exception:
+        RemoteSession(model.SerializeToString())
+    except (RuntimeFailedError, WorkerDiedError):
         return False
+    finally:
+        watchdog.cancel()
     return True
 
 
