@@ -15,16 +15,12 @@ from .support.version import __version__ as __version__
 TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
 if TYPE_CHECKING:
     from . import ir, passes
-    from .backends.compiler import compile  # noqa: A004
     from .backends.foldmap import FoldMap
-    from .backends.result import Result, emit
-    from .certifier.certificate import Rejected, certify
-    from .commands.compile_many import Outcome, compile_many
+    from .compiler import compile  # noqa: A004
     from .frontends import load
     from .frontends.text import parse
     from .ir.module import Module
-    from .quantization.quantized_model import Quantized
-    from .quantization.static import quantize
+    from .result import Result, emit
     from .support.errors import (
         EmitError,
         FoldMapError,
@@ -36,6 +32,10 @@ if TYPE_CHECKING:
         VerifyError,
     )
     from .support.limits import Limits
+    from .tools.certify.checker.certificate import Rejected, certify
+    from .tools.cli.compile_many import Outcome, compile_many
+    from .tools.int8.quantized_model import Quantized
+    from .tools.int8.static import quantize
 
 __all__ = [
     "EmitError",
@@ -68,16 +68,16 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": ("ir", "passes"),
-        "backends.compiler": ("compile",),
+        "compiler": ("compile",),
         "backends.foldmap": ("FoldMap",),
-        "backends.result": ("Result", "emit"),
-        "certifier.certificate": ("Rejected", "certify"),
-        "commands.compile_many": ("Outcome", "compile_many"),
+        "result": ("Result", "emit"),
+        "tools.certify.checker.certificate": ("Rejected", "certify"),
+        "tools.cli.compile_many": ("Outcome", "compile_many"),
         "frontends": ("load",),
         "frontends.text": ("parse",),
         "ir.module": ("Module",),
-        "quantization.quantized_model": ("Quantized",),
-        "quantization.static": ("quantize",),
+        "tools.int8.quantized_model": ("Quantized",),
+        "tools.int8.static": ("quantize",),
         "support.errors": (
             "EmitError",
             "FoldMapError",

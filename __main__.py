@@ -1,6 +1,6 @@
 """`python -m irc`."""
 
-from .cli import program
+from .tools.cli.main import program
 
 if __name__ == "__main__":
     raise SystemExit(program())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..codec.tensor_archive import write_archive
+from ..frontends.onnx.codec.tensor_archive import write_archive
 from ..ir.module import Module
 from ..ir.payload import FilePart
 from ..ir.tensor import Tensor

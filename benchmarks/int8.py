@@ -25,10 +25,10 @@ import onnx
 from int8_nets import Array, Net, efficientnet_lite0, mobilenet_v2, pictures
 from irc.backends.quantizers.onnxruntime import cache_of
 from irc.backends.quantizers.ranges import Activation, Activations, activations
-from irc.quantization.fidelity import SquaredError
-from irc.quantization.static import PASSES
-from irc.verify.onnx_graph import tensor_names
-from irc.verify.runner import Runner
+from irc.tools.int8.fidelity import SquaredError
+from irc.tools.int8.static import PASSES
+from irc.tools.verify.onnx_graph import tensor_names
+from irc.tools.verify.runner import Runner
 from onnx import ModelProto
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from rich.console import Console
@@ -261,8 +261,8 @@ def tables(cache: dict[str, Any], nets: Sequence[str]) -> Iterator[Table]:
 
 def layer_ratios(net: Net, inputs: Array, passes: str) -> list[float]:
     """Return the accumulated SQNR of the layers of an int8 network from the map alone, in the order of the graph."""
-    from irc.quantization.layer_errors import align_quantized
-    from irc.verify.reference_model import ReferenceModel
+    from irc.tools.int8.layer_errors import align_quantized
+    from irc.tools.verify.reference_model import ReferenceModel
 
     result = irc.compile(copy.deepcopy(net.model), passes.format("false"))
     free = activations(result.model, result.fold_map, input_ranges={"x": net.range})

@@ -22,10 +22,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import tools
 from study_cases import SUITES, study_cases
 from study_page import page
 from study_run import Cache, Study, run
+
+import tools
 
 MIB = 1 << 20
 FAMILY = (

@@ -16,8 +16,8 @@ import scale_axis
 import zoo
 from graphs import F32, F64, without_foreign
 from harness import ONNX_DATA
-from irc.backends.result import emit
 from irc.ir.text.parser import parse
+from irc.result import emit
 from onnx import ModelProto
 
 LIGHT = ONNX_DATA / "light"

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import onnx
 import study_judge
-import tools
 from study_cases import SUITES, StudyCase
 from study_run import METADATA, Fault, Record, Row, missed
+
+import tools
 
 FAILURES = ("error", "crash", "timeout", "memory")
 COLUMNS = (*FAILURES, "invalid", "wrong", "imprecise", "undecided", "interface", "metadata", "missed")

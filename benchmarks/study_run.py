@@ -20,10 +20,11 @@ from typing import Any
 import onnx
 import onnxruntime
 import study_judge
-import tools
 from onnx import ModelProto
 from study_cases import StudyCase
 from study_reduce import reduce_model
+
+import tools
 
 METADATA = (
     "opset imports added",

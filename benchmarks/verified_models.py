@@ -38,9 +38,9 @@ from irc.backends.runtime.sessions import new_session
 from irc.frontends.onnx import read_model
 from irc.passes import PassContext
 from irc.support.errors import SourceError, VerifyError
-from irc.verify import VerifyNumerics, runner
-from irc.verify.alignment import align
-from irc.verify.comparison import Comparison
+from irc.tools.verify import VerifyNumerics, runner
+from irc.tools.verify.alignment import align
+from irc.tools.verify.comparison import Comparison
 
 
 def processor_time() -> float:

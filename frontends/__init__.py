@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..codec.protos import ModelProto
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import is_text
+from .onnx.codec.protos import ModelProto
 
 if TYPE_CHECKING:
     from .input_shapes import InputShapes

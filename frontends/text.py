@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..codec.tensor_archive import TensorArchive
 from ..ir.module import Module
 from ..ir.tensor import Tensor
 from ..ir.text import parser
@@ -13,6 +12,7 @@ from ..ir.verifier import verify
 from ..support.errors import ModelError, VerifyError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import arrays_path
+from .onnx.codec.tensor_archive import TensorArchive
 from .onnx.node_schemas import ONNX_SCHEMAS
 from .text_doubts import doubts
 

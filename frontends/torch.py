@@ -19,8 +19,6 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from pathlib import Path
 from typing import Any
 
-from ..codec.protos import ModelProto
-from ..codec.streaming import make_placeholder
 from ..ir.module import Module
 from ..ir.tensor import ArrayTensor, numpy_dtype
 from ..ir.types import BF16
@@ -28,6 +26,8 @@ from ..support.errors import ModelError, UsageError
 from ..support.extras import install
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .onnx import from_model
+from .onnx.codec.protos import ModelProto
+from .onnx.codec.streaming import make_placeholder
 
 SHARED_BYTES = 1 << 13
 """Parameters of at least this many bytes share their memory with torch."""

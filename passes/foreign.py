@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..codec.onnx_parts import has_schema, newest_opset
+from ..frontends.onnx.codec.onnx_parts import has_schema, newest_opset
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Node
 from ..ir.module import Module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..codec.onnx_parts import get_schema, has_schema, newest_opset
+from ..frontends.onnx.codec.onnx_parts import get_schema, has_schema, newest_opset
 from ..frontends.onnx.constants import constant_payload
 from ..frontends.onnx.lowering import lower
 from ..ir.attributes import Attribute, AttributeRef

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence, Set
 from functools import partial
 from itertools import chain
 
-from ..codec.onnx_types import import_type, value_info
-from ..codec.traversal import all_graphs
+from ..frontends.onnx.codec.onnx_types import import_type, value_info
+from ..frontends.onnx.codec.traversal import all_graphs
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module

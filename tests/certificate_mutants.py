@@ -108,8 +108,8 @@ def rule_cases(package: Path) -> list[Sample]:
     use(package)
     import numpy as np
     from ir_text import drawn, read_cases
-    from irc.backends.result import emit
     from irc.ir.text.parser import parse
+    from irc.result import emit
     from scale_axis import CASES
 
     sys.path.insert(0, str(TESTS / "passes"))
@@ -151,8 +151,8 @@ class Listener:
 
     def listen(self) -> None:
         """Note the module that each pipeline is run on, unless another pipeline runs it."""
-        from irc.backends.result import emit
         from irc.passes.infra import Sequential
+        from irc.result import emit
 
         run = Sequential.__call__
 
@@ -194,8 +194,8 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
 
 def compiled(sample: Sample) -> tuple[bytes, str] | None:
     """The result of a compile and its certificate, None where there is none."""
-    from irc.backends.compiler import compile as compile_model
-    from irc.backends.compiler import read
+    from irc.compiler import compile as compile_model
+    from irc.compiler import read
 
     model = ModelProto.FromString(sample.model)
     try:

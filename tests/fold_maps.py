@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 from graphs import stimuli
 from irc.backends.foldmap import check, unfold
-from irc.backends.result import Result
+from irc.result import Result
 from onnx import ModelProto
 from oracle import Interpreter, tensors_only
 

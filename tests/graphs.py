@@ -24,8 +24,8 @@ import numpy as np
 import onnx
 from float64 import evaluate
 from harness import operators as operators
-from irc.backends.compiler import compile as compile_model
-from irc.backends.result import Result
+from irc.compiler import compile as compile_model
+from irc.result import Result
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, np.dtype[Any]]

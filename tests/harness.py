@@ -16,20 +16,7 @@ from onnx import ModelProto, TensorProto
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = (
-    "backends",
-    "certifier",
-    "codec",
-    "commands",
-    "frontends",
-    "ir",
-    "parallel",
-    "passes",
-    "quantization",
-    "report",
-    "support",
-    "verify",
-)
+FOLDERS = ("backends", "frontends", "ir", "passes", "support", "tools")
 """The folders of the package: each is `irc.<folder>`."""
 SHARED = ROOT.parent / "shared" / "models"
 ALONE = "the folder ../shared/models is not beside the checkout"

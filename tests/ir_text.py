@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphs import SIZES, assert_outcome, compiled, unmarked
-from irc.backends.result import Result, emit
 from irc.frontends.onnx import from_model
 from irc.ir.module import Module
 from irc.ir.text.parser import parse
 from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
 from irc.passes.registry import parse_pipeline
+from irc.result import Result, emit
 from onnx import ModelProto
 
 TESTS = Path(__file__).parent

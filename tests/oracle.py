@@ -38,7 +38,7 @@ from graphs import (
     stimuli,
 )
 from harness import run
-from irc.backends.result import Result
+from irc.result import Result
 from onnx import ModelProto, TensorProto
 from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 

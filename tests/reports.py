@@ -11,7 +11,7 @@ import harness
 import irc
 import numpy as np
 from irc.passes import PassContext
-from irc.report import Recorder, collect, render
+from irc.tools.report import Recorder, collect, render
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 DIGITS = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -39,7 +39,7 @@ ALIGNMENT = [
 
 def report_data(model: str | Path | ModelProto, passes: str | None = None, **options: Any) -> dict[str, Any]:
     """What `collect` finds, without durations unless `options` ask for them."""
-    module = irc.load(model) if isinstance(model, str | Path) else irc.backends.compiler.read(model)
+    module = irc.load(model) if isinstance(model, str | Path) else irc.compiler.read(model)
     recorder = Recorder(module)
     result = irc.compile(module, passes, context=PassContext([recorder]))
     name = model.name if isinstance(model, Path) else "model"

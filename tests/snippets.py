@@ -28,10 +28,10 @@ from warnings import catch_warnings, simplefilter
 import harness
 import onnx
 from ir_text import check_case, read_cases
-from irc.cli import main
 from irc.ir.text.parser import parse
 from irc.ir.text.printer import to_text
 from irc.ir.verifier import verify
+from irc.tools.cli.main import main
 
 RUN = ("python", "console", "sh", "onnx", "ir")
 SHOWN = ("text", "json", "yaml")

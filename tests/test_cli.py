@@ -13,9 +13,9 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
 from irc.passes import PASSES, default_pipeline
 from irc.passes.catalog import DEFAULT
+from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -243,7 +243,7 @@ def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
 )
 def test_a_process_ends_after_its_exit_handlers_with_all_output(arguments: list[str], status: int) -> None:
     code = (
-        "import atexit, os, sys; from irc.cli import program; atexit.register(os.write, 2, b'handled');"
+        "import atexit, os, sys; from irc.tools.cli.main import program; atexit.register(os.write, 2, b'handled');"
         f"sys.argv[1:] = {arguments!r}; sys.exit(program())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

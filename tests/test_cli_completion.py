@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from irc.cli import main
-from irc.commands import COMMANDS
+from irc.tools.cli import COMMANDS
+from irc.tools.cli.main import main
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_zsh_reads_the_script(script: Path) -> None:
 def test_every_option_of_every_command_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     import argparse
 
-    from irc.cli import parser
+    from irc.tools.cli.main import parser
 
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out

@@ -9,8 +9,8 @@ import harness
 import onnx
 import pytest
 from graphs import conv_bn
-from irc.cli import main
-from irc.commands.foldmap import FORMS
+from irc.tools.cli.foldmap import FORMS
+from irc.tools.cli.main import main
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 

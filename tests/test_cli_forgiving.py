@@ -12,9 +12,9 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.commands import COMMANDS
-from irc.commands.examples import EXAMPLES
+from irc.tools.cli import COMMANDS
+from irc.tools.cli.examples import EXAMPLES
+from irc.tools.cli.main import main
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 import pytest
 from graphs import unmarked
-from irc.cli import main
 from irc.passes.catalog import CATALOG, DEFAULT
+from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

@@ -12,7 +12,7 @@ from typing import Any
 import harness
 import onnx
 import pytest
-from irc.cli import main
+from irc.tools.cli.main import main
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 

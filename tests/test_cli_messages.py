@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, helper, parser
 
 IMPORTS = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'

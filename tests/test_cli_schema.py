@@ -15,11 +15,11 @@ import harness
 import jsonschema
 import onnx
 import pytest
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import numpy_helper
 
 EXAMPLE = str(harness.ROOT / "examples" / "digits_cnn.onnx")
-SCHEMA: dict[str, Any] = json.loads((files("irc.commands") / "schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads((files("irc.tools.cli") / "schema.json").read_text("utf-8"))
 DOCUMENTS = [name for name in SCHEMA["$defs"] if name.startswith("irc.")]
 
 

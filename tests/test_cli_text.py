@@ -15,14 +15,14 @@ import pytest
 import zoo
 from graphs import F32, compiled
 from irc.backends.text_output import save_text
-from irc.cli import main
-from irc.codec.tensor_archive import TensorArchive, write_archive
 from irc.frontends.onnx import from_model
+from irc.frontends.onnx.codec.tensor_archive import TensorArchive, write_archive
 from irc.ir.tensor import ArrayTensor, Tensor, numpy_dtype
 from irc.ir.text.printer import side_data, to_text
 from irc.ir.types import DTYPES, DType
 from irc.support.errors import EmitError, ModelError, ParseError, UsageError
 from irc.support.files import FileTransaction
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from random_graphs import grow
 

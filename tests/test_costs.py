@@ -72,7 +72,7 @@ def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest
 
 
 def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from irc.codec import tensors
+    from irc.frontends.onnx.codec import tensors
     from irc.passes import simplify_inference
     from irc.passes.affine import algebra, operands, statistics
 

@@ -20,8 +20,6 @@ import irc
 import numpy as np
 import pytest
 from harness import run
-from irc.cli import main
-from irc.commands.options import LIMITS
 from irc.frontends import onnx as frontend
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.opsets import SURE_OPSET
@@ -29,6 +27,8 @@ from irc.ir.ops import BY_ONNX_NAME
 from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, ModelError, ParseError
 from irc.support.limits import DEFAULT_LIMITS, Limits
+from irc.tools.cli.main import main
+from irc.tools.cli.options import LIMITS
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64

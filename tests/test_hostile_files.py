@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap
-from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, IRError, ModelError
 from irc.support.limits import Limits
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper
 
 SIXTEEN = np.arange(16, dtype="<f4").reshape(4, 4)

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from graphs import conv_bn
-from irc.cli import main
 from irc.support.files import remove_stale_files
+from irc.tools.cli.main import main
 from onnx import ModelProto, external_data_helper
 
 Files = dict[str, bytes]

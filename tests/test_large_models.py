@@ -19,10 +19,10 @@ import test_round_trip
 import zoo
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap, graph_digest, unfold
-from irc.cli import main
-from irc.codec import streaming
+from irc.frontends.onnx.codec import streaming
 from irc.ir import payload
 from irc.ir.payload import SourceFile
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from random_graphs import grow
 
@@ -351,7 +351,7 @@ def test_a_system_that_cannot_copy_ranges_is_none_the_worse(
 
 def test_a_model_cannot_bring_a_placeholder_of_its_own(large: Large, tmp_path: Path) -> None:
     """What stands in a file is elements, whatever it looks like."""
-    from irc.codec.streaming import PLACEHOLDER_LENGTH, TOKEN
+    from irc.frontends.onnx.codec.streaming import PLACEHOLDER_LENGTH, TOKEN
 
     large(1)
     tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[PLACEHOLDER_LENGTH], raw_data=TOKEN + bytes(8))

@@ -20,9 +20,9 @@ import harness
 import irc
 import onnx
 import pytest
-from irc.report import notebook_page, show
 from irc.support.notebook import MAX_ROWS, frame, table
-from irc.verify import Comparison, VerifyNumerics
+from irc.tools.report import notebook_page, show
+from irc.tools.verify import Comparison, VerifyNumerics
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 DRAWN = {"svg", "g", "rect", "path", "text", "tspan"}
@@ -178,7 +178,8 @@ def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(*, replaced: bool
     if replaced:
         (package / "__init__.py").unlink()
         (package / "__init__.py").write_text('"""Internet Relay Chat."""\n')
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import irc.cli; sys.exit(irc.cli.program())"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from irc.tools.cli.main import program; "
+    code += "sys.exit(program())"
     done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
     if replaced:
         assert (done.returncode, done.stdout) == (1, "")

@@ -34,7 +34,12 @@ def test_make_renews_the_environment_for_every_package() -> None:
 
 
 def test_only_the_face_stands_at_the_root() -> None:
-    assert sorted(path.name for path in harness.ROOT.glob("*.py")) == ["__init__.py", "__main__.py", "cli.py"]
+    assert sorted(path.name for path in harness.ROOT.glob("*.py")) == [
+        "__init__.py",
+        "__main__.py",
+        "compiler.py",
+        "result.py",
+    ]
 
 
 def test_version_is_stated_once_and_the_same() -> None:
@@ -61,9 +66,9 @@ def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
     assert "irc/py.typed" in names
     assert "irc/backends/foldmap/schema.json" in names
-    report = harness.ROOT / "report"
+    report = harness.ROOT / "tools" / "report"
     files = [path for path in report.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {f"irc/report/{path.relative_to(report)}" for path in files} <= set(names)
+    assert {f"irc/tools/report/{path.relative_to(report)}" for path in files} <= set(names)
     assert not any("test" in name for name in names)
 
 
@@ -95,7 +100,7 @@ def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None
     model = harness.ROOT / "examples" / "digits_cnn.onnx"
     command = ["compile", str(model), "-q", "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]
     code = (
-        f"import sys; from irc.cli import main; main({command!r});"
+        f"import sys; from irc.tools.cli.main import main; main({command!r});"
         "heavy = ('msgspec', 'networkx', 'onnx', 'onnxruntime', 'rich', 'hashlib', 'tempfile', 'difflib');"
         "heavy += ('irc.ir.text.printer', 'irc.backends.foldmap.loading');"
         "print([m for m in heavy if m in sys.modules])"
@@ -120,7 +125,7 @@ def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_list
     onnx.save(model, tmp_path / "model.onnx")
     command = ["compile", str(tmp_path / "model.onnx"), "-q", "-o", str(tmp_path / "o.onnx")]
     code = (
-        f"import sys; from irc.cli import main; main({command!r}); before = 'onnx' in sys.modules;"
+        f"import sys; from irc.tools.cli.main import main; main({command!r}); before = 'onnx' in sys.modules;"
         "import onnx; model = onnx.load(sys.argv[1]); onnx.checker.check_model(model);"
         "onnx.shape_inference.infer_shapes(model); onnx.printer.to_text(model); onnx.defs.get_schema('Gelu');"
         "print(before, [node.op_type for node in model.graph.node])"
@@ -132,7 +137,7 @@ def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_list
 @pytest.mark.parametrize("call", ["cli.parser()", "cli.main(['passes'])"])
 def test_help_and_the_list_of_passes_import_nothing_heavy(call: str) -> None:
     code = (
-        f"import sys; from irc import cli; {call};"
+        f"import sys; from irc.tools.cli import main as cli; {call};"
         "print([m for m in ('dataclasses', 'numpy', 'onnx', 'google') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import all_nodes, compiled
-from irc.backends.result import emit
 from irc.frontends.onnx import from_model
 from irc.ir.debug_counter import APPLIED
 from irc.ir.rewriter import Rewriter
 from irc.passes.simplify.extents import ShapeEvaluator
 from irc.passes.simplify.rule_set import RULES
 from irc.passes.simplify_expr import simplifier
+from irc.result import emit
 from onnx import ModelProto, TensorProto, numpy_helper
 from oracle import assert_same_function
 from proofs.domains import FUNCTIONS, Instance, frees

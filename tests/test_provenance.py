@@ -17,10 +17,10 @@ import onnx
 import pytest
 from graphs import Graph, all_graphs, all_nodes, batch_norm, compiled, operators
 from harness import shared_models
-from irc.backends.result import Result
 from irc.ir import Module, Node, Rewriter
 from irc.ir.graph import flatten_origins
 from irc.passes import Pass, PassContext, Sequential, parse_pipeline
+from irc.result import Result
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from random_graphs import grow
 from scale_axis import CASES

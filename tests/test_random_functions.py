@@ -17,8 +17,8 @@ from threading import Timer
 import pytest
 from exporter_graphs import export
 from graphs import all_graphs, all_nodes, is_valid
-from irc.backends.compiler import compile as compile_model
 from irc.backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
+from irc.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
 from irc.passes.catalog import DEFAULT
 from irc.support.isolation import WorkerDiedError

@@ -15,7 +15,7 @@ import os
 
 import pytest
 from graphs import F32, F64, compiled
-from irc.backends.compiler import compile as compile_model
+from irc.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
 from irc.passes.catalog import DEFAULT
 from onnx import ModelProto, printer

@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 import pytest
 from float64 import evaluate
-from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir import Graph, Module, Node, TensorType
 from irc.ir.tensor import ArrayTensor
 from irc.ir.types import DTYPES
+from irc.tools.cli.main import main
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(7)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from float64 import UnsupportedOp, evaluate
 from harness import Arrays
-from irc.cli import main
+from irc.tools.cli.main import main
 
 pytestmark = pytest.mark.shared
 

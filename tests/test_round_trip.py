@@ -12,10 +12,10 @@ import onnx
 import pytest
 import zoo
 from irc.backends.onnx.emitter import emit_model
-from irc.backends.result import Result
-from irc.cli import main
 from irc.frontends.onnx import from_model
+from irc.result import Result
 from irc.support.errors import ModelError
+from irc.tools.cli.main import main
 from onnx import ModelProto
 
 REFUSED = {
@@ -85,8 +85,8 @@ def test_what_is_no_graph_is_refused_with_a_reason(name: str) -> None:
 
 def external_bytes(path: Path) -> dict[str, bytes]:
     """Every tensor of the model at `path` with its elements read in."""
-    from irc.codec.tensors import OnnxTensor
-    from irc.codec.traversal import external_tensors
+    from irc.frontends.onnx.codec.tensors import OnnxTensor
+    from irc.frontends.onnx.codec.traversal import external_tensors
 
     model = harness.load(path)
     return {
@@ -135,7 +135,7 @@ def test_external_data_of_another_model_is_not_overwritten(tmp_path: Path) -> No
 
 
 def external_tensors_of(path: Path) -> list[onnx.TensorProto]:
-    from irc.codec.traversal import external_tensors
+    from irc.frontends.onnx.codec.traversal import external_tensors
 
     return list(external_tensors(harness.load(path)))
 

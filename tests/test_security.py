@@ -14,7 +14,7 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import TensorProto, helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -39,8 +39,8 @@ OWN_CODE = {("support/record.py", "exec"): "constructors of records, from the na
 """Calls that make code of irc's own sources, by file and function, and what it is."""
 
 PROCESSES = {
-    "parallel/jobs.py": "irc itself, by loky",
-    "verify/bisection.py": "the user's --command",
+    "support/jobs.py": "irc itself, by loky",
+    "tools/verify/bisection.py": "the user's --command",
     "support/isolation.py": "a copy of itself, for shape inference, and irc itself, for onnxruntime",
 }
 """Files that start processes, by `subprocess`, `multiprocessing` or `os.fork`, and which."""

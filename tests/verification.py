@@ -8,9 +8,9 @@ import irc
 import onnx
 from harness import random_inputs
 from irc.passes import PassContext
-from irc.verify import VerifyNumerics
-from irc.verify.comparison import Comparison, Deviation
-from irc.verify.inputs import Stimulus
+from irc.tools.verify import VerifyNumerics
+from irc.tools.verify.comparison import Comparison, Deviation
+from irc.tools.verify.inputs import Stimulus
 from onnx import ModelProto
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ...codec.module_paths import module_path
-from ...codec.protos import ModelProto, NodeProto
-from ...codec.tensors import OnnxTensor
-from ...codec.traversal import value_names
+from ...frontends.onnx.codec.module_paths import module_path
+from ...frontends.onnx.codec.protos import ModelProto, NodeProto
+from ...frontends.onnx.codec.tensors import OnnxTensor
+from ...frontends.onnx.codec.traversal import value_names
 from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
 from ...ir.ops.inference import integer_of

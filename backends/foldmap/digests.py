@@ -13,10 +13,10 @@ from pathlib import Path
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from ...codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
-from ...codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
-from ...codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
+from ...frontends.onnx.codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+from ...frontends.onnx.codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
+from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
+from ...frontends.onnx.codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
 
 TOGETHER = 1024

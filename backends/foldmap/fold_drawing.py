@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...codec.protos import ModelProto, NodeProto
+from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...support.drawing import draw
 from ...support.errors import listed
 from ..onnx.graph_boxes import Mark, graph_boxes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
-from ...codec.traversal import value_names
+from ...frontends.onnx.codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
+from ...frontends.onnx.codec.traversal import value_names
 from ...passes.affine.statistics import Statistic
 from ...support.errors import FoldMapError
 from ...support.files import FileTransaction, replacing, writing

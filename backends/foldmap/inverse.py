@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...codec.protos import ModelProto
-from ...codec.traversal import all_nodes, value_names
+from ...frontends.onnx.codec.protos import ModelProto
+from ...frontends.onnx.codec.traversal import all_nodes, value_names
 from ...support.errors import FoldMapError
 from ...support.record import record
 from .digests import graph_digest

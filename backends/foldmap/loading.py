@@ -23,7 +23,7 @@ from typing import (
     is_typeddict,
 )
 
-from ...codec.protos import FOLD_MAP_KEY, ModelProto
+from ...frontends.onnx.codec.protos import FOLD_MAP_KEY, ModelProto
 from ...ir.payload import file_digest
 from ...support.errors import FoldMapError, clipped
 from ...support.limits import Limits

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from xxhash import xxh3_128
 
-from ...codec.protos import TensorProto
-from ...codec.tensors import OnnxTensor
+from ...frontends.onnx.codec.protos import TensorProto
+from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.payload import Block, Payload, byte_view
 from ...ir.tensor import ScaledTensor
 from .arrays import ArrayStore

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ...codec.protos import ModelProto, TensorProto
-from ...codec.streaming import contains_placeholder, materialize
-from ...codec.tensors import ELEMENT_FIELDS, OnnxTensor, detached_payload, raw_elements
-from ...codec.traversal import all_tensors
+from ...frontends.onnx.codec.protos import ModelProto, TensorProto
+from ...frontends.onnx.codec.streaming import contains_placeholder, materialize
+from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, OnnxTensor, detached_payload, raw_elements
+from ...frontends.onnx.codec.traversal import all_tensors
 from ...ir.payload import Payload
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...codec.external_data import is_location_allowed
-from ...codec.protos import ModelProto, TensorProto
-from ...codec.tensors import ELEMENT_FIELDS, raw_elements
+from ...frontends.onnx.codec.external_data import is_location_allowed
+from ...frontends.onnx.codec.protos import ModelProto, TensorProto
+from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, raw_elements
 from ...support.errors import EmitError, clipped
 from ...support.files import FileTransaction, replacing, writing
 from ...support.output_paths import entry_path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...codec.protos import TensorProto
-from ...codec.wire_format import field_header
+from ...frontends.onnx.codec.protos import TensorProto
+from ...frontends.onnx.codec.wire_format import field_header
 
 TYPED_FIELDS = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
 """The fields of numbers. Strings have no raw bytes, so that they never leave their message."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128
 
-from ...codec.external_data import external_part
-from ...codec.protos import ModelProto, TensorProto
-from ...codec.streaming import payload_of
-from ...codec.tensors import ELEMENT_FIELDS, raw_elements
-from ...codec.traversal import all_graphs, external_tensors
+from ...frontends.onnx.codec.external_data import external_part
+from ...frontends.onnx.codec.protos import ModelProto, TensorProto
+from ...frontends.onnx.codec.streaming import payload_of
+from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, raw_elements
+from ...frontends.onnx.codec.traversal import all_graphs, external_tensors
 from ...ir.payload import Block, Payload, byte_view
 from ...ir.tensor import ArrayTensor
 from ...support.files import FileTransaction, writing

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from ...codec.external_data import external_location
-from ...codec.protos import ModelProto
-from ...codec.streaming import extract_payloads
-from ...codec.traversal import external_tensors
+from ...frontends.onnx.codec.external_data import external_location
+from ...frontends.onnx.codec.protos import ModelProto
+from ...frontends.onnx.codec.streaming import extract_payloads
+from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.payload import SourceFile
 from ...support.errors import ModelError
 from ...support.files import FileTransaction, writing

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from ...codec.onnx_attributes import export_attribute
-from ...codec.onnx_types import value_info
-from ...codec.protos import (
+from ...frontends.onnx.codec.onnx_attributes import export_attribute
+from ...frontends.onnx.codec.onnx_types import value_info
+from ...frontends.onnx.codec.protos import (
     AttributeProto,
     FunctionProto,
     GraphProto,
@@ -28,7 +28,7 @@ from ...codec.protos import (
     mark_compiled,
     remove_fold_map,
 )
-from ...codec.tensors import OnnxTensor
+from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...frontends.onnx.declared_types import contradicts
 from ...ir.graph import Function, Graph, Node
 from ...ir.module import Module

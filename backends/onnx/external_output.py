@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...codec.external_data import external_location, external_path
-from ...codec.protos import ModelProto
-from ...codec.traversal import external_tensors
+from ...frontends.onnx.codec.external_data import external_location, external_path
+from ...frontends.onnx.codec.protos import ModelProto
+from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.payload import file_digest
 from ...support.errors import EmitError
 from ...support.files import FileTransaction, PathLock, replacing, writing

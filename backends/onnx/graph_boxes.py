@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...codec.protos import GraphProto, NodeProto
+from ...frontends.onnx.codec.protos import GraphProto, NodeProto
 from ...frontends.onnx.toposort import reads
 from ...ir.ops import DEFAULT_DOMAINS
 from ...support.drawing import Box, Boxes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...codec.external_data import external_location
-from ...codec.protos import ModelProto
-from ...codec.traversal import external_tensors
+from ...frontends.onnx.codec.external_data import external_location
+from ...frontends.onnx.codec.protos import ModelProto
+from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.module import Module
 from ...ir.payload import FilePart
 from ...support.errors import EmitError

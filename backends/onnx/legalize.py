@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...codec.protos import AttributeProto
+from ...frontends.onnx.codec.protos import AttributeProto
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from ...codec.external_data import external_location
-from ...codec.protos import ModelProto, TensorProto
-from ...codec.streaming import insert_payloads
-from ...codec.tensors import OnnxTensor
-from ...codec.traversal import external_tensors
+from ...frontends.onnx.codec.external_data import external_location
+from ...frontends.onnx.codec.protos import ModelProto, TensorProto
+from ...frontends.onnx.codec.streaming import insert_payloads
+from ...frontends.onnx.codec.tensors import OnnxTensor
+from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.payload import Payload, byte_view
 from ...ir.tensor import ScaledTensor
 from ...support.errors import EmitError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from ...codec.onnx_attributes import export_attribute, export_sparse, value_field
-from ...codec.protos import (
+from ...frontends.onnx.codec.onnx_attributes import export_attribute, export_sparse, value_field
+from ...frontends.onnx.codec.protos import (
     AttributeProto,
     FunctionProto,
     GraphProto,
@@ -15,7 +15,7 @@ from ...codec.protos import (
     TensorProto,
     copy_fields,
 )
-from ...codec.tensors import OnnxTensor, tensor_proto, write_tensor
+from ...frontends.onnx.codec.tensors import OnnxTensor, tensor_proto, write_tensor
 from ...ir.attributes import EmptyList, SparseTensor
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import has_trait, is_legal

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...codec.module_paths import module_path
-from ...codec.protos import ModelProto
+from ...frontends.onnx.codec.module_paths import module_path
+from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.tensor import Array
 from ...support.record import record
 from ..foldmap import FoldMap

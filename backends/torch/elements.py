@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...codec.onnx_types import export_dtype
-from ...codec.protos import ModelProto, TensorProto
-from ...codec.tensors import OnnxTensor
+from ...frontends.onnx.codec.onnx_types import export_dtype
+from ...frontends.onnx.codec.protos import ModelProto, TensorProto
+from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.tensor import Array, dtype_from_numpy, round_to, scaled
 from ...support.errors import FoldMapError
 from ..foldmap import OTHER_MODEL, FoldMap, belongs_to

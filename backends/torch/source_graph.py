@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...codec.module_paths import module_path
-from ...codec.protos import ModelProto, NodeProto
+from ...frontends.onnx.codec.module_paths import module_path
+from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...support.errors import FoldMapError
 from ..foldmap import FoldMap
 

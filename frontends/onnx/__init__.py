@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from ...codec.external_data import external_part, external_parts
-from ...codec.protos import ModelProto
-from ...codec.streaming import extract_payloads
-from ...codec.traversal import external_tensors
 from ...ir.module import Module
 from ...ir.payload import FilePart, SourceFile
 from ...support.errors import ModelError
 from ...support.limits import DEFAULT_LIMITS, Limits
+from .codec.external_data import external_part, external_parts
+from .codec.protos import ModelProto
+from .codec.streaming import extract_payloads
+from .codec.traversal import external_tensors
 from .importer import import_model
 
 if TYPE_CHECKING:

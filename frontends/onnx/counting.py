@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...codec.protos import NodeProto
 from ...ir.ops.sources import range_length
+from .codec.protos import NodeProto
 from .hiding import Scope
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 
-from ...codec import onnx_parts
-from ...codec.onnx_types import import_type
-from ...codec.protos import GraphProto, ValueInfoProto
 from ...ir.types import DTYPES, UNKNOWN, Shape, TensorType, Type, without_shapes
+from .codec import onnx_parts
+from .codec.onnx_types import import_type
+from .codec.protos import GraphProto, ValueInfoProto
 
 ML_DOMAIN = "ai.onnx.ml"
 """The domain whose operators often have results of one type, which onnx's inference does not tell."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...codec.protos import FunctionProto, ModelProto
 from ...ir.graph import Graph, Node
 from ...ir.module import Module
 from ...ir.ops import canonical_domain
 from ...support.errors import clipped
+from .codec.protos import FunctionProto, ModelProto
 
 MAX_NAMED = 3
 """Most values or operators that warnings name."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...codec.protos import ModelProto, NodeProto
-from ...codec.traversal import all_graphs
 from ...ir.ops import canonical_domain
+from .codec.protos import ModelProto, NodeProto
+from .codec.traversal import all_graphs
 
 FunctionName = tuple[str, str]
 """Domain and name, which the overloads of a function share."""

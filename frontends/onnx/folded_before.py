@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ...codec.module_paths import BATCH_NORM_INTO_LAYER, RULES
-from ...codec.protos import ModelProto, NodeProto, is_compiled
-from ...codec.traversal import all_nodes
+from .codec.module_paths import BATCH_NORM_INTO_LAYER, RULES
+from .codec.protos import ModelProto, NodeProto, is_compiled
+from .codec.traversal import all_nodes
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...codec.domains import rename_domain
-from ...codec.protos import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
-from ...codec.tensors import OnnxTensor
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.tensor import Array
+from .codec.domains import rename_domain
+from .codec.protos import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
+from .codec.tensors import OnnxTensor
 
 HIDDEN = "irc.hidden"
 """The domain of operators whose types onnx's shape inference must not infer."""

@@ -13,11 +13,6 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError, Message
 
-from ...codec.onnx_attributes import NUMERIC_KINDS, UnknownAttribute, import_attribute, import_sparse
-from ...codec.onnx_types import import_type
-from ...codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, require_utf8
-from ...codec.tensor_checks import size_mismatch
-from ...codec.tensors import OnnxTensor, decode_small
 from ...ir.attributes import Attribute, RegionRef, SparseTensor
 from ...ir.graph import Function, Graph, Node, Source, Value
 from ...ir.module import Module
@@ -30,6 +25,11 @@ from ...ir.type_inference import infer_types, is_known, may_infer_more
 from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, is_static, shape_of, without_shapes
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
+from .codec.onnx_attributes import NUMERIC_KINDS, UnknownAttribute, import_attribute, import_sparse
+from .codec.onnx_types import import_type
+from .codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, require_utf8
+from .codec.tensor_checks import size_mismatch
+from .codec.tensors import OnnxTensor, decode_small
 from .constants import constant_payload
 from .declared_types import ML_DOMAIN, contradicts, value_types, with_schema_types
 from .doubts import Doubts

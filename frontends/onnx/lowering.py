@@ -7,12 +7,12 @@ backend makes attributes again. No other input, output or attribute changes, so 
 
 from __future__ import annotations
 
-from ...codec.onnx_parts import get_schema, has_schema
 from ...ir.attributes import AttributeRef
 from ...ir.ops import BY_ONNX_NAME
 from ...ir.ops.parameters import mixed_forms
 from ...ir.ops.row import MANY, NodeView, OpInfo, invalid_attribute
 from ...ir.provenance import Refusal
+from .codec.onnx_parts import get_schema, has_schema
 
 
 def has_too_many_results(op_type: str, info: OpInfo, node: NodeView) -> bool:

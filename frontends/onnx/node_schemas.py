@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from functools import cache
 
-from ...codec.onnx_attributes import export_attribute
-from ...codec.onnx_parts import domain_schemas, get_schema, has_schema, newest_opset
-from ...codec.onnx_types import import_type, value_info
-from ...codec.protos import ModelProto
-from ...codec.tensors import write_tensor
 from ...ir.graph import Node, payload_of
 from ...ir.ops import OPS
 from ...ir.ops.row import Constants, NodeView, form_opset
@@ -17,6 +12,11 @@ from ...ir.schemas import Operand, Schema, Schemas
 from ...ir.tensor import Tensor
 from ...ir.types import DTYPES, UNKNOWN, Dim, DType, TensorType, Type, shape_of
 from ...support.limits import Limits
+from .codec.onnx_attributes import export_attribute
+from .codec.onnx_parts import domain_schemas, get_schema, has_schema, newest_opset
+from .codec.onnx_types import import_type, value_info
+from .codec.protos import ModelProto
+from .codec.tensors import write_tensor
 from .lowering import lower
 
 _DTYPES = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...codec.onnx_parts import newest_opset
-from ...codec.protos import (
+from ...ir.ops import DEFAULT_DOMAINS, canonical_domain
+from ...support.errors import clipped
+from .codec.onnx_parts import newest_opset
+from .codec.protos import (
     IR_VERSION,
     FunctionProto,
     GraphProto,
@@ -13,9 +15,7 @@ from ...codec.protos import (
     OperatorSetIdProto,
     require_utf8,
 )
-from ...codec.traversal import nodes_in
-from ...ir.ops import DEFAULT_DOMAINS, canonical_domain
-from ...support.errors import clipped
+from .codec.traversal import nodes_in
 
 SURE_OPSET = 24
 """The last opset of the default domain in the oldest onnx package that irc supports."""

@@ -6,7 +6,7 @@ float32 next to 5/3 is 5 for the one, and 4 for the other.
 
 from __future__ import annotations
 
-from ...codec.protos import NodeProto
+from .codec.protos import NodeProto
 from .hiding import Scope
 
 RESIZERS = ("Resize", "Upsample")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...codec.onnx_parts import infer_shapes, load_schemas
-from ...codec.protos import ModelProto
 from ...support.isolation import run_in_fork
+from .codec.onnx_parts import infer_shapes, load_schemas
+from .codec.protos import ModelProto
 
 SECONDS, SECONDS_PER_BYTE = 3, 1e-5
 """Processor time that inference may take, and more per byte of the model: it usually takes 1e-7 s per byte."""

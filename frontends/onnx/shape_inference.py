@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 
-from ...codec import onnx_parts
-from ...codec.onnx_types import import_type
-from ...codec.protos import (
+from ...ir.ops.views import Window
+from ...ir.types import Dim, shape_of
+from .codec import onnx_parts
+from .codec.onnx_types import import_type
+from .codec.protos import (
     AttributeProto,
     GraphProto,
     ModelProto,
@@ -20,9 +22,7 @@ from ...codec.protos import (
     ValueInfoProto,
     copy_fields,
 )
-from ...codec.streaming import materialize_tensor, payload_of, placeholders_exist
-from ...ir.ops.views import Window
-from ...ir.types import Dim, shape_of
+from .codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from .counting import may_count_otherwise
 from .expansion import is_expansion_bounded
 from .hiding import Scope, hidden_in, hide

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from ...codec.protos import NodeProto
 from ...ir.ops.indexing import GREATEST
+from .codec.protos import NodeProto
 from .hiding import Scope
 
 

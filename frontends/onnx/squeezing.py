@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...codec.protos import NodeProto
+from .codec.protos import NodeProto
 from .hiding import Scope
 
 

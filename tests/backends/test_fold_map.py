@@ -24,9 +24,9 @@ from irc.backends.foldmap.digests import tensor_digest
 from irc.backends.foldmap.entry_text import ENTRY_TEXTS
 from irc.backends.foldmap.loading import check_document
 from irc.backends.quantizers.ranges import activations
-from irc.cli import main
-from irc.codec.traversal import all_nodes
+from irc.frontends.onnx.codec.traversal import all_nodes
 from irc.support.errors import EmitError, FoldMapError
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, numpy_helper
 from xxhash import xxh3_128_hexdigest
 

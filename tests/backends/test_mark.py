@@ -10,10 +10,10 @@ import onnx
 import pytest
 from graphs import Graph, batch_norm, conv_bn, unmarked
 from irc.backends.foldmap import FoldMap, graph_digest, unfold
-from irc.certifier import Rejected, certify
-from irc.codec.protos import is_compiled
+from irc.frontends.onnx.codec.protos import is_compiled
 from irc.frontends.text import parse
 from irc.ir.text import side_data
+from irc.tools.certify.checker import Rejected, certify
 from onnx import ModelProto
 
 MARK = ("irc.compiled", "1")

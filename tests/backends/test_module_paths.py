@@ -10,7 +10,7 @@ import irc
 import onnx
 import pytest
 from graphs import Graph, batch_norm
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, NodeProto
 from reports import report_data
 

@@ -14,7 +14,7 @@ from irc.backends.quantizers.aimet import layer_affines, to_aimet, to_aimet_enco
 from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from irc.backends.quantizers.ranges import activations
 from irc.backends.quantizers.tensorrt import to_tensorrt_cache
-from irc.backends.result import Result
+from irc.result import Result
 from irc.support.errors import FoldMapError, UsageError
 
 GAMMA = np.array([1, -2, 0.5, 3], np.float32)

@@ -15,9 +15,9 @@ import pytest
 from graphs import BatchNorm, Graph, batch_norm
 from irc.backends.foldmap import check, unfold
 from irc.backends.quantizers.ranges import activations
-from irc.backends.recovery import Checkpoint, recover
-from irc.backends.recovery.checkpoint import from_state, from_unfolded, read_checkpoint
-from irc.cli import main
+from irc.tools.cli.main import main
+from irc.tools.recovery import Checkpoint, recover
+from irc.tools.recovery.checkpoint import from_state, from_unfolded, read_checkpoint
 from onnx import ModelProto, numpy_helper
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -15,7 +15,7 @@ from irc.backends.quantizers.aimet import to_aimet_encodings
 from irc.backends.quantizers.onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from irc.backends.quantizers.ranges import activations
 from irc.backends.quantizers.tensorrt import to_tensorrt_cache
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto
 
 Build = Callable[[Graph, str, str], str]

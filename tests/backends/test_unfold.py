@@ -51,7 +51,7 @@ def through_files(path: Path, folder: Path, store: str = "npz") -> ModelProto:
 UNFOLD = """
 import os, sys
 from pathlib import Path
-from irc.cli import main
+from irc.tools.cli.main import main
 differ = []
 for folder in map(Path, sys.argv[1:]):
     child = os.fork()  # unfolding one model must not prepare the process for the next

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from graphs import conv_bn
 from irc.backends.foldmap import FoldMap, storage, unfold
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 NAMES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16")

@@ -14,7 +14,7 @@ from irc.ir.ops import OPS
 from irc.ir.tensor import ArrayTensor
 from irc.passes import InlineFunctions, PassContext, SimplifyInference
 from irc.support.errors import IRError
-from irc.verify import VerifyNumerics
+from irc.tools.verify import VerifyNumerics
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 KINDS = defs.OpSchema.AttrType

@@ -9,7 +9,7 @@ import harness
 import irc
 import onnx
 import pytest
-from irc.report import collect_alignment
+from irc.tools.report import collect_alignment
 from reports import ALIGNMENT, DIGITS, HOSTILE, hostile_model, report_data, subgraph_model
 
 Open = Callable[[dict[str, Any]], Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from irc.certifier.certificate import digest_of_model, digest_of_steps
+from irc.tools.certify.checker.certificate import digest_of_model, digest_of_steps
 from onnx import ModelProto, numpy_helper
 
 Document = dict[str, Any]

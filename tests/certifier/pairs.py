@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from irc import Rejected, certify
-from irc.backends.certification.search import Search
-from irc.backends.certification.writing import needed
-from irc.certifier.certificate import FORMAT, VERSION, Replay
-from irc.certifier.program import Unproved
-from irc.certifier.refinement import load_typed
+from irc.tools.certify.checker.certificate import FORMAT, VERSION, Replay
+from irc.tools.certify.checker.program import Unproved
+from irc.tools.certify.checker.refinement import load_typed
+from irc.tools.certify.search import Search
+from irc.tools.certify.writing import needed
 from onnx import ModelProto, checker, parser
 
 from .forgeries import sealed

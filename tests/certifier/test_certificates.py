@@ -16,8 +16,8 @@ import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
 from irc import Rejected, certify
-from irc.backends.compiler import compile as compile_model
-from irc.cli import main
+from irc.compiler import compile as compile_model
+from irc.tools.cli.main import main
 from onnx import ModelProto
 from random_graphs import grow
 
@@ -380,7 +380,7 @@ def test_a_compile_is_proved(built: dict[str, Built], name: str) -> None:
 
 
 def test_the_models_need_every_identity(built: dict[str, Built]) -> None:
-    from irc.certifier.proof import IDENTITIES
+    from irc.tools.certify.checker.proof import IDENTITIES
 
     used = {step["identity"] for _, _, document in built.values() for step in document["steps"]}
     assert used >= set(IDENTITIES) - {"taken branch", "same constant"}
@@ -591,7 +591,7 @@ def test_weights_that_vanish_are_refused() -> None:
 
 
 def test_a_rewrite_without_an_identity_is_a_warning_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.certifier.proof import IDENTITIES
+    from irc.tools.certify.checker.proof import IDENTITIES
 
     monkeypatch.delitem(IDENTITIES, "same bounds")
     graph = Graph()
@@ -692,7 +692,7 @@ def test_random_graphs_are_proved_or_refused() -> None:
 
 def test_the_checker_imports_nothing_else_of_the_package() -> None:
     allowed = {*sys.stdlib_module_names, "numpy", "onnx", "__future__"}
-    for path in (harness.ROOT / "certifier").glob("*.py"):
+    for path in (harness.ROOT / "tools" / "certify" / "checker").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 assert node.level <= 1, f"{path.name} imports from another folder"

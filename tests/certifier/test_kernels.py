@@ -13,8 +13,8 @@ import onnx
 import pytest
 from graphs import Graph, batch_norm
 from irc import Rejected, certify
-from irc.backends.compiler import compile as compile_model
-from irc.certifier.kernels import BOUNDS
+from irc.compiler import compile as compile_model
+from irc.tools.certify.checker.kernels import BOUNDS
 from onnx import ModelProto, helper
 
 from .forgeries import Document, sealed
@@ -145,9 +145,9 @@ def test_the_result_has_no_constants_of_kernels() -> None:
 
 @pytest.mark.parametrize("operator", BOUNDS)
 def test_kernels_of_onnxruntime_keep_the_bounds(operator: str) -> None:
-    from irc.certifier.kernels import stated, ulps_between
-    from irc.certifier.program import Operation, Stored
-    from irc.certifier.recomputation import EVALUATORS
+    from irc.tools.certify.checker.kernels import stated, ulps_between
+    from irc.tools.certify.checker.program import Operation, Stored
+    from irc.tools.certify.checker.recomputation import EVALUATORS
 
     ort = pytest.importorskip("onnxruntime")
     generator = np.random.default_rng(5)

@@ -10,7 +10,7 @@ from typing import Any
 import irc
 import numpy as np
 import pytest
-from irc.certifier.certificate import FORMAT, VERSION
+from irc.tools.certify.checker.certificate import FORMAT, VERSION
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from .forgeries import sealed

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 from irc import Rejected, certify
-from irc.certifier.certificate import FORMAT, VERSION
+from irc.tools.certify.checker.certificate import FORMAT, VERSION
 
 from .forgeries import sealed
 from .pairs import is_found, is_proved, model

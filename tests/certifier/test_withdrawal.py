@@ -10,10 +10,10 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.backends.certification import withdrawal, writing
-from irc.certifier.certificate import is_complete
-from irc.certifier.proof import IDENTITIES
-from irc.cli import main
+from irc.tools.certify import withdrawal, writing
+from irc.tools.certify.checker.certificate import is_complete
+from irc.tools.certify.checker.proof import IDENTITIES
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto
 
 from .forgeries import sealed

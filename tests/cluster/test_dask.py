@@ -9,7 +9,7 @@ import harness
 import irc
 import joblib
 import pytest
-from irc.parallel import jobs
+from irc.support import jobs
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: make test-cluster")
 

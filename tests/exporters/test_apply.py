@@ -9,8 +9,8 @@ import irc
 import numpy as np
 import pytest
 from harness import run
-from irc.backends.recovery import recover
-from irc.backends.recovery.checkpoint import from_state
+from irc.tools.recovery import recover
+from irc.tools.recovery.checkpoint import from_state
 from onnx import numpy_helper
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from graphs import size, stimuli
 from irc.passes import PassContext
-from irc.verify import VerifyNumerics
+from irc.tools.verify import VerifyNumerics
 from onnx import ModelProto, NodeProto
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)

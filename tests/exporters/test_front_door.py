@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from harness import batch_norms, operators, run
-from irc.cli import main
+from irc.tools.cli.main import main
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
 

@@ -12,9 +12,9 @@ import onnx
 import pytest
 from harness import batch_norms
 from irc.backends.foldmap import unfold
-from irc.backends.recovery import read_checkpoint, recover
-from irc.cli import main
 from irc.support.errors import FoldMapError, ModelError
+from irc.tools.cli.main import main
+from irc.tools.recovery import read_checkpoint, recover
 from onnx import ModelProto
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
@@ -99,7 +99,7 @@ def test_other_tools(tool: str, name: str) -> None:
     torch.onnx.export(network(name), sample, file, dynamo=False, **options)
     source = onnx.load_from_string(file.getvalue())
     folded = package.simplify(source)[0] if tool == "onnxsim" else package.slim(source)
-    from irc.backends.recovery.checkpoint import from_state
+    from irc.tools.recovery.checkpoint import from_state
 
     state = {key: tensor.numpy() for key, tensor in network(name).state_dict().items()}
     found = recover(folded, from_state(state))

@@ -8,10 +8,10 @@ import pytest
 import zoo
 from graphs import Graph, all_nodes, batch_norm
 from irc.backends.foldmap import unfold
-from irc.certifier import certify
-from irc.codec.domains import with_canonical_domains
+from irc.frontends.onnx.codec.domains import with_canonical_domains
 from irc.frontends.text import parse
-from irc.verify import VerifyNumerics
+from irc.tools.certify.checker import certify
+from irc.tools.verify import VerifyNumerics
 from onnx import ModelProto
 
 ALIAS = "ai.onnx"

@@ -10,8 +10,8 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
 from irc.support.errors import UsageError
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

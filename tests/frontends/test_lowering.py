@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from irc.backends.compiler import compile as compile_model
+from irc.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.lowering import lower
 from irc.ir.attributes import Attribute, AttributeRef

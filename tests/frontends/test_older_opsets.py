@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.backends.compiler import compile as compile_model
 from irc.backends.onnx.emitter import emit_model
 from irc.backends.runtime.sessions import new_session
+from irc.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.ir.graph import Node
 from irc.ir.module import Module

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import Array, Graph, batch_norm, check, operators, reasons
 from irc.passes import PassContext
-from irc.verify import VerifyNumerics
+from irc.tools.verify import VerifyNumerics
 from onnx import ModelProto, TensorProto
 
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import irc
 import pytest
-from irc.cli import main
+from irc.tools.cli.main import main
 
 
 def test_a_program_needs_torch(

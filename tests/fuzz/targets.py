@@ -23,7 +23,7 @@ from typing import Any
 import graphs
 import harness
 import irc
-import irc.cli
+import irc.tools.cli.main
 import numpy as np
 import onnx
 import oracle
@@ -33,13 +33,13 @@ from graphs import F32
 from irc.backends.foldmap import FoldMap, check, unfold
 from irc.backends.foldmap.show import explain, show
 from irc.backends.quantizers.export import EXPORTERS
-from irc.cli import main
 from irc.frontends import load
 from irc.frontends.onnx import read_model
 from irc.ir.verifier import verify
 from irc.passes import PassContext, Verify, parse_pipeline
 from irc.support.errors import EmitError, IRError, SourceError
 from irc.support.limits import Limits
+from irc.tools.cli.main import main
 from onnx import ModelProto
 from random_graphs import grow, with_functions, without_overloads
 from rich.console import Console
@@ -494,7 +494,7 @@ def graph(box: Box) -> str:
     return "compared"
 
 
-irc.cli.parser = cache(irc.cli.parser)  # the grammar is most of the time of a small command
+irc.tools.cli.main.parser = cache(irc.tools.cli.main.parser)  # the grammar is most of the time of a small command
 
 TARGETS: dict[str, Callable[[Box], str]] = {
     "importer": importer,

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from graphs import Graph, batch_norm, function_model
 from ir_text import Case, cases, drawn
-from irc.backends.compiler import read
-from irc.cli import main
+from irc.compiler import read
 from irc.ir import Module, Node, Rewriter, to_text
 from irc.ir.debug_counter import DebugCounter
 from irc.ir.evaluate import ConstantEvaluator
@@ -22,7 +21,8 @@ from irc.passes import PassContext, Sequential, TraceRules, parse_pipeline
 from irc.passes.catalog import CATALOG
 from irc.passes.simplify.rule_set import CLEAN_UP, RULES
 from irc.support.errors import PassError
-from irc.verify.bisection import bisect
+from irc.tools.cli.main import main
+from irc.tools.verify.bisection import bisect
 from onnx import ModelProto
 
 TEXT = """graph @main(%x: f32[2,3]) {

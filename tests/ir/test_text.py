@@ -14,7 +14,6 @@ import pytest
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from irc.backends.result import emit
 from irc.frontends.onnx import from_model, load
 from irc.ir.attributes import AttributeRef, EmptyList, RegionRef, SparseTensor
 from irc.ir.graph import Function, Graph, Node, Value
@@ -36,6 +35,7 @@ from irc.ir.types import (
     TensorType,
 )
 from irc.ir.verifier import verify
+from irc.result import emit
 from irc.support.errors import ModelError, ParseError
 from onnx import ModelProto
 

@@ -14,11 +14,11 @@ import harness
 import irc
 import joblib
 import pytest
-from irc.commands.compile_many import CompileJob
-from irc.commands.options import default_compile_options
-from irc.parallel import jobs
-from irc.parallel.jobs import JobResult, WorkerPool
+from irc.support import jobs
+from irc.support.jobs import JobResult, WorkerPool
 from irc.support.output_paths import OutputPaths
+from irc.tools.cli.compile_many import CompileJob
+from irc.tools.cli.options import default_compile_options
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 

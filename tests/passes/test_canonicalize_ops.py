@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from graphs import Graph, check, compiled, conv_bn, operators
-from irc.backends.result import emit
 from irc.frontends.onnx import from_model
 from irc.ir.verifier import verify
 from irc.passes import Sequential, UnfuseBias, default_pipeline
+from irc.result import emit
 from onnx import ModelProto
 
 

@@ -11,8 +11,8 @@ import irc
 import onnx
 import pytest
 from graphs import F64, conv_bn, function_model, is_valid
-from irc.cli import main
 from irc.passes import PassContext, Verify
+from irc.tools.cli.main import main
 from onnx import ModelProto, helper
 from oracle import EXACT, difference
 from random_graphs import grow

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import Graph, batch_norm, check, compiled, operators
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import pytest
 from harness import ROOT, session
-from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.ir import Module, Rewriter, pattern
 from irc.passes import (
@@ -32,6 +31,7 @@ from irc.passes import (
     parse_pipeline,
 )
 from irc.support.errors import IRError, PassError, UsageError
+from irc.tools.cli.main import main
 from onnx import TensorProto, helper, numpy_helper
 
 SOURCE = '''

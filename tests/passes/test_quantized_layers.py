@@ -20,7 +20,7 @@ import onnxruntime
 import pytest
 from graphs import F32, Array, Graph, compiled, operators
 from harness import run
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, numpy_helper
 from scale_axis.build import Step, bn, chain, mul, op
 from scale_axis.quantized import layer

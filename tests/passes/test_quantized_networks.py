@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from graphs import F64, Array, Graph, compiled
 from harness import operators
-from irc.backends.result import Result
+from irc.result import Result
 from onnx import ModelProto, numpy_helper
 from oracle import assert_same_function, assert_sound
 from scale_axis.build import Step, add, binary, bn, chain, mul, op

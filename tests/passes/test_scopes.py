@@ -248,7 +248,7 @@ SCRIPT = """
 import hashlib, sys
 sys.path[:0] = [{tests!r}]
 import onnx
-from irc.backends.compiler import compile
+from irc.compiler import compile
 result = compile(onnx.load({path!r}))
 digest = hashlib.sha256(result.model.SerializeToString(deterministic=True))
 digest.update(result.fold_map.to_json().encode())

@@ -13,8 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import Array, Graph
-from irc.cli import main
-from irc.verify import reference_model
+from irc.tools.cli.main import main
+from irc.tools.verify import reference_model
 from onnx import ModelProto, numpy_helper
 from quantizers.nets import Chain
 

@@ -16,8 +16,8 @@ import onnxruntime
 import onnxruntime.quantization
 import pytest
 from graphs import F16, F32, F64, Array, Graph, batch_norm, is_valid
-from irc.cli import main
 from irc.support.errors import EmitError, VerifyError
+from irc.tools.cli.main import main
 from onnx import ModelProto, numpy_helper
 
 pytestmark = pytest.mark.skipif(

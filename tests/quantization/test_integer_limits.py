@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import Array, Graph, is_valid
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 pytestmark = pytest.mark.skipif(

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import Array, Graph, batch_norm, is_valid
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto, NodeProto, numpy_helper
 from quantizers.nets import Chain
 
@@ -435,7 +435,7 @@ def test_loggers_are_as_before(path: Path) -> None:
 def test_samples_become_batches(
     shapes: dict[str, Any], arrays: dict[str, int], extents: list[dict[str, int]] | None
 ) -> None:
-    from irc.quantization.samples import read_samples
+    from irc.tools.int8.samples import read_samples
 
     graph = Graph()
     for name, shape in shapes.items():

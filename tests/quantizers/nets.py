@@ -9,8 +9,8 @@ from typing import Any
 import harness
 import numpy as np
 import onnx
-from irc.backends.compiler import compile as compile_model
-from irc.backends.result import Result
+from irc.compiler import compile as compile_model
+from irc.result import Result
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -10,9 +10,9 @@ from typing import Any
 import harness
 import numpy as np
 import pytest
-from irc.backends.compiler import compile as compile_model
 from irc.backends.quantizers.aimet import to_aimet, to_aimet_encodings
-from irc.backends.result import Result
+from irc.compiler import compile as compile_model
+from irc.result import Result
 from irc.support.errors import FoldMapError
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 

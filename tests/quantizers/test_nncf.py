@@ -9,9 +9,9 @@ from typing import Any
 import harness
 import numpy as np
 import pytest
-from irc.backends.compiler import compile as compile_model
 from irc.backends.quantizers.nncf import Filled, fill_statistic_points
-from irc.backends.result import Result
+from irc.compiler import compile as compile_model
+from irc.result import Result
 from irc.support.errors import UsageError
 from onnx import ModelProto
 

@@ -16,14 +16,14 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.report import channels, render, write_report
-from irc.report.page_text import short
-from irc.report.text_diff import MAX_COMPARED, MAX_LINES, MAX_WIDTH, diff
 from irc.support.errors import EmitError
+from irc.tools.cli.main import main
+from irc.tools.report import channels, render, write_report
+from irc.tools.report.page_text import short
+from irc.tools.report.text_diff import MAX_COMPARED, MAX_LINES, MAX_WIDTH, diff
 from reports import ALIGNMENT, DIGITS, HOSTILE, data_of, hostile_model, report_data, subgraph_model
 
-FOLDER = harness.ROOT / "report"
+FOLDER = harness.ROOT / "tools" / "report"
 
 
 class Elements(HTMLParser):
@@ -294,7 +294,7 @@ def test_a_compile_writes_both_files_or_none(tmp_path: Path, capsys: pytest.Capt
 def test_a_plain_compile_imports_no_report(tmp_path: Path) -> None:
     output = str(tmp_path / "out.onnx")
     code = (
-        f"from irc.cli import main; main(['compile', {str(DIGITS)!r}, '-q', '-o', {output!r}]);"
+        f"from irc.tools.cli.main import main; main(['compile', {str(DIGITS)!r}, '-q', '-o', {output!r}]);"
         "import sys; print([name for name in sys.modules if name.startswith('irc.backends.report')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

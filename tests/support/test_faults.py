@@ -26,10 +26,10 @@ import onnx
 import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
 from irc.backends.onnx.background_writer import QUEUED_BLOCKS, SMALL, BackgroundWriter
-from irc.cli import main
-from irc.commands.compile_many import CompileJob
 from irc.support.files import PathLock, remove_stale_files
 from irc.support.output_paths import OutputPaths
+from irc.tools.cli.compile_many import CompileJob
+from irc.tools.cli.main import main
 from onnx import TensorProto, helper, numpy_helper
 from test_large_models import arrays, external_files, network
 
@@ -331,7 +331,7 @@ def test_too_many_open_files_are_one_sentence(model: Path, capfd: pytest.Capture
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert capfd.readouterr().err == f"irc: {model}: cannot be read: Too many open files\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irc.backends.compiler.read", _no_file)
+        patch.setattr("irc.compiler.read", _no_file)
         assert main(["compile", str(model), "-o", str(target), "-q"]) == 1
     assert capfd.readouterr().err == "irc: [Errno 24] Too many open files\n"
 

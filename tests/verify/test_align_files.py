@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.verify.runner import first_line
+from irc.tools.cli.main import main
+from irc.tools.verify.runner import first_line
 from verification import text
 
 BODY = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x) b = Sin(a) y = Sigmoid(b) }"

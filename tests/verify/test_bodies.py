@@ -5,8 +5,8 @@ from __future__ import annotations
 import irc
 import numpy as np
 import pytest
-from irc.verify import Stimulus
-from irc.verify.comparison import Comparison
+from irc.tools.verify import Stimulus
+from irc.tools.verify.comparison import Comparison
 from onnx import ModelProto, helper, numpy_helper
 from verification import text, verdict, verified
 

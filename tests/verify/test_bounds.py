@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.verify import Stimulus, graph_builder
-from irc.verify.comparison import Comparison
-from irc.verify.difference import compare_tensors, undecided_share, undecided_tensors
-from irc.verify.reference_tensor import ReferenceTensor
-from irc.verify.tensor_blocks import channel_rms
+from irc.tools.cli.main import main
+from irc.tools.verify import Stimulus, graph_builder
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.difference import compare_tensors, undecided_share, undecided_tensors
+from irc.tools.verify.reference_tensor import ReferenceTensor
+from irc.tools.verify.tensor_blocks import channel_rms
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict, verified
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.verify.branch_outputs import expose_branch_tensors
-from irc.verify.onnx_graph import tensor_names
+from irc.tools.cli.main import main
+from irc.tools.verify.branch_outputs import expose_branch_tensors
+from irc.tools.verify.onnx_graph import tensor_names
 from onnx import ModelProto
 from verification import text
 

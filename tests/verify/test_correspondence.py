@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.cli import main
-from irc.verify.alignment import Alignment, align
-from irc.verify.comparison import Comparison
-from irc.verify.correspondence import find_counterparts
+from irc.tools.cli.main import main
+from irc.tools.verify.alignment import Alignment, align
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.correspondence import find_counterparts
 from onnx import ModelProto, numpy_helper
 from verification import text
 

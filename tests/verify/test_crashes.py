@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from irc.backends.runtime.remote_session import runtime
-from irc.cli import main
 from irc.support.errors import SourceError, VerifyError
-from irc.verify.comparison import Comparison
-from irc.verify.inputs import Stimulus
-from irc.verify.runner import Runner
+from irc.tools.cli.main import main
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.inputs import Stimulus
+from irc.tools.verify.runner import Runner
 from onnx import ModelProto
 from verification import text, verdict
 

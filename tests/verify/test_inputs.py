@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from graphs import Graph
-from irc.cli import main
 from irc.support.errors import SourceError, VerifyError
-from irc.verify import run_budget
-from irc.verify.comparison import Comparison
-from irc.verify.input_generation import stimuli
-from irc.verify.inputs import Feeds, Stimulus, read_inputs
+from irc.tools.cli.main import main
+from irc.tools.verify import run_budget
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.input_generation import stimuli
+from irc.tools.verify.inputs import Feeds, Stimulus, read_inputs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 

@@ -9,13 +9,13 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
 from irc.passes import PassContext
 from irc.support.errors import VerifyError
-from irc.verify import VerifyNumerics, run_budget
-from irc.verify.comparison import Comparison
-from irc.verify.input_generation import KINDS
-from irc.verify.integer_inputs import unrestricted_inputs
+from irc.tools.cli.main import main
+from irc.tools.verify import VerifyNumerics, run_budget
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.input_generation import KINDS
+from irc.tools.verify.integer_inputs import unrestricted_inputs
 from onnx import ModelProto
 from verification import text, verdict
 

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 from irc.support.errors import SourceError
-from irc.verify.comparison import Comparison
-from irc.verify.needed_extents import Need, find_extents
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.needed_extents import Need, find_extents
 from onnx import ModelProto, numpy_helper
 from verification import text, verdict
 

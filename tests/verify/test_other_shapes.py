@@ -7,8 +7,8 @@ from pathlib import Path
 import irc
 import onnx
 import pytest
-from irc.cli import main
 from irc.frontends.onnx import from_model
+from irc.tools.cli.main import main
 from onnx import ModelProto, helper
 
 

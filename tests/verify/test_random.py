@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-from irc.cli import main
-from irc.verify.comparison import Comparison
+from irc.tools.cli.main import main
+from irc.tools.verify.comparison import Comparison
 from verification import text, verdict, verified
 
 HEAD = "g (float[64,16] x) => (float[A,B] y, float[A,B] z) <bool off = {{0}}, bool on = {{1}}, float p = {{0.3}}>"

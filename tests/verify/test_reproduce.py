@@ -12,11 +12,11 @@ import pytest
 from graphs import F32, Graph, batch_norm
 from injected import products
 from irc.support.errors import VerifyError
-from irc.verify.comparison import Comparison
-from irc.verify.difference import TensorDifference
-from irc.verify.inputs import Stimulus
-from irc.verify.reproducer import agreeing_tensors, save_reproducer
-from irc.verify.runner import Runner
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.difference import TensorDifference
+from irc.tools.verify.inputs import Stimulus
+from irc.tools.verify.reproducer import agreeing_tensors, save_reproducer
+from irc.tools.verify.runner import Runner
 from onnx import ModelProto, numpy_helper
 from verification import text, verified
 

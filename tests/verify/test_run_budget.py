@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 from injected import FAULTS, Fault, network
-from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.support.errors import VerifyError
-from irc.verify import reference_model, run_budget
-from irc.verify.comparison import Comparison
-from irc.verify.run_budget import COST_OF_NOISE, DEFAULT, INFERENCES, Work, affordable_runs, choose, work_of
+from irc.tools.cli.main import main
+from irc.tools.verify import reference_model, run_budget
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.run_budget import COST_OF_NOISE, DEFAULT, INFERENCES, Work, affordable_runs, choose, work_of
 from verification import text, verified
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

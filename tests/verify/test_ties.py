@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from irc.verify import Stimulus, reference_model
-from irc.verify.comparison import Comparison
+from irc.tools.verify import Stimulus, reference_model
+from irc.tools.verify.comparison import Comparison
 from onnx import ModelProto
 from verification import text, verdict, verified
 

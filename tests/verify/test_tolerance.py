@@ -9,10 +9,10 @@ import harness
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
-from irc.verify import VerifyNumerics
-from irc.verify.comparison import Comparison
-from irc.verify.tolerance import Tolerance
+from irc.tools.cli.main import main
+from irc.tools.verify import VerifyNumerics
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.tolerance import Tolerance
 from onnx import ModelProto, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

@@ -13,10 +13,10 @@ import onnx
 import pytest
 from exporter_graphs import export
 from harness import session
-from irc.cli import main
 from irc.support.errors import VerifyError
-from irc.verify.comparison import Comparison
-from irc.verify.runner import IncrementalRun, Runner
+from irc.tools.cli.main import main
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, TensorProto
 from random_graphs import with_functions
 from verification import deviation, text, verdict, verified

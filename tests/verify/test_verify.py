@@ -18,18 +18,18 @@ import onnxruntime
 import pytest
 from graphs import F16, F32, Graph, batch_norm
 from injected import FAULTS, C, Fault, Patch, dropped_bias, network, relu_forgotten, reversed_channels
-from irc.cli import main
 from irc.frontends.onnx import from_model
 from irc.passes import PassContext, parse_pipeline
 from irc.support.errors import SourceError, VerifyError
-from irc.verify import Stimulus, VerifyNumerics, reference_model, run_budget
-from irc.verify.bisection import bisect, judge_numerically
-from irc.verify.comparison import Comparison
-from irc.verify.difference import undecided_share
-from irc.verify.inputs import read_inputs
-from irc.verify.monte_carlo import SUMS_IN_FLOAT16
-from irc.verify.onnx_graph import tensor_names
-from irc.verify.runner import IncrementalRun, Runner
+from irc.tools.cli.main import main
+from irc.tools.verify import Stimulus, VerifyNumerics, reference_model, run_budget
+from irc.tools.verify.bisection import bisect, judge_numerically
+from irc.tools.verify.comparison import Comparison
+from irc.tools.verify.difference import undecided_share
+from irc.tools.verify.inputs import read_inputs
+from irc.tools.verify.monte_carlo import SUMS_IN_FLOAT16
+from irc.tools.verify.onnx_graph import tensor_names
+from irc.tools.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
 

@@ -14,7 +14,7 @@ import pytest
 from graphs import F32, Graph, batch_norm
 from irc.backends.onnx import data_file, saving
 from irc.backends.onnx.output_stream import write_pieces
-from irc.cli import main
+from irc.tools.cli.main import main
 from onnx import ModelProto
 
 Write = Callable[..., None]

@@ -8,8 +8,8 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from irc.cli import main
 from irc.support.errors import EmitError
+from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 

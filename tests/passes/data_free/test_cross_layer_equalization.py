@@ -38,13 +38,13 @@ from graphs import (
     operand,
 )
 from harness import run
-from irc.backends.compiler import compile as compile_model
-from irc.backends.result import Result
-from irc.cli import main
+from irc.compiler import compile as compile_model
 from irc.passes import CrossLayerEqualization, PassContext, Verify
 from irc.passes.affine.fold_records import fold_records
 from irc.passes.affine.source_affines import known_statistics
+from irc.result import Result
 from irc.support.errors import UsageError
+from irc.tools.cli.main import main
 from onnx import ModelProto, numpy_helper
 from oracle import EXACT, difference
 from random_graphs import grow

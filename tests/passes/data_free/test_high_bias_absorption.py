@@ -18,8 +18,7 @@ from equalize import (
     weights,
 )
 from graphs import F64, Array, BatchNorm, Graph, assert_equivalent, assert_interface, operators
-from irc.backends.compiler import compile as compile_model
-from irc.backends.result import Result, emit
+from irc.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.passes import (
     CrossLayerEqualization,
@@ -30,6 +29,7 @@ from irc.passes import (
 )
 from irc.passes.affine.fold_records import fold_records
 from irc.passes.affine.statistics import statistic_refs
+from irc.result import Result, emit
 from irc.support.errors import UsageError
 from onnx import ModelProto
 

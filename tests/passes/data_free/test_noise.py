@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from equalize import calibrated, values, weights
 from graphs import F64, Array, Graph, assert_equivalent
-from irc.backends.compiler import compile as compile_model
+from irc.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.passes import propagate
 from irc.passes.affine.operands import Parameters

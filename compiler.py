@@ -1,0 +1,168 @@
+"""Compile a model in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .frontends import load
+from .frontends.onnx import from_model, read_model
+from .frontends.onnx.codec.protos import ModelProto
+from .frontends.onnx.folded_before import folded_before
+from .ir.module import Module
+from .passes.affine.fold_records import fold_records
+from .passes.infra import Pass, PassContext, Sequential
+from .passes.keeping import keep_nodes, leave_alone
+from .passes.registry import pipeline_of
+from .passes.watching import counting_passes
+from .result import Result
+from .support.errors import UsageError
+from .support.limits import DEFAULT_LIMITS, Limits
+from .support.output_paths import is_text
+from .support.progress import shown_progress
+
+if TYPE_CHECKING:
+    from .frontends.input_shapes import InputShapes
+
+
+def compile(  # noqa: A001 - irc.compile is what a user looks for
+    model: str | Path | ModelProto | Module | Any,
+    passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    export: Mapping[str, Any] | None = None,
+    freeze_initializers: bool = False,
+    keep: Iterable[str] = (),
+    certificate: bool = False,
+    input_shapes: InputShapes | None = None,
+    context: PassContext | None = None,
+    progress: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Result:
+    """Run `passes` on a model and return the ONNX model with its fold map.
+
+    `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed in place), a torch
+    module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
+    `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
+    `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
+    `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
+    `irc.load`. With `progress`, the passes that are done are shown on standard error, if that is a terminal or a
+    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
+    `keep` that the model does not have.
+
+    With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken back: the model is
+    compiled again with their operators left alone, and a warning names them. `context` sees each of these compiles. A
+    Module, which is changed in place, and a model with `freeze_initializers` are compiled once: their certificates may
+    be refused, and `Result.certificate` warns of it.
+    """
+    if context is not None and not isinstance(context, PassContext):
+        raise UsageError(f"{type(context).__name__} is no PassContext: write context=PassContext([Timing()])")
+    module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
+    keep_nodes(module, keep)
+    ctx = context or PassContext()
+    pipeline = pipeline_of(passes)
+    is_proved = certificate and not freeze_initializers and not isinstance(model, Module)
+    withdrawal = None
+    while True:
+        before = len(ctx.warnings)
+        if certificate:
+            module.debug_counter.log = []
+        with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
+            result = _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
+        if not is_proved or not isinstance(module.source, ModelProto):
+            return result
+        gap = result.proof()[1]
+        if gap is None or (withdrawal is not None and withdrawal.is_whole):
+            result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
+            return result
+        from .tools.certify import Withdrawal
+
+        withdrawal = withdrawal or Withdrawal()
+        module = read_again(module)
+        withdrawal.extend(gap, result.module, result.name_of, module)
+        pipeline = Sequential([]) if withdrawal.is_whole else pipeline
+        del ctx.warnings[before:]
+
+
+def _run(module: Module, pipeline: Sequential, ctx: PassContext, *, freeze_initializers: bool) -> Result:
+    """Run a pipeline on a module, and return the result with its warnings."""
+    ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
+    lost = folded_before(module.source) if isinstance(module.source, ModelProto) else None
+    if lost is not None and lost not in ctx.warnings:
+        ctx.warnings.append(lost)
+    if freeze_initializers:
+        from .passes import FreezeInitializers
+
+        FreezeInitializers()(module, ctx)
+    pipeline(module, ctx)
+    held = held_back(module, pipeline)
+    if held:
+        folds = "1 fold is" if held == 1 else f"{held} folds are"
+        ctx.warnings.append(
+            f"{folds} held back because initializers are graph inputs that callers may override; "
+            "--freeze-initializers makes them constants"
+        )
+    return Result(module, ctx.warnings, held)
+
+
+def held_back(module: Module, pipeline: Sequential) -> int:
+    """Count the affines that `pipeline` would fold in addition if the initializers of `module` were frozen.
+
+    `pipeline` has run on `module`. It runs once more, on the frozen source, but only if a refusal names its
+    initializers.
+    """
+    refusals = module.provenance.refusals.values()
+    if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
+        return 0
+    from .passes import FreezeInitializers
+
+    frozen = read_again(module)
+    Sequential([FreezeInitializers(), *pipeline.passes])(frozen)
+    return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
+
+
+def read_again(module: Module) -> Module:
+    """Return the module as it was read from its ONNX model, with the same nodes to be left alone."""
+    again = from_model(module.source, module.base_dir, module.limits)
+    again.payloads.extend(module.payloads)
+    keep_nodes(again, module.kept_names)
+    leave_alone(again, module.unproved)
+    return again
+
+
+def read(
+    model: str | Path | ModelProto | Module | Any,
+    limits: Limits = DEFAULT_LIMITS,
+    input_shapes: InputShapes | None = None,
+    **more: Any,
+) -> Module:
+    """Return the module of a model; a Module is returned as it is. `more` are further arguments of `load`."""
+    if not isinstance(model, Module | ModelProto):
+        return load(model, limits, input_shapes=input_shapes, **more)
+    if any(value is not None for value in more.values()):
+        raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules")
+    if isinstance(model, ModelProto):
+        return from_model(model, limits=limits, input_shapes=input_shapes)
+    if input_shapes:
+        raise UsageError("input_shapes are fixed when a model is read: give them to irc.load")
+    return model
+
+
+def read_onnx(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
+) -> tuple[ModelProto, Path]:
+    """Return the ONNX model at `path` and the folder of its external data; of IR text the model that it stands for.
+
+    Its inputs get the extents of `input_shapes`. Raises ModelError, ParseError, EmitError and UsageError.
+    """
+    if is_text(path):
+        return Result(load(path, limits, input_shapes=input_shapes)).model, Path(path).parent
+    model, base_dir = read_model(path)
+    if input_shapes:
+        from .frontends.input_shapes import fix_model
+
+        fix_model(model, input_shapes)
+    return model, base_dir

@@ -1,1 +1,0 @@
-"""Run jobs at once, each protected from the crashes of the others."""

@@ -1,0 +1,493 @@
+"""The search for the steps of a certificate: where congruence ends, identities are tried until one holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from .checker.affine_operators import own_line
+from .checker.clamps import CLAMPS, clamp_of, clamps
+from .checker.congruence import SOURCE
+from .checker.constant_operands import TOGETHER
+from .checker.crossing import CROSSINGS
+from .checker.kernels import BOUNDS, ulps_between
+from .checker.lines import Line
+from .checker.movement import is_move
+from .checker.pools import POOLS
+from .checker.program import Array, Datum, Operation, Program, Unproved, product
+from .checker.proof import Proof
+from .checker.recomputation import recomputed
+from .checker.reduced_axes import REDUCTIONS
+from .checker.reordering import VIEWS, Groups, viewed, whole
+from .checker.transposition import BROADCASTING, ELEMENTWISE
+from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
+from .ends import open_outputs
+from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
+
+Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
+"""By the name of a layer's result, the lists of affines that it may apply."""
+
+MAX_TRIED = 24
+"""Most values or operations of the source that are tried at an operation of the result."""
+
+FIRST = ("constant", "equal operand", "taken branch")
+"""Identities that need nothing of the source."""
+
+WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
+
+MAX_AHEAD = 12
+"""Most operators between a value and an affine that moved up to it."""
+
+CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
+"""Operators that an affine may cross; convolutions have one channel in each group then."""
+
+MAX_TURNED = 4
+"""Most readers of a value with permuted axes that are tried."""
+
+MAX_PARTS = 8
+"""Most affines of a claim of which one is left out on trial."""
+
+MAX_SNAPPED = 1 << 14
+"""Most numbers of an affine that are compared with those of others."""
+
+LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
+"""Operators whose weights take affines."""
+
+
+def stem(label: str) -> str:
+    """Return the name that a value had before a rewrite gave its scaled or transposed form another."""
+    for mark in (".scaled", ".transposed", ".reshaped"):
+        label = label.split(mark)[0]
+    return label
+
+
+class Search(Proof):
+    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers.
+
+    `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
+    """
+
+    def __init__(
+        self,
+        source: Program,
+        result: Program,
+        claims: Claims,
+        computed: Mapping[str, Array] | None = None,
+        *,
+        is_rounding: bool = False,
+    ) -> None:
+        """Search with the claims of layers, and the constants that a runtime computed, by the names of values.
+
+        `is_rounding` rounds constants at every operator of the source that computes one; `computes` is whether that
+        makes a difference.
+        """
+        super().__init__(source, result)
+        self.claims = claims
+        self.is_rounding = is_rounding
+        self.computes = False
+        self.computed = computed or {}
+        self.found: list[dict[str, Any]] = []
+        self.gaps: list[Operation] = []
+        self.is_proved = False
+        self.refusal = ""
+        self._readers: dict[tuple[str, int], list[Operation]] | None = None
+        self._orders: list[tuple[int, ...]] | None = None
+        self._classes: dict[int, list[Datum]] | None = None
+
+    def attempt(self) -> None:
+        """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
+        self.compare_interfaces()
+        try:
+            self.prove()
+        except Unproved as unproved:
+            self.refusal = str(unproved)
+            return
+        self.is_proved = True
+
+    def blocking(self) -> set[Operation]:
+        """Return the operations of the result that outputs depend on which are not proved."""
+        found = [self.blocker(each) for each in open_outputs(self)]
+        return {each for each in found if each is not None}
+
+    def visit(self, operation: Operation) -> None:
+        """Enter an operation; try identities where it is gone from the result, or new there."""
+        key = self.key(operation)
+        is_bound = self.bind(operation, key)
+        if self.side == SOURCE:
+            is_open = not is_bound and self._is_gone(operation)
+            is_computed = is_open and (self._computed(operation) or self._first(operation, FIRST))
+            if not is_bound and not is_computed:
+                self.enter(operation, key)
+        elif is_bound:
+            if operation.outputs[0].term in self.anchors:
+                self._relate(operation)  # its constants may be rounded
+            elif operation.outputs[0].term not in self.known and self.base(operation.outputs[0]) is None:
+                self._prove(operation)
+        elif self.is_known(operation, key):
+            self.enter(operation, key)
+        elif not self._prove(operation):
+            self.gaps.append(operation)
+            self.enter(operation, key)
+
+    def _is_gone(self, operation: Operation) -> bool:
+        """Return whether the result has no such operator, or one that reads other values."""
+        kept = self.result.operations.get(operation.label)
+        if kept is None or kept.kind != operation.kind or kept.domain != operation.domain:
+            return True
+        names = [[None if each is None else each.label for each in op.inputs] for op in (kept, operation)]
+        return names[0] != names[1]
+
+    def _computed(self, operation: Operation) -> bool:
+        """Try the constant that a runtime computed, by its distance from the rounding."""
+        names = [name for name in self.computed if f"/{operation.label}".endswith(f"/{name}")]
+        if operation.kind not in BOUNDS or not names:
+            return False
+        try:
+            ulps = ulps_between(self.computed[max(names, key=len)], recomputed(operation)[0])
+        except Unproved:
+            return False
+        return ulps is not None and self._try(operation, {"identity": "constant", "ulps": ulps})
+
+    def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
+        """Apply a step, and keep it if it holds."""
+        try:
+            self.apply(step, operation)
+        except Unproved:
+            return False
+        self.found.append({"step": 0, "at": self.side, "operation": operation.label, **step})
+        for value in operation.outputs:
+            value.step = len(self.found)
+        return True
+
+    def _first(self, operation: Operation, names: Sequence[str]) -> bool:
+        rounded = {"rounded": True} if self.is_rounding and self.side == SOURCE else {}
+        for name in names:
+            if self._try(operation, {"identity": name, **(rounded if name == "constant" else {})}):
+                stored = operation.outputs[0].stored
+                self.computes |= stored is not None and stored.is_unrounded
+                return True
+        return False
+
+    def _prove(self, operation: Operation) -> bool:
+        is_clamp = operation.kind in CLAMPS  # one that limits nothing may be an affine of another, too
+        if (is_clamp and self._relate(operation)) or self._first(operation, FIRST):
+            return True
+        if not operation.domain and not is_clamp and self._relate(operation):
+            return True
+        return is_move(operation) and self._moves(operation)
+
+    def _relate(self, operation: Operation) -> bool:
+        """Try the steps that may relate an operation to the source, until one makes it a value of the same name.
+
+        If none does so, the first that relates it to the family of that value is taken, or the first that holds.
+        """
+        best: tuple[int, dict[str, Any]] | None = None
+        result = operation.outputs[0]
+        named = self.source.data.get(result.label) or self.source.data.get(stem(result.label))
+        family = None if named is None or not named.is_float else self.family(named)
+        for step in self._candidates(operation):
+            if not self._try(operation, step):
+                continue
+            base = self.base(result)
+            is_near = named is None or (family is not None and base is not None and base[0].term == family[0].term)
+            if result.term in self.known or (is_near and result.label not in self.source.data):
+                return True
+            if best is None or best[0] < is_near:
+                best = is_near, step
+            self.found.pop()
+        if best is None:
+            return False
+        self._try(operation, best[1])
+        return True
+
+    def _candidates(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps that may hold at an operation of the result."""
+        yield from self._reshaped(operation)
+        if own_line(operation) is not None:
+            yield from self._affines(operation)
+        if operation.kind == "Gemm":
+            yield from self._sums(operation)
+        if operation.kind in CLAMPS:
+            yield from ({"identity": "same bounds", "source": each.label} for each in self._clamped(operation))
+        yield from self._turned(operation)
+        labels = dict.fromkeys((operation.outputs[0].label, stem(operation.outputs[0].label)))
+        yield from ({"identity": "same constant", "source": label} for label in labels if label in self.source.data)
+        is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
+        for source in self._counterparts(operation):
+            if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):
+                yield {"identity": "same windows", "source": source.label}
+            if operation.kind == "Concat":
+                yield {"identity": "same join", "source": source.label}
+            if operation.kind in REDUCTIONS:
+                yield {"identity": "same reduction", "source": source.label}
+            if operation.kind in CROSSINGS and source.kind == operation.kind:
+                yield from self._crossings(operation, source)
+            if is_layer:
+                for claim in self._claims(operation, source):
+                    yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+                line = approximate(source, operation)
+                for part in () if line is None else self._snapped(operation, line, source.outputs[0]):
+                    yield {"identity": "layer", "source": source.label, "applies": [part]}
+
+    def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an affine crosses an operator, with affines that constants beside it may take."""
+        step = {"identity": "crosses", "source": source.label}
+        yield step
+        has_constants = any(each is not None and each.stored is not None for each in operation.inputs)
+        if has_constants and (operation.kind in TOGETHER or operation.kind == "Pad"):
+            yield from ({**step, "applies": claim} for claim in self._claims(operation, source) if claim)
+
+    def _reshaped(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation does what one of the source does on data in another shape."""
+        if operation.kind not in ELEMENTWISE and operation.kind not in BROADCASTING:
+            return
+        for source in self._of_same_name(operation):
+            if self.shape(source.outputs[0]) != self.own_shape(operation.outputs[0]):
+                yield {"identity": "reshaped", "source": source.label}
+
+    def _of_same_name(self, operation: Operation) -> dict[Operation, None]:
+        """Return the operations of the source with the operator and name of one, or that make what it is a view of."""
+        labels = dict.fromkeys((operation.label, stem(operation.label)))
+        named = [self.source.data.get(label) for label in labels]
+        found = [None if value is None else self.source.operations.get(value.label) for value in named]
+        cores = [self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None]
+        found += [self.known[core].producer for core in cores if core in self.known]
+        return dict.fromkeys(each for each in found if each is not None and each.kind == operation.kind)
+
+    def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
+        found = dict.fromkeys((*self._of_same_name(operation), *self._turned_readers(operation)))
+        name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
+        for source in found:
+            data = next((each for each in source.inputs if each is not None and each.stored is None), None)
+            for perm in self._perms():
+                if data is not None and len(perm) == data.rank:
+                    yield {"identity": name, "source": source.label, "perm": list(perm)}
+
+    def _turned_readers(self, operation: Operation) -> Iterator[Operation]:
+        """Yield operations of the source that read the value that an operand is an affine of with permuted axes."""
+        bases = [self.base(each) for each in operation.inputs[:2] if each is not None and each.stored is None]
+        for root in dict.fromkeys(base[0] for base in bases if base is not None):
+            for perm in self._perms():
+                if len(perm) == root.rank:
+                    try:
+                        turned = self.permuted(root, perm)
+                    except Unproved:
+                        continue
+                    yield from self._readers_of(operation.kind, turned.term)[:MAX_TURNED]
+
+    def _perms(self) -> list[tuple[int, ...]]:
+        """Return the permutations of axes in the source, and their inverses."""
+        if self._orders is None:
+            found = (each.attributes.get("perm") for each in self.source.operations.values() if not each.domain)
+            both = [(perm, tuple(sorted(range(len(perm)), key=perm.__getitem__))) for perm in found if perm]
+            self._orders = list(dict.fromkeys(perm for pair in both for perm in pair))
+        return self._orders
+
+    def _clamped(self, operation: Operation) -> list[Datum]:
+        """Return values of the source that a clamp may be, those with its name first."""
+        result = operation.outputs[0]
+        bases = [self.base(data) for data, _, _ in clamps(result, self.first_of)]
+        roots = [base[0].term for base in bases if base is not None]
+        found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
+        row, seen = found[:], set[int]()
+        while row and len(found) <= MAX_TRIED:
+            value = row.pop(0)
+            readers = [each for same in self._same(value) for each in same.readers] if value.term not in seen else []
+            seen.add(value.term)
+            limited = [each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found]
+            found.extend(limited)
+            row.extend([*limited, *(each.outputs[0] for each in readers if own_line(each) is not None)])
+        return sorted(dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label))[:MAX_TRIED]
+
+    def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
+        """Yield the affines of the source that follow a value, as parts of a claim: they may have moved up to it."""
+        if depth > MAX_AHEAD:
+            return
+        for same in self._same(value):
+            for reader in same.readers:
+                own = own_line(reader)
+                if own is not None:
+                    part = {"of": reader.label}
+                    yield [part]
+                    for rest in self._ahead(reader.outputs[0], depth + 1):
+                        yield [part, *rest]
+                        yield rest
+                elif reader.kind in CROSSED:
+                    for result in reader.outputs:
+                        yield from self._ahead(result, depth + 1)
+
+    def _same(self, value: Datum) -> list[Datum]:
+        """Return the values of the source in the class of one."""
+        if self._classes is None:
+            self._classes = defaultdict(list)
+            for each in self.source.data.values():
+                if each.term >= 0:
+                    self._classes[each.term].append(each)
+        return self._classes.get(self.term_of(value), [])
+
+    def _affines(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        own = own_line(operation)
+        base = None if own is None else self.base(own[0])
+        if base is None:
+            return
+        made = [each for each in self.members_of(base[0]) if each.label == operation.outputs[0].label]
+        others = [each for each in self.members_of(base[0]) if each not in made]
+        targets = [*made, *others][:MAX_TRIED]
+        for target in targets:
+            yield {"identity": "rounded affine", "source": target.label}
+        for target in targets:
+            if operation.kind in ("Mul", "Div"):
+                yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
+            if operation.kind in ("Add", "Sub"):
+                yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
+        for target in targets:  # a Neg may have moved
+            yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
+        if own is not None and own[1].rank == base[1].rank:
+            first = next(
+                (each for each in (base[0], *self.members_of(base[0])) if each.label in self.source.data), None
+            )
+            family = None if first is None else self.family(first)
+            line = None if family is None else own[1].after(base[1]).over(family[1])
+            if first is None or line is None:
+                return
+            for claim in self._snapped(operation, line, first):
+                yield {"identity": "rounded affine", "source": first.label, "applies": [claim]}
+
+    def _seen(self, value: Datum, result: Datum) -> Groups | None:
+        """Return how the result of an operator is a view of its data, None if it is none."""
+        shape, operation = self.shape(value), result.producer
+        if shape is None or operation is None:
+            return None
+        try:
+            return viewed(operation, whole(shape), lambda: self._target(operation, shape))
+        except (Unproved, IndexError, ValueError, TypeError):
+            return None
+
+    def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
+        """Yield the affine of which a line of a value is a rounding, by numbers that follow its family."""
+        extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
+        own = self.family(first)
+        if product(extents) > MAX_SNAPPED or own is None:
+            return
+
+        def flat(array: Array) -> Array:
+            return np.broadcast_to(array, extents).reshape(-1)
+
+        candidates = []
+        for member in self.members_of(own[0])[:MAX_TRIED]:
+            family = self.family(member)
+            after = None if family is None or family[1].rank != line.rank else family[1].over(own[1])
+            if after is not None and after.fits(extents):
+                start = ElementwiseAffine(flat(after.scale), flat(after.shift), np.ones(product(extents)))
+                candidates += list(followers(member, start, extents, self._same, self._seen))
+        dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
+        scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
+        yield {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
+
+    def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
+        """Yield the sums of the source that a Gemm may be."""
+        addend = operation.operand(2)
+        same = [] if addend is None else self._same(addend)
+        sums = (reader for each in same for reader in each.readers if reader.kind == "Add")
+        yield from ({"identity": "product and sum", "source": each.label} for each in islice(sums, MAX_TRIED))
+
+    def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
+        """Yield the lists of affines that a layer may apply, the likely ones first."""
+        label = operation.outputs[0].label
+        members = self.members_of(source.outputs[0])
+        yield from ([{"value": each.label}] for each in members if each.label == label)
+        for claim in self.claims.get(label, ()):
+            yield list(claim)
+            if 1 < len(claim) < MAX_PARTS:  # a part that moved on, or came twice, may be recorded, too
+                yield [each for i, each in enumerate(claim) if each not in claim[:i]]
+                yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
+        yield []
+        yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
+        for parts in islice(self._ahead(source.outputs[0]), MAX_TRIED):
+            yield from (parts, [{**each, "only": "scale"} for each in parts])
+
+    def _counterparts(self, operation: Operation) -> list[Operation]:
+        """Return operations of the source with the operator of this one, whose operands are related to its operands."""
+        same = self.source.operations.get(operation.label) or self.source.operations.get(stem(operation.label))
+        found = {} if same is None or same.kind != operation.kind else {same.label: same}
+        for operand in operation.inputs:
+            if operand is not None and operand.stored is None:
+                base = self.base(operand)
+                root = operand.term if base is None else base[0].term
+                for pad in self._readers_of("Pad", root):
+                    behind = self._readers_of(operation.kind, pad.outputs[0].term)
+                    found.update((each.label, each) for each in behind)
+                for kind in DENSE if operation.kind in DENSE else (operation.kind,):
+                    found.update((each.label, each) for each in self._readers_of(kind, root))
+        ordered = sorted(found.values(), key=lambda each: stem(each.label) != stem(operation.label))
+        return ordered[:MAX_TRIED]
+
+    def _readers_of(self, kind: str, root: int) -> list[Operation]:
+        if self._readers is None:
+            self._index()
+        assert self._readers is not None
+        return self._readers.get((kind, root), [])
+
+    def _index(self) -> None:
+        self._readers = defaultdict(list)
+        roots: dict[Datum, int | None] = {}
+
+        def root_of(value: Datum) -> int | None:
+            if value not in roots:
+                family = self.family(value) if value.term >= 0 else None
+                roots[value] = None if value.term < 0 else value.term if family is None else family[0].term
+            return roots[value]
+
+        for operation in self.source.operations.values():
+            data = [each for each in operation.inputs if each is not None and each.stored is None]
+            for root in {root_of(each) for each in data}:
+                if root is not None:
+                    self._readers[operation.kind, root].append(operation)
+
+    def _moves(self, operation: Operation) -> bool:
+        """Try to prove that a result of moves holds the elements of a value of the source."""
+        for nearest in (True, False):
+            leaves = self._leaves(operation, nearest=nearest) or ()
+            names = [leaf.label for leaf in leaves]
+            for target in self._moved(leaves[0]) if leaves else ():
+                if self._try(operation, {"identity": "same elements", "source": target.label, "from": names}):
+                    return True
+        return False
+
+    def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
+        """Return the values of the source from which moves lead to `operation`, None if one is unknown."""
+        found: dict[int, Datum] = {}
+        seen, queue = {operation}, [operation]
+        while queue:
+            each = queue.pop(0)
+            for value in each.inputs if each.kind == "Concat" else each.inputs[:1]:
+                if value is None:
+                    return None
+                known = self.known.get(self.term_of(value))
+                is_leaf = nearest and known is not None
+                if not is_leaf and value.producer is not None and is_move(value.producer):
+                    if value.producer not in seen:
+                        seen.add(value.producer)
+                        queue.append(value.producer)
+                    continue
+                if known is None:
+                    return None
+                found[known.term] = known
+        return list(found.values()) or None
+
+    def _moved(self, leaf: Datum) -> list[Datum]:
+        """Return values of the source to which only moves lead from `leaf`."""
+        found, terms, queue = [leaf], {leaf.term}, [leaf, *self._same(leaf)]
+        while queue and len(found) < MAX_TRIED:
+            for reader in queue.pop(0).readers:
+                if is_move(reader) and reader.outputs[0].term not in terms and reader.outputs[0].term >= 0:
+                    terms.add(reader.outputs[0].term)
+                    found.append(reader.outputs[0])
+                    queue.append(reader.outputs[0])
+        return found

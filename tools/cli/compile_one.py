@@ -1,0 +1,348 @@
+"""Compile one model in this process."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ...backends.onnx.kept_files import check_kept
+from ...compiler import compile as compile_model
+from ...compiler import read_again
+from ...frontends.onnx.codec.protos import ModelProto
+from ...frontends.onnx.folded_before import folded_before
+from ...ir.module import Module
+from ...passes import PassContext, parse_pipeline
+from ...passes.infra import Instrument, Sequential
+from ...result import Result
+from ...support.errors import EmitError, UsageError, visible
+from ...support.files import FileTransaction
+from ...support.output_paths import (
+    FOLD_MAP,
+    MODEL,
+    REPORT,
+    arrays_path,
+    beside,
+    check_apart,
+    is_drawing,
+    is_text,
+    path_to_text,
+    within,
+)
+from .options import data_file, map_files, module_of, name_of, tolerance_of, warn, writing_json
+from .summary import Summary, describe_result, summarize
+
+if TYPE_CHECKING:
+    from ...passes import Timing
+    from ..certify import Gap, Withdrawal
+    from ..report import Recorder
+    from ..verify import VerifyNumerics
+
+
+def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool = True) -> None:
+    """Compile `options.model` and write all output files, or none and the error to the summary.
+
+    Without `is_saved` the model is not written, only what is made beside it. Raises an IRError for a model that cannot
+    be compiled or verified, and UsageError for options that contradict each other.
+    """
+    pipeline = parse_pipeline(options.passes)
+    output = _place_files(options) if is_saved else None
+    others = _check_outputs(options, output)
+    with summary.of_failure():
+        _compile(options, pipeline, output, others, summary)
+
+
+class _WithoutProof(Exception):
+    """Raised before files come into place, for the result of a compile whose proof has a gap."""
+
+    def __init__(self, gap: Gap, result: Result) -> None:
+        super().__init__(gap, result)
+        self.gap = gap
+        self.result = result
+
+
+def _compile(
+    options: argparse.Namespace,
+    pipeline: Sequential,
+    output: str | None,
+    others: Sequence[str | Path | None],
+    summary: Summary,
+) -> None:
+    """Compile until there is a proof, if a certificate is wanted, with rewrites taken back that have none."""
+    start = perf_counter()
+    module = module_of(options.model, options)
+    check_kept(module, output or "-", *others)
+    summary.is_free = True
+    withdrawal = None
+    while True:
+        try:
+            _compile_module(options, module, pipeline, output, summary, withdrawal, start)
+            return
+        except _WithoutProof as failed:
+            from ..certify import Withdrawal
+
+            withdrawal = withdrawal or Withdrawal()
+            if withdrawal.is_whole:
+                raise EmitError(f"{options.certificate}: {failed.gap.sentence}; compile without it") from None
+            module = read_again(failed.result.module)
+            withdrawal.extend(failed.gap, failed.result.module, failed.result.name_of, module)
+            pipeline = Sequential([]) if withdrawal.is_whole else pipeline
+
+
+def _compile_module(
+    options: argparse.Namespace,
+    module: Module,
+    pipeline: Sequential,
+    output: str | None,
+    summary: Summary,
+    withdrawal: Withdrawal | None,
+    start: float,
+) -> None:
+    """Compile a module and write all files. Raises _WithoutProof, with no file written, where a proof has a gap."""
+    timing = _timing() if options.time_passes else None
+    has_page = options.report is not None and not is_drawing(options.report)
+    recorder = _recorder(module) if has_page else None
+    verify = summary.verify = _verification(options, module, output)
+    instruments = [timing, recorder, *_text_instruments(options), verify]
+    context = PassContext([instrument for instrument in instruments if instrument is not None])
+    before = module.operators().total() if summary.is_wanted or not options.quiet else 0
+    files = FileTransaction(output, text_data(output), options.fold_map, options.json, options.certificate)
+    with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
+        result = compile_model(
+            module,
+            pipeline,
+            freeze_initializers=options.freeze_initializers,
+            certificate=options.certificate is not None,
+            context=context,
+        )
+
+        result.module.constants.drop_kept()
+        source = module.source if isinstance(module.source, ModelProto) else None
+        has_map = options.fold_map is not None or options.embed_fold_map
+        guessed = folded_before(source, guess=True) if has_map and source is not None else None
+        if guessed is not None and guessed not in result.warnings:
+            result.warnings.append(guessed)
+        result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
+
+        def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
+            if options.report is not None:
+                reports.enter_context(_reporting(options, recorder, result, perf_counter() - start, measures))
+
+        def check(model: ModelProto, folder: Path) -> None:
+            if options.certificate is not None:
+                document, gap = result.proof(model, folder)
+                if gap is not None:
+                    raise _WithoutProof(gap, result)
+                files.enter_context(writing_json(options.certificate, document))
+            if verify is not None:
+                verify.finish(result.module, model, folder)
+                report(verify.report_rows())
+
+        if verify is None:
+            report()
+        summary.enter(files)
+        if output is not None:
+            result.save(
+                output,
+                fold_map=options.fold_map,
+                fold_map_store=options.fold_map_store,
+                embed_fold_map=options.embed_fold_map,
+                external_data=options.external_data,
+                check=None if verify is None and options.certificate is None else check,
+                files=files,
+            )
+        if summary.is_wanted:
+            summary.write(describe_result(result, verify, before, perf_counter() - start))
+    written = _written_files(options, output, files)
+    summarize(options, result, before, timing, perf_counter() - start, written)
+    if options.explain:
+        _explain(options, result, output, summary)
+    if verify is not None:
+        warn(verify.warnings())
+        if not options.quiet:
+            sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
+
+
+def _written_files(options: argparse.Namespace, output: str | None, files: FileTransaction) -> list[str]:
+    """Return the paths of all files that are in place, as the user writes them."""
+    arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
+    beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
+    made = [output, text_data(output), *beside_model]
+    found = [*made, options.fold_map, *arrays, options.certificate, options.report, options.json, options.dump_ir]
+    return [path_to_text(path) for path in dict.fromkeys(found) if path not in (None, "-") and Path(path).exists()]
+
+
+def _explain(options: argparse.Namespace, result: Result, output: str | None, summary: Summary) -> None:
+    """Give the lines of --explain to the summary, or print them to standard error if standard output is taken."""
+    from ...backends.foldmap.show import explain
+
+    lines = tuple(map(visible, explain(result.fold_map)))
+    if output == "-" or options.json == "-":
+        sys.stderr.writelines(f"{line}\n" for line in lines)
+    else:
+        summary.explanation = lines
+
+
+@contextmanager
+def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
+    """Show the progress of a verification, which takes most of the time."""
+    if verify is None:
+        yield
+        return
+    from ...support.terminal import progress
+
+    with progress("verifying", quiet=quiet) as verify.advance:
+        yield
+
+
+@contextmanager
+def _reporting(
+    options: argparse.Namespace,
+    recorder: Recorder | None,
+    result: Result,
+    seconds: float,
+    alignment: Sequence[Mapping[str, Any]] | None,
+) -> Iterator[None]:
+    """Write the report, a page or a drawing, when the block ends well."""
+    from ..report import collect, writing_page, writing_report
+
+    if recorder is None:
+        with writing_page(options.report, result.drawing()):
+            yield
+        return
+    durations = not options.no_durations
+    data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
+    with writing_report(options.report, data):
+        yield
+
+
+def _timing() -> Timing:
+    from ...passes import Timing
+
+    return Timing()
+
+
+def _recorder(module: Module) -> Recorder:
+    from ..report import Recorder
+
+    return Recorder(module)
+
+
+def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
+    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir or options.debug_rules):
+        return []
+    from ...passes import DiffIR, DumpIR, PrintIR, TraceRules, Verify
+    from ...support.terminal import write_diff, write_ir
+
+    def print_text(text: str) -> None:
+        write_ir(f"{text}\n", sys.stderr)
+
+    def print_line(line: str) -> None:
+        from ...support.errors import visible
+
+        sys.stderr.write(f"{visible(line)}\n")
+
+    def print_diff(lines: Iterable[str]) -> None:
+        write_diff(lines, sys.stderr)
+
+    found: list[Instrument] = [PrintIR(name, print_text) for name in options.print_after]
+    if options.diff:
+        found.append(DiffIR(print_diff))
+    if options.dump_ir:
+        found.append(DumpIR(options.dump_ir))
+    if options.verify_ir:
+        found.append(Verify())
+    if options.debug_rules:
+        found.append(TraceRules(print_line))
+    return found
+
+
+def _verification(options: argparse.Namespace, module: Module, output: str | None) -> VerifyNumerics | None:
+    """Return the instrument of --verify, which writes a reproducer of a deviation beside the output."""
+    if options.verify is None:
+        if options.inputs:
+            raise UsageError("--inputs needs --verify, which runs the model")
+        if tolerance_of(options) is not None:
+            raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
+        return None
+    from ..verify import VerifyNumerics
+    from ..verify.inputs import read_inputs
+
+    source = module.source if isinstance(module.source, ModelProto) else None
+    if options.inputs and source is None:
+        source = Result(module).model
+    inputs = () if source is None else read_inputs(options.inputs, source)
+    where = None if output in (None, "-") else Path(f"{output}.deviation")
+    thorough = options.verify == "thorough"
+    return VerifyNumerics(
+        inputs,
+        when="each" if thorough else options.verify,
+        reproducer=where,
+        thorough=thorough,
+        tolerance=tolerance_of(options),
+    )
+
+
+def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:
+    """Return the outputs beside the model. Raises UsageError where one file would replace another."""
+    if options.fold_map == "-":
+        raise UsageError("--fold-map needs a file, not standard output")
+    if options.fold_map is not None and options.fold_map.endswith(".npz"):
+        raise UsageError(f"{options.fold_map}: the fold map's arrays go to this file: name the map MAP.json")
+    if options.external_data and output == "-":
+        raise UsageError("--external-data needs a file as output, not standard output")
+    if options.json == "-" and output == "-":
+        raise UsageError("the model and the summary cannot both go to standard output")
+    if options.report == "-":
+        raise UsageError("a report needs a file, not standard output")
+    if options.report is not None and options.report.lower().endswith((".png", ".jpg", ".jpeg", ".pdf")):
+        raise UsageError(f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)")
+    if output is not None and output.endswith((".svg", ".html")):
+        raise UsageError(f"{output}: this is the name of a drawing or a page, which --report writes, and no model's")
+    if is_text(output or "") and (options.fold_map is not None or options.embed_fold_map or options.external_data):
+        raise UsageError(f"{output}: a fold map and external data belong to an ONNX file, and this is IR text")
+    if options.certificate is not None:
+        _check_certificate(options, output)
+    others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
+    made, constants = text_data(output), data_file(options.model, options.data)
+    check_apart([output, made, *others], options.inputs, options.dump_ir)
+    check_apart(others, [options.model, constants], options.dump_ir)  # a model may be compiled in place
+    if made is not None and output != options.model:
+        check_apart([made], [options.model, constants])
+    check_apart([output], [constants])
+    return others
+
+
+def text_data(output: str | None) -> str | None:
+    """Return the file with the constants of IR text that is written to `output`, None for any other output."""
+    return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
+
+
+def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
+    """Raise UsageError where a certificate would prove nothing about the files of the command line."""
+    if options.certificate == "-" or output in (None, "-"):
+        raise UsageError("--certificate needs files, not standard output")
+    if is_text(output) or is_text(options.model):
+        raise UsageError("--certificate is about two ONNX files, not IR text")
+    if options.freeze_initializers:
+        raise UsageError("--certificate compares with MODEL, and --freeze-initializers changes its inputs first")
+    if options.input_shape:
+        raise UsageError("--certificate compares with MODEL, and --input-shape changes its inputs first")
+
+
+def _place_files(options: argparse.Namespace) -> str:
+    """Return the path of the output, and complete options that name a folder by a file name.
+
+    Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard input.
+    """
+    model = options.model
+    if model == "-":
+        return options.output or "-"
+    for name, suffix in (("fold_map", FOLD_MAP), ("report", REPORT)):
+        if getattr(options, name) is not None:
+            setattr(options, name, within(getattr(options, name), model, suffix))
+    return within(options.output, model, MODEL) if options.output else beside(model, MODEL)

@@ -1,0 +1,400 @@
+"""Options and output functions that commands share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...backends.quantizers.ranges import Range
+    from ...ir.module import Module
+    from ...support.limits import Limits
+    from ..verify.tolerance import Tolerance
+
+Subparsers = argparse._SubParsersAction  # its only name
+Arguments = argparse._ActionsContainer  # a parser, or a group of its arguments
+
+FILE = "an ONNX file, an .irc text file, or a torch ExportedProgram (.pt2)"
+COMPARED = "an ONNX file, an .irc text file, or - for ONNX on standard input"
+ONNX = "an ONNX file, or - for standard input"
+MODEL = "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard input"
+EPILOG = """\
+PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no passes.
+`irc passes` lists all passes."""
+NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
+
+GC_THRESHOLDS = (100_000, 50, 50)
+"""Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections would cost most."""
+
+
+def add_passes(command: Arguments, default: str = "default") -> None:
+    """Add --passes and --freeze-initializers."""
+    command.add_argument(
+        "--passes", type=_pipeline, default=default, metavar="PASSES", help=f"the passes to run (default: {default})"
+    )
+    command.add_argument(
+        "--freeze-initializers", action="store_true", help="turn initializers that are also inputs into constants"
+    )
+
+
+def _pipeline(text: str) -> str:
+    """Return the text of a pipeline, which names a pass at least. Raises argparse.ArgumentTypeError."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("name a pass, `default`, or `none`")
+    return text
+
+
+LIMITS = {
+    "max_nodes": (4_000_000, "nodes of a model with its functions inlined"),
+    "max_nesting": (64, "nesting of graphs, types, lists and objects"),
+    "max_constant_bytes": (
+        256 << 20,
+        "bytes of the result of a constant expression; larger ones are left to the runtime",
+    ),
+    "max_fold_map_bytes": (1 << 30, "bytes of the arrays of a fold map, unpacked"),
+}
+"""Default and help text for each field of `Limits`, which takes too long to import for `irc --help`."""
+
+
+def add_limits(command: argparse.ArgumentParser) -> None:
+    """Add an option for each field of `Limits`; its value is None where it is not given."""
+    group = command.add_argument_group("limits", "bounds on models from untrusted sources")
+    for name, (default, bounded) in LIMITS.items():
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=_bound, metavar="N", help=f"{bounded} (default: {default})")
+
+
+def _bound(text: str) -> int:
+    """Return a limit. Raises argparse.ArgumentTypeError."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1 on")
+    return int(text)
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """Return the limits that the options of `add_limits` give."""
+    from ...support.limits import Limits
+
+    given = {name: getattr(options, name) for name in LIMITS}
+    return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
+
+
+def add_keep(command: Arguments) -> None:
+    """Add --keep."""
+    command.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="leave this node alone, or the one that computes this value (repeatable)",
+    )
+
+
+def add_module_options(command: Arguments, default: str = "default") -> None:
+    """Add the options of passes, --keep and --input-shape."""
+    add_passes(command, default)
+    add_keep(command)
+    add_input_shapes(command)
+
+
+def add_input_shapes(command: Arguments) -> None:
+    """Add --input-shape."""
+    command.add_argument(
+        "--input-shape",
+        type=_input_shape,
+        action="append",
+        default=[],
+        metavar="NAME=1,3,...",
+        help="fix the extents of an input, and those of equal symbols elsewhere; ? leaves one as it is (repeatable)",
+    )
+
+
+def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
+    """Return name and extents. Raises argparse.ArgumentTypeError."""
+    name, separator, extents = text.rpartition("=")
+    words = [word.strip() for word in extents.split(",")] if extents.strip() else []
+    if not separator or not all(word == "?" or (word.isdecimal() and int(word)) for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224, with ? for what stays")
+    return name, tuple(None if word == "?" else int(word) for word in words)
+
+
+def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the options of `add_input_shapes`, if the command has them. Raises UsageError."""
+    from ...support.errors import UsageError
+
+    found: dict[str, tuple[int | None, ...]] = {}
+    for name, shape in getattr(options, "input_shape", ()):
+        if name in found:
+            raise UsageError(f"--input-shape: the shape of {name!r} is given twice")
+        found[name] = shape
+    return found
+
+
+def add_data(command: Arguments) -> None:
+    """Add --data, the constants of an .irc model."""
+    command.add_argument(
+        "--data", metavar="DATA.npz", help="the constants of an .irc MODEL (default: the .npz file beside it)"
+    )
+
+
+def data_file(path: str, data: str | None = None) -> str | None:
+    """Return the file with the constants of an .irc model, None for any other model."""
+    from pathlib import Path
+
+    from ...support.output_paths import arrays_path, is_text
+
+    if not is_text(path):
+        return None
+    return str(arrays_path(Path(path))) if data is None else data
+
+
+def module_of(path: str, options: argparse.Namespace) -> Module:
+    """Return the module at `path`, read within the limits, with --data, --input-shape and --keep."""
+    from ...compiler import read
+    from ...passes.keeping import keep_nodes
+
+    module = read(path, limits_of(options), input_shapes_of(options) or None, data=getattr(options, "data", None))
+    keep_nodes(module, getattr(options, "keep", ()))
+    return module
+
+
+def read_module(path: str, options: argparse.Namespace) -> Module:
+    """Read the module at `path` as `module_of`, and print its warnings."""
+    module = module_of(path, options)
+    warn(module.warnings)
+    return module
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print each warning on a line of standard error."""
+    from ...support.errors import visible
+
+    sys.stderr.writelines(f"warning: {visible(warning)}\n" for warning in warnings)
+
+
+def check_once(*models: str) -> None:
+    """Check that at most one model is read from standard input. Raises UsageError."""
+    from ...support.errors import UsageError
+
+    if models.count("-") > 1:
+        raise UsageError("only one of the models can be standard input")
+
+
+def name_of(model: str) -> str:
+    """Return the name of a model in a report."""
+    from pathlib import Path
+
+    from ...support.output_paths import path_to_text
+
+    return "standard input" if model == "-" else path_to_text(Path(model).name)
+
+
+def add_ranges(command: argparse.ArgumentParser) -> None:
+    """Add --input-range, --range and --sigmas."""
+    for name, text in (("--input-range", "range of a graph input"), ("--range", "range of any other tensor")):
+        command.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=text)
+    command.add_argument(
+        "--sigmas", type=float, default=6.0, metavar="N", help="standard deviations that a range covers (default: 6)"
+    )
+
+
+def ranges_of(options: argparse.Namespace) -> tuple[dict[str, Range], dict[str, Range]]:
+    """Return the ranges of graph inputs and of other tensors that the options of `add_ranges` give."""
+    return dict(map(_read_range, options.input_range)), dict(map(_read_range, options.range))
+
+
+def _read_range(text: str) -> tuple[str, Range]:
+    """Parse NAME=LOW:HIGH. Raises UsageError."""
+    from ...support.errors import UsageError
+
+    name, separator, numbers = text.rpartition("=")
+    low, _, high = numbers.partition(":")
+    try:
+        if not separator:
+            raise ValueError
+        return name, (float(low), float(high))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None
+
+
+def add_inputs(command: Arguments) -> None:
+    """Add --inputs."""
+    command.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="inputs: .npz by name, or .npy and TensorProto files in the order of the inputs (default: generated)",
+    )
+
+
+def add_thorough(command: argparse.ArgumentParser) -> None:
+    """Add --thorough."""
+    command.add_argument(
+        "--thorough",
+        action="store_true",
+        help="compare on more inputs: by default large models run on fewer, in the time of about 40 inferences",
+    )
+
+
+def add_tolerance(command: Arguments) -> None:
+    """Add --rtol and --atol."""
+    for name, text in (("--rtol", "relative to the magnitude of the element in the source"), ("--atol", "absolute")):
+        command.add_argument(
+            name,
+            type=_tolerance,
+            metavar="X",
+            help=f"judge by |a - b| <= atol + rtol |a| instead of the bound on rounding: {text} (default: 0)",
+        )
+
+
+def _tolerance(text: str) -> float:
+    """Return a tolerance. Raises argparse.ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance: give a number of at least 0, such as 1e-5")
+    return number
+
+
+def tolerance_of(options: argparse.Namespace) -> Tolerance | None:
+    """Return the tolerance that the options of `add_tolerance` give, None without them."""
+    if options.rtol is None and options.atol is None:
+        return None
+    from ..verify.tolerance import Tolerance
+
+    return Tolerance(rtol=options.rtol or 0.0, atol=options.atol or 0.0)
+
+
+def map_files(fold_map: str | None) -> list[str | Path | None]:
+    """Return the paths of a fold map and its arrays, if there is one."""
+    from pathlib import Path
+
+    from ...support.output_paths import arrays_path
+
+    return [] if fold_map is None else [fold_map, arrays_path(Path(fold_map))]
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Begin the message of a FoldMapError with the model at `path`."""
+    from ...support.errors import FoldMapError
+
+    try:
+        yield
+    except FoldMapError as error:
+        raise FoldMapError(f"{path}: {error}") from None
+
+
+def document_head(name: str) -> dict[str, str | int]:
+    """Return the first fields of a document, whose schema is the definition `irc.<name>` of schema.json."""
+    return {"format": f"irc.{name}", "version": 1}
+
+
+def write_json(path: str, document: object) -> None:
+    """Write a JSON file, complete or not at all; `-` is standard output. Raises EmitError."""
+    with writing_json(path, document):
+        pass
+
+
+@contextmanager
+def writing_json(path: str, document: object) -> Iterator[None]:
+    """Write a JSON file as `write_json`, renamed into place when the block ends well."""
+    with writing_text(path, json_text(document)):
+        yield
+
+
+@contextmanager
+def writing_text(path: str, text: str) -> Iterator[None]:
+    """Write a file, renamed into place when the block ends well; `-` is standard output. Raises EmitError."""
+    from pathlib import Path
+
+    from ...support.files import replacing
+
+    if path == "-":
+        yield
+        sys.stdout.write(text)
+        return
+    with replacing(Path(path)) as target:
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
+        yield
+
+
+def json_text(document: object) -> str:
+    """Return the text of a JSON file."""
+    import json
+
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def add_compile_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `irc compile` for one model, in groups by purpose."""
+    group = command.add_argument_group("model and passes")
+    add_data(group)
+    add_input_shapes(group)
+    add_passes(group)
+    add_keep(group)
+    add = command.add_argument_group("output files").add_argument
+    add(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR text, with the "
+        "constants in OUT.npz",
+    )
+    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
+    add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
+    add(
+        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
+    )
+    add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
+    add(
+        "--certificate",
+        metavar="CERT.json",
+        help="write a proof, for irc certify, that OUT computes what MODEL does; rewrites without one are taken back",
+    )
+    group = command.add_argument_group("verification", "compares the compiled model with MODEL on inputs")
+    group.add_argument(
+        "--verify",
+        nargs="?",
+        const="each",
+        choices=("each", "end", "thorough"),
+        help="compare results with the source after each pass (default), or at the end; a difference is an error. "
+        "thorough: after each pass, on all inputs that large models leave out to save time",
+    )
+    add_inputs(group)
+    add_tolerance(group)
+    add = command.add_argument_group("summary and report").add_argument
+    add(
+        "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"
+    )
+    add(
+        "--report",
+        metavar="REPORT.html",
+        help="write a page that shows the changes of the passes, or (REPORT.svg) a drawing of both graphs",
+    )
+    add("--no-durations", action="store_true", help=NO_DURATIONS)
+    add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
+    add("-q", "--quiet", action="store_true", help="do not print a summary")
+    add = command.add_argument_group("debugging", "of irc, and of passes of your own").add_argument
+    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
+    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
+    add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
+    add("--time-passes", action="store_true", help="print the duration of each pass")
+    add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
+    add("--debug-rules", action="store_true", help="print the rules that are applied or declined at each operator")
+    add_limits(command)
+
+
+def default_compile_options() -> argparse.Namespace:
+    """Return the values of `add_compile_options` for an empty command line."""
+    parser = argparse.ArgumentParser()
+    add_compile_options(parser)
+    return parser.parse_args([])

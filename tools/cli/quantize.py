@@ -1,0 +1,118 @@
+"""`irc quantize`: an int8 model, with ranges from BatchNormalization or from data."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .options import (
+    COMPARED,
+    Subparsers,
+    add_keep,
+    add_limits,
+    add_ranges,
+    data_file,
+    document_head,
+    limits_of,
+    ranges_of,
+    warn,
+    writing_json,
+)
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Add the subcommand with its arguments."""
+    command = commands.add_parser(
+        "quantize",
+        help="quantize a model to int8, without data or with",
+        description="Fold and equalize MODEL, and quantize it by onnxruntime: weights int8, activations uint8. Without "
+        "--data, ranges of activations come from the statistics of BatchNormalization.",
+    )
+    command.add_argument("model", metavar="MODEL", help=COMPARED)
+    command.add_argument("-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model")
+    samples = "a folder or an .npz file with samples along the first axis of each input"
+    command.add_argument("--data", metavar="FOLDER|NPZ", help=f"calibrate with samples: {samples}")
+    command.add_argument("--test-data", metavar="FOLDER|NPZ", help="samples to compare with the float model")
+    add_ranges(command)
+    command.add_argument("--per-channel", action="store_true", help="one scale for each output channel of a weight")
+    command.add_argument(
+        "--exclude", action="append", default=[], metavar="NODE", help="leave an operator float: its name or result"
+    )
+    command.add_argument(
+        "--passes",
+        metavar="PASSES",
+        help="the passes before (default: the default pipeline, CrossLayerEqualization, HighBiasAbsorption, "
+        "BiasCorrection)",
+    )
+    add_keep(command)
+    command.add_argument("--float", metavar="FLOAT.onnx", help="write the folded and equalized float model, too")
+    command.add_argument("--json", metavar="OUT.json", help="write the report as JSON; - is standard output")
+    command.add_argument("--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float")
+    command.add_argument("-q", "--quiet", action="store_true", help="do not print the report")
+    add_limits(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Quantize the model, write the files and print the report."""
+    from contextlib import ExitStack
+
+    from ...backends.onnx.kept_files import external_files
+    from ...compiler import read_onnx
+    from ...support.errors import UsageError, visible
+    from ...support.extras import needing
+    from ...support.output_paths import check_apart, check_drawing
+    from ..report import writing_page
+
+    with needing("quantize"):
+        from ..int8.engine import check_engine
+        from ..int8.static import quantize
+    if "-" in (options.output, options.float, options.svg):
+        raise UsageError("a quantized model and a drawing need a file, not standard output")
+    if options.svg is not None:
+        check_drawing("--svg", options.svg)
+    check_engine()
+    inputs, ranges = ranges_of(options)
+    outputs = [options.output, options.float, options.json, options.svg]
+    check_apart(outputs, [options.model, data_file(options.model), options.data, options.test_data])
+    model, base_dir = read_onnx(options.model, limits_of(options))
+    check_apart(outputs, external_files(model, base_dir))
+    with _naming(options.model):
+        found = quantize(
+            model,
+            base_dir=base_dir,
+            data=options.data,
+            test_data=options.test_data,
+            input_ranges=inputs,
+            ranges=ranges,
+            sigmas=options.sigmas,
+            per_channel=options.per_channel,
+            exclude=options.exclude,
+            keep=options.keep,
+            passes=options.passes,
+            limits=limits_of(options),
+        )
+    document = document_head("quantize") | found.to_json()
+    with ExitStack() as files:
+        if options.json is not None:
+            files.enter_context(writing_json(options.json, document))
+        if options.svg is not None:
+            files.enter_context(writing_page(options.svg, found.drawing()))
+        found.save(options.output, prepared=options.float)
+    warn(found.warnings)
+    if not options.quiet:
+        sys.stderr.writelines(f"{visible(line)}\n" for line in found.lines())
+    return 0
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Begin the message of an error that concerns the model with its file."""
+    from ...support.errors import EmitError, ModelError, SourceError, UsageError
+
+    name = "standard input" if path == "-" else path
+    try:
+        yield
+    except (EmitError, ModelError, SourceError, UsageError) as error:
+        raise type(error)(f"{name}: {error}") from None

@@ -1,0 +1,39 @@
+"""`irc unfold`: restore the source model."""
+
+from __future__ import annotations
+
+import argparse
+
+from .options import Subparsers, add_limits, limits_of, map_files, naming
+
+
+def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
+    """Add the subcommand with its arguments."""
+    command = commands.add_parser(
+        "unfold",
+        help="restore the source model",
+        description="Restore the source of MODEL from its fold map, with every field of the message, every bit of its "
+        "tensors, and its files of external data beside BACK. The model is the same byte for byte if its serialization "
+        "is canonical, as from onnx.save. A file of external data gets the bytes of its tensors back; bytes between "
+        "tensors become zeros, and bytes after the last tensor are lost. To standard output, the model is written with "
+        "its external data inside.",
+    )
+    command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
+    command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")
+    command.add_argument("-o", "--output", metavar="BACK", required=True, help="the source model; - is standard output")
+    add_limits(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Restore the source model and write it."""
+    from ...backends.foldmap import FoldMap
+    from ...backends.foldmap.source_files import save_source
+    from ...frontends.onnx import read_model
+    from ...support.output_paths import check_apart
+
+    check_apart([options.output], map_files(options.map))
+    fold_map = FoldMap.load(options.map, limits_of(options))
+    model, base_dir = read_model(options.model)
+    with naming(options.model):
+        save_source(model, fold_map, options.output, base_dir)
+    return 0

@@ -1,0 +1,304 @@
+"""onnxruntime's `quantize_static`, with ranges from statistics or from samples."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ...backends.quantizers.onnxruntime import cache_of, override, quantizable_types
+from ...backends.quantizers.ranges import Activations, Range
+from ...frontends.onnx.opsets import opset_versions
+from ...ir.types import F16, F32
+from ...result import copied
+from ...support.errors import EmitError, UsageError, VerifyError
+from ...support.extras import needing
+from ..verify.inputs import Feeds
+from ..verify.runner import Runner, first_line
+from .coverage import LAYERS
+
+VERSION = (1, 27)
+"""The oldest onnxruntime whose quantizer takes ranges without data."""
+HINT = "pre-processing"
+"""The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
+HIDDEN = ("to be an initializer", "is not constant", "is out-of-range")
+"""What it says of a bias that irc has hidden, and of a vector that has one scale although the others have several."""
+ELEMENTS = {F16: TensorProto.FLOAT16, F32: TensorProto.FLOAT}
+"""The types that the quantizer takes."""
+SINCE = 10
+"""The first opset with QuantizeLinear. The quantizer lets onnx convert older ones to 11."""
+AXIS_SINCE = 13
+"""The first opset whose DequantizeLinear has a scale for each channel."""
+HALF_SINCE = 19
+"""The first opset whose QuantizeLinear takes float16."""
+
+
+def check_engine() -> None:
+    """Raise UsageError unless onnxruntime has a quantizer that takes ranges."""
+    advice = f"install onnxruntime {VERSION[0]}.{VERSION[1]} or newer"
+    with needing("quantize"):
+        import onnxruntime
+    version = onnxruntime.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < VERSION:
+        raise UsageError(f"irc quantize needs a newer onnxruntime than {version}: {advice}")
+    try:
+        import_module("onnxruntime.quantization")
+    except ImportError as error:
+        raise UsageError(f"irc quantize needs onnxruntime.quantization ({error}): {advice}") from None
+
+
+class Engine:
+    """The quantizer of one model, whose nodes have names.
+
+    Without `calibration` the ranges are the known ones. With it they are those of the samples, and the `given` ones.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        known: Activations,
+        calibration: Sequence[Feeds] | None,
+        given: Mapping[str, Range],
+        *,
+        per_channel: bool,
+    ) -> None:
+        self.model = model
+        self.opset = opset_versions(model.opset_import)[""]
+        self.known = known
+        self.calibration = calibration
+        self.per_channel = per_channel
+        self.calibrated: str | None = None
+        """The ranges of the samples, as the quantizer wrote them down."""
+        self.overrides: dict[str, list[dict[str, Any]]] = {
+            node.output[0]: [override(0, 1, known.scale_dtype(node.output[0]))]  # the quantizer takes float32
+            for node in model.graph.node
+            if node.op_type == "Softmax" and known.dtypes.get(node.output[0]) is F16
+        }
+        if per_channel:  # the quantizer takes the second axis, which has no channels of the result then
+            self.overrides |= {name: [{}] for name in _stacked_weights(model)}
+        if calibration is not None:
+            self.overrides |= {name: [override(*ends, known.scale_dtype(name))] for name, ends in given.items()}
+
+    def run(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
+        """Return the quantized model and warnings; the nodes in `exclude` stay float.
+
+        Raises EmitError if the quantizer fails, or onnxruntime cannot load what it wrote. The message names the
+        operator by which this happens. Raises VerifyError if the model does not run on the samples.
+        """
+        if self.calibrated is None:
+            self._rehearse()
+        try:
+            found, warnings = self._once(exclude)
+        except Exception as error:  # the quantizer raises errors of every kind
+            text = str(error) if isinstance(error, VerifyError) else f"{type(error).__name__}: {first_line(error)}"
+            node = self._culprit(exclude)
+            if node is None and self.opset < SINCE:
+                raise EmitError(
+                    f"onnx cannot convert opset {self.opset}, without QuantizeLinear, to 11: {text}"
+                ) from None
+            if node is None:
+                head = "" if isinstance(error, VerifyError) else "onnxruntime's quantizer fails: "
+                raise EmitError(f"{head}{text}") from None
+            raise EmitError(
+                f"onnxruntime's quantizer fails on {node.op_type} {node.name!r} (--exclude, in Python exclude=, leaves "
+                f"it float): {text}"
+            ) from None
+        needs = self._needs_contrib
+        if needs is not None:
+            warnings.append(f"{needs}: the model has those of com.microsoft, which onnxruntime runs")
+        return found, warnings
+
+    def _rehearse(self) -> None:
+        """Run the samples in another process: the quantizer runs them in this one, which a crash of a kernel ends."""
+        results, runner = [info.name for info in self.model.graph.output], Runner(self.model, Path())
+        for feeds in self.calibration or ():
+            runner.run(results, feeds)
+
+    @property
+    def _needs_contrib(self) -> str | None:
+        """The reason why the model needs QuantizeLinear and DequantizeLinear of com.microsoft, None if it does not."""
+        if self.opset < HALF_SINCE and F16 in self.known.dtypes.values():
+            return f"opset {self.opset} has no QuantizeLinear of float16"
+        if self.per_channel and self.opset < AXIS_SINCE:
+            return f"opset {self.opset} has no DequantizeLinear with a scale for each channel"
+        return None
+
+    def _once(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
+        from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+        with tempfile.TemporaryDirectory(prefix="irc-") as folder, _collecting_warnings() as warnings:
+            target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
+            if self.calibration is None:
+                cache_of(self.known).save(cache)
+            elif self.calibrated is not None:
+                cache.write_text(self.calibrated, encoding="utf-8")
+            model = copied(self.model)  # the quantizer moves its tensors away
+            biases = _adapt_biases(model, per_channel=self.per_channel)
+            self._declare_types(model)
+            try:
+                quantize_static(
+                    model,
+                    target,
+                    None if self.calibration is None else _reader(self.calibration),
+                    quant_format=QuantFormat.QDQ,
+                    per_channel=self.per_channel,
+                    activation_type=QuantType.QUInt8,
+                    weight_type=QuantType.QInt8,
+                    nodes_to_exclude=list(exclude),
+                    calibration_cache_path=cache,
+                    extra_options={
+                        "TensorQuantOverrides": self.overrides,
+                        "UseQDQContribOps": self._needs_contrib is not None,
+                    },
+                )
+            finally:
+                if self.calibration is not None and cache.exists():
+                    self.calibrated = cache.read_text(encoding="utf-8")
+            found = onnx.load(target)
+            constants_to_initializers(found, biases)
+            Runner(found, Path(folder)).check_loads()
+            return found, warnings
+
+    def _declare_types(self, model: ModelProto) -> None:
+        """Declare the types of the values, in place: onnx infers none behind operators that it does not know."""
+        declared = {info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)}
+        for name, shape in self.known.shapes.items():
+            dtype = self.known.dtypes.get(name)
+            if name not in declared and shape is not None and dtype in ELEMENTS:
+                extents = [extent if isinstance(extent, int) else None for extent in shape]
+                model.graph.value_info.append(helper.make_tensor_value_info(name, ELEMENTS[dtype], extents))
+
+    def _culprit(self, exclude: Collection[str]) -> NodeProto | None:
+        """Return the node with which the quantizer begins to fail if one more is quantized after another.
+
+        None if it fails without any.
+        """
+        types = quantizable_types()
+        nodes = [node for node in self.model.graph.node if node.op_type in types and node.name not in exclude]
+        works, fails = -1, len(nodes)
+        while fails - works > 1:
+            middle = (works + fails) // 2
+            try:
+                self._once([*exclude, *(node.name for node in nodes[middle:])])
+                works = middle
+            except Exception:  # of every kind, as above
+                fails = middle
+        return nodes[fails - 1] if fails else None
+
+
+def _stacked_weights(model: ModelProto) -> Iterator[str]:
+    """Yield the weights of MatMuls that are several matrices."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "MatMul":
+            yield from (name for name in node.input if ranks.get(name, 0) > 2)
+
+
+def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
+    """Prepare the biases that the quantizer gets wrong, in place. Return the names of those that it leaves float.
+
+    It forgets the factor beta of a Gemm. It takes as many scales for a bias as the weight has along the axis of its
+    channels, and fails where a ConvTranspose groups these, or the bias has another shape: such a bias becomes the
+    result of a Constant, of which the quantizer keeps off.
+    """
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    taken = {*tensors, *(name for node in model.graph.node for name in node.output)}
+    hidden: set[str] = set()
+    for node in list(model.graph.node):
+        if node.op_type not in LAYERS or len(node.input) < 3 or node.input[2] not in tensors:
+            continue
+        attributes = {each.name: each for each in node.attribute}
+        bias, weight, beta = tensors[node.input[2]], tensors.get(node.input[1]), attributes.get("beta")
+        axis = int(node.op_type == "ConvTranspose" or (node.op_type == "Gemm" and not _is_transposed(node)))
+        is_fit = not per_channel or weight is None or list(bias.dims) == [weight.dims[axis]]
+        factor = 1.0 if beta is None else beta.f
+        if is_fit and factor == 1:
+            continue
+        name = node.input[2]
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.input[2] = name
+        if beta is not None:
+            node.attribute.remove(beta)
+        array = numpy_helper.to_array(bias)
+        tensor = numpy_helper.from_array((array * np.float64(factor)).astype(array.dtype), name)
+        if is_fit:
+            model.graph.initializer.append(tensor)
+        else:
+            hidden.add(name)
+            model.graph.node.insert(0, helper.make_node("Constant", [], [name], value=tensor))
+    return hidden
+
+
+def _is_transposed(node: NodeProto) -> bool:
+    return any(each.name == "transB" and each.i for each in node.attribute)
+
+
+def constants_to_initializers(model: ModelProto, names: Collection[str] | None = None) -> None:
+    """Make initializers of the Constants of the main graph that have tensors or floats, in place: of `names` or all.
+
+    The quantizer takes the result of a Constant for an activation.
+    """
+    results = {info.name for info in model.graph.output}
+    for i in reversed(range(len(model.graph.node))):
+        node = model.graph.node[i]
+        if node.op_type != "Constant" or node.output[0] in results or not (names is None or node.output[0] in names):
+            continue
+        (attribute,) = node.attribute
+        tensor = TensorProto()
+        if attribute.name == "value":
+            tensor.CopyFrom(attribute.t)
+        elif attribute.name in ("value_float", "value_floats"):
+            tensor.CopyFrom(numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.float32)))
+        else:
+            continue
+        tensor.name = node.output[0]
+        model.graph.initializer.append(tensor)
+        del model.graph.node[i]
+
+
+def _reader(batches: Sequence[Feeds]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """A reader of batches."""
+
+        def __init__(self) -> None:
+            self._batches = iter(batches)
+
+        def get_next(self) -> Feeds | None:
+            """Return the next batch, or None after the last."""
+            return next(self._batches, None)
+
+    return Reader()
+
+
+@contextmanager
+def _collecting_warnings() -> Iterator[list[str]]:
+    """Collect the warnings that the quantizer logs, and keep them off standard error."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        """A handler that keeps each message once."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            """Keep a message."""
+            text = f"onnxruntime's quantizer: {record.getMessage()}"
+            if text not in found and not any(each in text for each in (HINT, *HIDDEN)):
+                found.append(text)
+
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, [Collector(logging.WARNING)]
+    try:
+        yield found
+    finally:
+        root.handlers = handlers

@@ -1,0 +1,83 @@
+"""How near the results of a quantized model are to those of the float model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.tensor import Array
+from ..verify.inputs import Feeds
+from ..verify.runner import Runner
+from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """Signal-to-noise ratio of one result over all samples, in dB: squares of the float model to squares of the error.
+
+    It is NaN if the shapes differ, or an element is not finite.
+    `agreement` is the share of samples in which both models have the same greatest element. It is None if a result has
+    not one row of scores for each sample.
+    """
+
+    name: str
+    sqnr: float
+    agreement: float | None
+
+
+class SquaredError:
+    """Sums of squares over tensors: of a reference and of its difference to another tensor."""
+
+    def __init__(self) -> None:
+        self.signal = 0.0
+        self.noise = 0.0
+
+    def add(self, expected: Array, found: Array) -> None:
+        """Add one pair of tensors of one shape."""
+        a, b = channel_view(expected), channel_view(found)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for at in blocks(a.shape):
+                wide, other = a[at].astype(np.float64), b[at].astype(np.float64)
+                self.signal += float(np.square(wide).sum())
+                self.noise += float(np.square(np.where(wide == other, 0.0, other - wide)).sum())
+
+    @property
+    def sqnr(self) -> float:
+        """Their ratio in dB: infinite without error, -inf without a signal, NaN if an element is not finite."""
+        if not (np.isfinite(self.signal) and np.isfinite(self.noise)):
+            return float("nan")
+        with np.errstate(divide="ignore"):
+            return float(10 * np.log10(np.float64(self.signal) / self.noise)) if self.noise else np.inf
+
+
+def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list[Fidelity]:
+    """Compare all floating-point results on `batches`. Raises VerifyError if a model does not run."""
+    names = [info.name for info in source.model.graph.output]
+    errors = {name: SquaredError() for name in names}
+    votes: dict[str, list[bool] | None] = {name: [] for name in names}
+    measured: set[str] = set()
+    for feeds in batches:
+        pairs = (runner.run(names, feeds) for runner in (source, quantized))
+        for name, expected, found in zip(names, *pairs, strict=True):
+            if not (is_tensor(expected) and is_tensor(found) and widen(expected).dtype.kind == "f"):
+                continue
+            measured.add(name)
+            if expected.shape != found.shape:  # as of the boxes that a detector keeps
+                errors[name].noise, votes[name] = np.nan, None
+                continue
+            errors[name].add(expected, found)
+            rows, said = _winners(expected), votes[name]
+            votes[name] = None if rows is None or said is None else [*said, *(rows == _winners(found)).tolist()]
+    return [
+        Fidelity(name, errors[name].sqnr, float(np.mean(said)) if (said := votes[name]) else None)
+        for name in names
+        if name in measured
+    ]
+
+
+def _winners(scores: Array) -> Array | None:
+    """Return the index of the greatest element for each sample, if a sample has one row of at least two scores."""
+    extents = [extent for extent in scores.shape[1:] if extent > 1]
+    return scores.reshape(len(scores), -1).argmax(1) if len(extents) == 1 else None

@@ -1,0 +1,140 @@
+"""Min and Max of a quantized model that limit each channel, computed on integers.
+
+onnxruntime's quantizer leaves them float, between two roundings. Rounding to a grid never falls, so the integer of
+min(x, b) is the lesser of the integers of x and b. Hence the second rounding is enough, and may come before the Min.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from ...frontends.onnx.opsets import opset_versions
+from ...ir.tensor import Array
+from ..verify.onnx_graph import constant_tensors, reads
+from .grid import Grid, grid_of
+
+LIMITS = ("Min", "Max")
+SINCE = 12
+"""The first opset in which Min and Max take small integers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Limited:
+    """A Min or Max with the nodes around it: QuantizeLinear, DequantizeLinear, `node`, QuantizeLinear.
+
+    `limit` is its constant operand on the grid of the second QuantizeLinear.
+    """
+
+    first: NodeProto
+    back: NodeProto
+    node: NodeProto
+    second: NodeProto
+    limit: Array
+
+
+def limit_integers(model: ModelProto) -> set[str]:
+    """Let Min and Max of a rounded value and a constant compute on integers, in place. Return their names. O(nodes).
+
+    The model is in QDQ form. A Min or Max stays float if something else reads a tensor between the roundings, if a grid
+    is not one for the whole tensor, or if the second grid reaches beyond the first: its ends may be the bounds of an
+    activation. Two in a row, between which nothing is rounded, stay float.
+    """
+    if opset_versions(model.opset_import)[""] < SINCE:
+        return set()
+    finder = _Finder(model)
+    found = [limited for node in model.graph.node if (limited := finder.find(node)) is not None]
+    moved = {one.second.output[0] for one in found}
+    found = [one for one in found if one.first.output[0] not in moved]
+    gone: set[str] = set()
+    for one in found:
+        name = f"{one.second.output[0]}_limit"
+        while name in finder.names:
+            name += "_"
+        finder.names.add(name)
+        model.graph.initializer.append(numpy_helper.from_array(one.limit, name))
+        gone |= {one.back.output[0], one.node.output[0]}
+        for index in (1, 2):
+            one.first.input[index] = one.second.input[index]
+        one.node.CopyFrom(_node_like(one.node, [one.first.output[0], name], one.second.output[0]))
+    for i in reversed(range(len(model.graph.node))):
+        node = model.graph.node[i]
+        if (node.op_type == "QuantizeLinear" and node.input[0] in gone) or not gone.isdisjoint(node.output):
+            del model.graph.node[i]
+    remove_unread(model, finder.names)
+    return {one.node.name for one in found}
+
+
+def remove_unread(model: ModelProto, names: set[str]) -> None:
+    """Remove the initializers among `names` that nothing reads."""
+    read = {name for node in model.graph.node for name in reads(node)} | {info.name for info in model.graph.output}
+    for i in reversed(range(len(model.graph.initializer))):
+        name = model.graph.initializer[i].name
+        if name in names and name not in read:
+            del model.graph.initializer[i]
+
+
+def _node_like(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
+    """Return a node with other operands and another result."""
+    found = NodeProto()
+    found.CopyFrom(node)
+    del found.input[:]
+    found.input.extend(inputs)
+    found.output[0] = output
+    return found
+
+
+class _Finder:
+    """Finds the Min and Max that may compute on integers. `names` are the initializers."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.makers = {name: node for node in model.graph.node for name in node.output if name}
+        self.readers: dict[str, list[NodeProto]] = {}
+        self.count = Counter(info.name for info in model.graph.output)
+        for node in model.graph.node:
+            for name in reads(node):
+                self.readers.setdefault(name, []).append(node)
+                self.count[name] += 1
+        self.tensors = constant_tensors(model.graph)
+        self.names = {tensor.name for tensor in model.graph.initializer}
+
+    def find(self, node: NodeProto) -> _Limited | None:
+        """Return a Min or Max with the nodes around it, None where it has to stay float."""
+        if node.op_type not in LIMITS or len(node.input) != 2:
+            return None
+        back = next((self.makers[name] for name in node.input if name in self.makers), None)
+        limit = next((self.tensors[name] for name in node.input if name in self.tensors), None)
+        first = None if back is None else self.makers.get(back.input[0])
+        if limit is None or back is None or first is None or not self.is_only_path(first, back, node):
+            return None
+        (second,) = self.readers[node.output[0]]
+        grids = self.grid(first), self.grid(second)
+        if second.op_type != "QuantizeLinear" or grids[0] is None or grids[1] is None:
+            return None
+        (low, high), (least, most) = grids[1].ends, grids[0].ends
+        slack = float(grids[1].scale) / 2
+        if low < least or high > most + slack or grids[0].dtype != grids[1].dtype:
+            return None
+        bounds, scale = numpy_helper.to_array(limit).astype(np.float32), np.float32(grids[1].scale)
+        if np.isnan(bounds).any():
+            return None
+        integers = np.rint(bounds / scale) + np.float32(grids[1].zero)
+        return _Limited(first, back, node, second, np.clip(integers, *grids[1].limits).astype(grids[1].dtype))
+
+    def is_only_path(self, first: NodeProto, back: NodeProto, node: NodeProto) -> bool:
+        """Return whether each tensor from the first QuantizeLinear to the reader of `node` has one reader."""
+        ops = first.op_type == "QuantizeLinear" and back.op_type == "DequantizeLinear"
+        return (
+            ops
+            and all(self.count[each.output[0]] == 1 for each in (first, back, node))
+            and bool(self.readers.get(node.output[0]))
+        )
+
+    def grid(self, node: NodeProto) -> Grid | None:
+        """Return the grid of a QuantizeLinear, None where it is not one of float32 and small integers."""
+        found = grid_of(node, self.tensors)
+        is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
+        return found if found is not None and is_plain and found.dtype in (np.uint8, np.int8) else None

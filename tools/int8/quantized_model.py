@@ -1,0 +1,115 @@
+"""A quantized model and its report: `irc.Quantized`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto, NodeProto
+
+from ...backends.onnx.graph_boxes import graph_boxes
+from ...passes.data_free.value_ranges import Origin
+from ...support.drawing import draw
+from ...support.errors import listed
+from ...support.files import FileTransaction, replacing, writing
+from ...support.notebook import frame, table
+from ..verify.difference import json_value
+from .coverage import NO_RANGE, Coverage
+from .fidelity import Fidelity
+
+LISTED = 8
+"""Most names that the report lists in one place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Quantized:
+    """A quantized model in QDQ form, and all that is known about it."""
+
+    model: ModelProto
+    prepared: ModelProto
+    """The float model that was quantized: folded and equalized, with the names of `model`."""
+    coverage: tuple[Coverage, ...]
+    """One for every operator of `prepared` with a floating-point result."""
+    ranges: Mapping[str, str]
+    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty with data."""
+    fidelity: tuple[Fidelity, ...]
+    measured_on: str
+    """The samples behind `fidelity`, in words."""
+    warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Quantized: {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the report, and the graph with the operators that compute with integers, for a notebook."""
+        warned = table(("warning",), [(warning,) for warning in self.warnings])
+        return frame(repr(self), table(("",), [(line,) for line in self.lines()]), warned, self.drawing())
+
+    def _counts(self) -> Iterator[tuple[str, int, int]]:
+        """Yield a kind of operators, how many of them are quantized, and their number."""
+        for kind, is_layer in (("layers", True), ("other operators", False)):
+            group = [one for one in self.coverage if one.is_layer is is_layer]
+            yield kind, sum(one.quantized for one in group), len(group)
+
+    def drawing(self) -> str:
+        """Return the main graph of `prepared` as SVG: which operators are int8, and which stay float."""
+        known = {one.node: one for one in self.coverage}
+
+        def mark(node: NodeProto) -> tuple[str, str]:
+            one = known.get(node.name)
+            if one is None:
+                return "same", ""
+            return ("changed", "int8") if one.quantized else ("kept", f"float: {one.reason}")
+
+        return draw(("", graph_boxes(self.prepared.graph, mark)))
+
+    def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
+        """Write the model, and to `prepared` the float model, together or not at all. Raises EmitError."""
+        with FileTransaction(path, prepared) as files:
+            for target, model in ((prepared, self.prepared), (path, self.model)):
+                if target is not None:
+                    temporary = files.enter_context(replacing(Path(target)))
+                    with writing(target):
+                        temporary.write_bytes(model.SerializeToString(deterministic=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `irc quantize --json`."""
+        return {
+            "operators": [
+                {"node": one.node, "op_type": one.op_type, "quantized": one.quantized, "reason": str(one.reason or "")}
+                for one in self.coverage
+            ],
+            "ranges": dict(self.ranges),
+            "fidelity": [{key: json_value(value) for key, value in asdict(one).items()} for one in self.fidelity],
+            "measured_on": self.measured_on,
+            "warnings": list(self.warnings),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines of text."""
+        yield f"quantized: {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}"
+        others = [one for one in self.coverage if not one.is_layer]
+        left = [one for one in self.coverage if one.is_layer and not one.quantized]
+        for one in left[:LISTED]:
+            yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
+        if len(left) > LISTED:
+            yield f"left float: {len(left) - LISTED} more layers (--json has all)"
+        for text, count in Counter(one.reason.text for one in others if one.reason is not None).items():
+            yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
+        lacking = {one.reason.tensor: None for one in self.coverage if one.reason and one.reason.text == NO_RANGE}
+        if lacking:
+            yield f"give ranges to quantize more: {listed((f'--range {name}=LOW:HIGH' for name in lacking), LISTED)}"
+        if self.ranges:
+            counts = Counter(self.ranges.values())
+            yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
+            guesses = [name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value]
+            if guesses:
+                yield f"guesses among them (--range sets one): {listed(map(repr, guesses), LISTED)}"
+        for result in self.fidelity:
+            agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
+            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
+        if not self.fidelity:
+            yield f"not compared with the float model: {self.measured_on}"

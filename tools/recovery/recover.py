@@ -1,0 +1,169 @@
+"""Build the fold map of a model that another tool folded, from a checkpoint with its BatchNormalizations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...backends.foldmap import FoldMap, MapBuilder, PayloadObserver
+from ...frontends.onnx import from_model
+from ...frontends.onnx.codec.protos import ModelProto, NodeProto
+from ...frontends.onnx.opsets import opset_versions
+from ...ir.graph import Node, Value
+from ...ir.module import Module
+from ...ir.tensor import Array
+from ...passes.affine.fold_records import FoldedAffine, Layer, fold_records
+from ...passes.affine.source_affines import collect_sources
+from ...support.errors import FoldMapError
+from ...support.record import record
+from .checkpoint import Checkpoint
+from .explanation import EPSILONS, Explanation, explain_all
+from .folded_layers import constants_of, layers_of
+from .unfolded import unfolded_model
+
+OLDEST_OPSET = 7
+"""The first opset whose BatchNormalization is in inference mode without an attribute."""
+
+NAMELESS = "it has no name of its own, by which a fold map could refer to it"
+GONE = "another tool folded or removed it, and it was not recovered"
+
+
+@record
+class Recovered:
+    """The `fold_map`, the `explanations` it was made of, and the layers without.
+
+    `refused` has the reasons by layer, and `unchanged` the layers that are in the checkpoint as they are. Of the other
+    BatchNormalizations of the checkpoint, `kept` has the paths of those that the model still has, `missing` the rest.
+    """
+
+    fold_map: FoldMap
+    explanations: list[Explanation]
+    refused: dict[str, str]
+    unchanged: list[str]
+    kept: list[str]
+    missing: list[str]
+
+
+def recover(
+    model: ModelProto, checkpoint: Checkpoint, base_dir: Path | None = None, epsilons: Sequence[float] = EPSILONS
+) -> Recovered:
+    """Find the BatchNormalizations that were folded into the layers of `model`, and return its fold map.
+
+    `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not say it. Raises
+    FoldMapError if nothing is found, and ModelError if a file cannot be read.
+    """
+    opset = opset_versions(model.opset_import)[""]
+    if opset < OLDEST_OPSET:
+        raise FoldMapError(f"the model has opset {opset}: convert it to {OLDEST_OPSET} or newer first")
+    folder = base_dir or Path()
+    constants = constants_of(model, folder)
+    layers = list(layers_of(model, constants))
+    found, refused, unchanged = explain_all(layers, checkpoint, epsilons)
+    counts = Counter(node.name for node in model.graph.node)
+    for hit in list(found):
+        if not hit.layer.node.name or counts[hit.layer.node.name] > 1:
+            found.remove(hit)
+            refused[hit.layer.label] = NAMELESS
+    known = {hit.norm.order for hit in found}
+    others = [norm for norm in checkpoint.norms if norm.order not in known]
+    present = _norms_in(model, constants)
+    kept = [norm.path for norm in others if any(_same(norm.params, params) for params in present)]
+    if not found:
+        raise FoldMapError(
+            f"no layer of the main graph took a BatchNormalization of the checkpoint{_why(refused, kept)}"
+        )
+    missing = [norm.path for norm in others if norm.path not in kept]
+    return Recovered(_map_of(model, checkpoint, found, folder), found, refused, unchanged, kept, missing)
+
+
+def _why(refused: Mapping[str, str], kept: Sequence[str]) -> str:
+    if refused:
+        label, reason = next(iter(refused.items()))
+        return f": {label}: {reason}"
+    return f": {len(kept)} are still in the model, which irc compile folds" if kept else ""
+
+
+def _norms_in(model: ModelProto, constants: Mapping[str, Array]) -> list[list[Array]]:
+    """Return the parameters of the BatchNormalizations that the model has."""
+    nodes = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
+    return [[constants[name] for name in node.input[1:5] if name in constants] for node in nodes]
+
+
+def _same(params: Sequence[Array], others: Sequence[Array]) -> bool:
+    return len(params) == len(others) and all(np.array_equal(a, b) for a, b in zip(params, others, strict=True))
+
+
+def _map_of(model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanation], folder: Path) -> FoldMap:
+    if checkpoint.source is None:
+        source = unfolded_model(model, found)
+        before = {node.output[0]: i for i, node in enumerate(source.graph.node) if node.output}
+        norms = [source.graph.node[before[hit.layer.node.output[0]]] for hit in found]
+        pairs = [(source.graph.node[before[norm.input[0]]], norm) for norm in norms]
+    else:
+        source = checkpoint.source
+        at = {node.output[0]: node for node in source.graph.node if node.output}
+        pairs = [(at[hit.kernel.layer.node.output[0]], at[hit.norm.result]) for hit in found if hit.kernel.layer]
+    module = from_model(source, folder)
+    module.provenance.passes.append("recover")
+    protos = _record_folds(module, found, pairs)
+    builder = MapBuilder(module, model, protos, _names_in(model, source, found, pairs, checkpoint), PayloadObserver())
+    fold_map = builder.build()
+    if checkpoint.source is not None:
+        _mark_gone(fold_map, model)
+    return fold_map
+
+
+def _record_folds(
+    module: Module, found: Sequence[Explanation], pairs: Sequence[tuple[NodeProto, NodeProto]]
+) -> dict[Node, NodeProto]:
+    """Record the folds as passes do; return the folded layer of each node of the module that took one."""
+    collect_sources(module)
+    records = fold_records(module)
+    sources = {each.output: each for each in (records.sources or {}).values() if not each.scope}
+    nodes = {node.output.name: node for node in module.graph.nodes() if node.outputs}
+    protos: dict[Node, NodeProto] = {}
+    for hit, (conv, norm) in zip(found, pairs, strict=True):
+        node, source, layer = nodes[conv.output[0]], sources[norm.output[0]], hit.layer
+        fold = FoldedAffine(source.origin, "backward", 1, hit.scale, hit.shift)
+        names = conv.input
+        records.layers[node] = Layer(
+            node,
+            conv.name,
+            1,
+            1,
+            layer.weight_axis,
+            names[1],
+            names[2] if len(names) > 2 and names[2] else None,
+            [conv.output[0]],
+            [fold],
+            factor=np.asarray(layer.factor_of(hit.scale), np.float64),
+            imported=conv,
+        )
+        protos[node] = layer.node
+    return protos
+
+
+def _names_in(
+    model: ModelProto,
+    source: ModelProto,
+    found: Sequence[Explanation],
+    pairs: Sequence[tuple[NodeProto, NodeProto]],
+    checkpoint: Checkpoint,
+) -> Callable[[Value], str]:
+    """Return the function that gives the name of a value of the source in the folded model, "" if it is not there."""
+    if checkpoint.source is None:
+        return lambda value: value.name
+    # A name of the source may mean another value in the folded model: only what was found, or stayed, is the same.
+    names = {norm.output[0]: hit.layer.node.output[0] for hit, (_, norm) in zip(found, pairs, strict=True)}
+    return lambda value: names.get(value.name, "")
+
+
+def _mark_gone(fold_map: FoldMap, model: ModelProto) -> None:
+    """Say of the affines of the source that the folded model lacks, and that were not found, that they are gone."""
+    present = {(node.op_type, node.output[0]) for node in model.graph.node if node.output}
+    for source in fold_map.sources:
+        if source["status"] == "kept" and (source["node"]["op_type"], source["output"]) not in present:
+            source["status"], source["reason"], source["detail"], source["notes"] = "merged", None, GONE, []

@@ -1,0 +1,201 @@
+"""Facts of a model: operators, parameters, multiplications, and the affines that the passes fold or leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+from typing import Literal, TypedDict
+
+from ...backends.foldmap import FoldMap
+from ...frontends.onnx.codec.onnx_types import import_type
+from ...frontends.onnx.codec.protos import ModelProto, is_compiled
+from ...frontends.onnx.codec.traversal import operators
+from ...frontends.onnx.declared_types import confirms, contradicts
+from ...frontends.onnx.folded_before import folded_before
+from ...ir.graph import Node, Value
+from ...ir.module import Module
+from ...ir.ops import DEFAULT_DOMAINS, OPS
+from ...ir.ops.row import Trait
+from ...ir.types import Dim, TensorType
+from ...result import Result
+
+
+class ValueFacts(TypedDict):
+    """An input or output of the model."""
+
+    name: str
+    type: str
+
+
+class OutputFacts(ValueFacts):
+    """An output of the model: `type` is what inference finds, `declared` what the file says, None for nothing."""
+
+    declared: str | None
+    status: Literal["confirmed", "unconfirmed", "contradicted", "undeclared"]
+
+
+class MacFacts(TypedDict):
+    """Multiplications of a sample: an open batch counts as 1. `uncounted` are operators without a known number."""
+
+    counted: int
+    uncounted: dict[str, int]
+
+
+class AffineFacts(TypedDict):
+    """An affine of the model, and where the passes left it."""
+
+    node: str
+    op_type: str
+    scope: str
+    kind: str
+    status: str
+    reason: str | None
+    detail: str
+    notes: list[str]
+    layers: list[str]
+
+
+class ModelInspection(TypedDict):
+    """The facts of a model as it is read."""
+
+    producer: str
+    ir_version: int
+    opsets: dict[str, int]
+    inputs: list[ValueFacts]
+    outputs: list[OutputFacts]
+    operators: dict[str, int]
+    parameters: int
+    parameter_bytes: int
+    macs: MacFacts
+    compiled: bool
+    folded_before: str | None
+
+
+def inspect_module(module: Module) -> ModelInspection:
+    """Return the facts of a module on which no pass has run."""
+    is_text = not isinstance(module.source, ModelProto)
+    source = Result(module).model if is_text else module.source
+    counts = Counter(
+        node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
+        for node in operators(source)
+    )
+    types = [node.output.type for node in module.walk() if node.op in ("constant", "variable") and node.outputs]
+    parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
+    return {
+        "producer": f"{source.producer_name} {source.producer_version}".strip(),
+        "ir_version": source.ir_version,
+        "opsets": {entry.domain or "ai.onnx": entry.version for entry in source.opset_import},
+        "inputs": _values(module.graph.inputs),
+        "outputs": _outputs(module),
+        "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
+        "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
+        "parameter_bytes": sum(
+            (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters
+        )
+        // 8,
+        "macs": count_macs(module),
+        "compiled": is_compiled(source),
+        "folded_before": None if is_text else folded_before(source, guess=True),
+    }
+
+
+def affine_facts(fold_map: FoldMap) -> list[AffineFacts]:
+    """Return the affines of a fold map's source, without numbers."""
+    names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
+    return [
+        {
+            "node": source["node"]["name"] or source["output"],
+            "op_type": source["node"]["op_type"],
+            "scope": "/".join(step.get("function", step.get("node", "")) for step in source["scope"]),
+            "kind": source["kind"],
+            "status": source["status"],
+            "reason": source["reason"],
+            "detail": source["detail"],
+            "notes": source["notes"],
+            "layers": [names[layer] for layer in source["layers"]],
+        }
+        for source in fold_map.sources
+    ]
+
+
+def count_macs(module: Module) -> MacFacts:
+    """Count the multiplications of layers in the main graph; layers in bodies, which may run often, are not counted."""
+    total, uncounted = 0, Counter[str]()
+    for node in module.walk():
+        row = OPS.get(node.op)
+        if row is None or Trait.HEAVY not in row.traits:
+            continue
+        found = _macs(node) if node.graph is module.graph else None
+        if found is None:
+            uncounted[row.onnx or node.op] += 1
+        else:
+            total += found
+    return {"counted": total, "uncounted": dict(sorted(uncounted.items()))}
+
+
+def _macs(node: Node) -> int | None:
+    """Return the multiplications of Conv, ConvTranspose, Gemm or MatMul, None where an extent is unknown."""
+    first, second = (_shape(node.input(index)) for index in (0, 1))
+    result = _sample(_shape(node.outputs[0]))
+    if first is None or second is None or result is None:
+        return None
+    match node.op:
+        case "nn.conv":
+            return _product(result, second[1:])
+        case "nn.conv_transpose":
+            return _product(_sample(first) or (), second[1:])
+        case "nn.dense" if len(first) == len(second) == 2:
+            summed = first[0 if node.attrs.get("transA", 0) else 1], second[1 if node.attrs.get("transB", 0) else 0]
+            return _product(result, (summed[0] if isinstance(summed[0], int) else summed[1],))
+        case "matmul" if first and second:
+            inner = second[-2:][0]
+            return _product(result, (first[-1] if isinstance(first[-1], int) else inner,))
+    return None
+
+
+def _shape(value: Value | None) -> tuple[Dim, ...] | None:
+    return value.type.shape if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _sample(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Return a shape with an open batch as 1."""
+    return (1, *shape[1:]) if shape and not isinstance(shape[0], int) else shape
+
+
+def _product(*shapes: Sequence[Dim]) -> int | None:
+    found = [_elements(shape) for shape in shapes]
+    return None if None in found else prod(number for number in found if number is not None)
+
+
+def _elements(shape: Sequence[Dim] | None) -> int | None:
+    if shape is None or not all(isinstance(extent, int) for extent in shape):
+        return None
+    return prod(extent for extent in shape if isinstance(extent, int))
+
+
+def _is_parameter(kind: TensorType) -> bool:
+    """Return whether a constant may be a weight: integers of 64 bits are shapes and positions."""
+    return kind.dtype is not None and kind.dtype.name not in ("i64", "bool", "str")
+
+
+def _values(values: Sequence[Value]) -> list[ValueFacts]:
+    return [{"name": value.name, "type": str(value.type)} for value in values]
+
+
+def _outputs(module: Module) -> list[OutputFacts]:
+    found = _values(module.graph.outputs)
+    if not isinstance(module.source, ModelProto):
+        return [{**value, "declared": None, "status": "undeclared"} for value in found]
+    symbols = {dim for value in module.graph.inputs for dim in _shape(value) or () if isinstance(dim, str)}
+    facts: list[OutputFacts] = []
+    for value, output, info in zip(found, module.graph.outputs, module.source.graph.output, strict=True):
+        declared = import_type(info.type) if info.HasField("type") else None
+        if declared is None:
+            facts.append({**value, "declared": None, "status": "undeclared"})
+            continue
+        is_wrong, is_right = contradicts(declared, output.type, symbols), confirms(declared, output.type, symbols)
+        status: Literal["confirmed", "unconfirmed", "contradicted"]
+        status = "contradicted" if is_wrong else "confirmed" if is_right else "unconfirmed"
+        facts.append({**value, "declared": str(declared), "status": status})
+    return facts

@@ -1,0 +1,190 @@
+"""Alignment of two models: the tensors of one with their counterparts in the other, as data and as files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from ...backends.foldmap import FoldMap
+from ...ir.tensor import Array
+from ...support.errors import EmitError, VerifyError
+from ...support.files import replacing
+from .comparison import Comparison
+from .correspondence import Counterpart, find_counterparts, reused_names
+from .difference import TensorDifference, json_value, report_rows, worst_by_tensor
+from .onnx_graph import tensor_names
+from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
+from .tensor_blocks import is_tensor, widen
+from .tolerance import Tolerance
+
+INDEX = "index.json"
+DUMPED_FILE = re.compile(r"\d{5,}\.npy")
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The differences of the tensors that two models share, and the tensors that only the first has."""
+
+    differences: tuple[TensorDifference, ...]
+    """One for every shared tensor and every stimulus, in the order of the first model."""
+    alone: tuple[tuple[str, str], ...]
+    """The tensors that only the first has, each with a note from the fold map, which may be empty."""
+    counterparts: Mapping[str, Counterpart]
+    """The counterparts in the second model by the names in the first."""
+    tolerance: Tolerance | None = None
+    """The tolerance that differences were held to, None for the bound on rounding."""
+
+    @property
+    def worst(self) -> list[TensorDifference]:
+        """Of every tensor the difference that is the greatest share of its bound."""
+        return worst_by_tensor(self.differences)
+
+    def report_rows(self) -> list[dict[str, Any]]:
+        """Return the worst difference of every tensor for a report."""
+        return report_rows(self.differences)
+
+    @property
+    def first_divergence(self) -> TensorDifference | None:
+        """The difference of the first tensor that rounding does not explain, None if there is none."""
+        return next((difference for difference in self.worst if difference.deviates), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `irc align --json`."""
+        first = self.first_divergence
+        return {
+            "agrees": first is None,
+            "tolerance": None if self.tolerance is None else asdict(self.tolerance),
+            "rows": [
+                {key: json_value(value) for key, value in asdict(difference).items()}
+                | {"counterpart": counterpart.name, "by": counterpart.by}
+                for difference in self.differences
+                for counterpart in (self.counterparts[difference.value],)
+            ],
+            "alone": [{"tensor": name, "note": note} for name, note in self.alone],
+            "first_divergence": None if first is None else first.tensor,
+        }
+
+
+def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
+    """Compare every tensor of the source with its counterpart in `other`, which `fold_map` helps to find.
+
+    Raises VerifyError if a model does not run, ModelError if a file cannot be read.
+    """
+    source = comparison.source
+    order = {name: i for i, name in enumerate(tensor_names(source.model))}
+    counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
+    names = {name: counterpart.name for name, counterpart in counterparts.items()}
+    reused = partial(reused_names, source.model, counterparts) if source.tolerance is None else no_names
+    _, found = comparison.deviation(other, base_dir, similarity=True, names=names, reused=reused)
+    notes = {} if fold_map is None else _folded_away(fold_map)
+    for name in reused(found):
+        notes[name] = f"{counterparts.pop(name).name} is another tensor there"
+    differences = sorted(
+        (difference for difference in found if difference.value in counterparts),
+        key=lambda difference: order[difference.value],
+    )
+    alone = tuple((name, notes.get(name, "")) for name in order if name not in counterparts)
+    return Alignment(tuple(differences), alone, counterparts, source.tolerance)
+
+
+def no_names(differences: Iterable[TensorDifference]) -> set[str]:
+    """Return no name: beyond a tolerance, a tensor says nothing about those that are computed from it."""
+    return set()
+
+
+def _folded_away(fold_map: FoldMap) -> dict[str, str]:
+    """Return notes on tensors that the folded model does not have: the layer they are in, or the folded operator."""
+    notes: dict[str, str] = {}
+    for layer in fold_map.layers:
+        for name in layer["output"]["original_names"]:
+            notes[name] = f"inside {layer['node']['name']}, whose result is {layer['output']['name']}"
+    for source in fold_map.sources:
+        if source["status"] == "folded":
+            notes.setdefault(source["output"], f"{source['node']['op_type']} folded")
+    return notes
+
+
+def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
+    """Save every tensor of each labelled model, for every stimulus it takes, as `.npy`, and list them in `index.json`.
+
+    Types that numpy does not have are saved as float32. An earlier dump in the folder is removed.
+
+    Raises EmitError if the folder cannot be written or has other files, VerifyError if a model does not run. Then no
+    file is left.
+    """
+    _clear(folder)
+    index: list[dict[str, Any]] = []
+    try:
+        for entry, value in _tensors(models, comparison):
+            file = f"{len(index):05}.npy"
+            with replacing(folder / file) as target, target.open("wb") as stream:
+                np.save(stream, widen(value) if value.dtype in ORT_VALUE_DTYPES else value)
+            index.append({"file": file, **entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+        with replacing(folder / INDEX) as target:
+            target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    except BaseException:
+        for entry in index:
+            (folder / entry["file"]).unlink(missing_ok=True)
+        raise
+
+
+def check_dump(folder: Path) -> list[Path]:
+    """Return the files of an earlier dump in `folder`, its index first; the folder need not exist.
+
+    Raises EmitError if the folder has files that no index of a dump lists: these are not ours to remove.
+    """
+    try:
+        present = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be written to: {error.strerror}") from None
+    listed = _read_index(folder / INDEX)
+    other = next((name for name in present if name not in listed), None)
+    if other is not None:
+        raise EmitError(f"{folder}: {other} is not from an earlier dump: choose an empty folder")
+    return [folder / name for name in listed if name in present]
+
+
+def _read_index(index: Path) -> list[str]:
+    """Return the index of a dump and the files that it lists; nothing if the file is no such index."""
+    try:
+        entries = json.loads(index.read_bytes())
+        names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [INDEX, *names] if all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names) else []
+
+
+def _clear(folder: Path) -> None:
+    """Make the folder, and remove an earlier dump; the index goes last, since it tells which files are ours."""
+    files = check_dump(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in reversed(files):
+            file.unlink()
+    except OSError as error:
+        raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _tensors(models: Sequence[tuple[str, Runner]], comparison: Comparison) -> Iterator[tuple[dict[str, str], Array]]:
+    """Yield each tensor that can be saved, with its entry in the index. Raises VerifyError if a model does not run."""
+    source = comparison.source
+    runs = [(*model, stimulus) for model in models for stimulus in comparison.inputs_of(model[1].model)]
+    for label, runner, stimulus in runs:
+        run = IncrementalRun(runner, stimulus.feeds)
+        names = [name for name in tensor_names(runner.model) if name not in source.unreadable]
+        for chunk in source.chunks(0, names):
+            try:
+                values = run.compute(chunk)
+            except VerifyError as error:
+                raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
+            for name, value in zip(chunk, values, strict=True):
+                if is_tensor(value) and value.dtype != object:
+                    yield {"model": label, "tensor": name, "inputs": stimulus.name}, value
