@@ -11,7 +11,7 @@ from .frontends.onnx import from_model, read_model
 from .frontends.onnx.codec.protos import ModelProto
 from .frontends.onnx.folded_before import folded_before
 from .ir.module import Module
-from .passes.affine.fold_records import fold_records
+from .passes.affine.records.fold_records import fold_records
 from .passes.infra import Pass, PassContext, Sequential
 from .passes.keeping import keep_nodes, leave_alone
 from .passes.registry import pipeline_of

@@ -32,7 +32,7 @@ from .ir.graph import Value
 from .ir.module import Module, check_module
 from .ir.payload import FilePart
 from .ir.tensor import ScaledTensor
-from .passes.affine.fold_records import fold_records
+from .passes.affine.records.fold_records import fold_records
 from .support.errors import EmitError, UsageError
 from .support.files import FileTransaction, replacing, writing
 from .support.output_paths import arrays_path, is_text

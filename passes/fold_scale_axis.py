@@ -22,12 +22,12 @@ from typing import ClassVar
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..support.errors import UsageError
-from .affine.choice import Chooser
-from .affine.folding import ChainFolder
-from .affine.operands import Parameters
-from .affine.planner import Planner
-from .affine.source_affines import collect_opened
-from .affine.stored import UnroundedConstants
+from .affine.algebra.operands import Parameters
+from .affine.algebra.stored import UnroundedConstants
+from .affine.records.source_affines import collect_opened
+from .affine.search.choice import Chooser
+from .affine.search.folding import ChainFolder
+from .affine.search.planner import Planner
 from .infra import Pass, PassContext
 from .simplify_expr import clean_up
 

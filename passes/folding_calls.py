@@ -12,7 +12,7 @@ from ..ir.ops.row import Trait
 from ..ir.tensor import Tensor
 from ..ir.type_inference import is_known
 from ..ir.types import shape_of
-from .affine.table import AFFINE_RULES
+from .affine.rules.table import AFFINE_RULES
 
 SMALL = 1024
 """Bytes of constants in a body that several calls may copy."""

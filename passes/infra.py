@@ -18,7 +18,7 @@ import numpy as np
 from ..frontends.onnx.node_schemas import ONNX_SCHEMAS
 from ..ir.module import Module, check_module
 from ..support.errors import EmitError, ModelError, PassError, UsageError, VerifyError
-from .affine.source_affines import collect_sources
+from .affine.records.source_affines import collect_sources
 from .catalog import CATALOG, DEFINED, check_name, format_option
 from .keeping import hidden_nodes
 

@@ -17,7 +17,7 @@ from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules, rule
 from ..ir.tensor import Array
 from ..ir.types import F64, TensorType
-from .affine.recognise import made_of_little, not_constant, too_much_made, too_much_shared
+from .affine.algebra.recognise import made_of_little, not_constant, too_much_made, too_much_shared
 from .infra import Pass, PassContext
 from .simplify.elementwise import drop_dropout
 

@@ -9,7 +9,7 @@ import numpy as np
 from float64.interpreter import Interpreter, tensors_only
 from graphs import F32, Array, BatchNorm, Graph, wide
 from harness import SHARED, run
-from irc.passes.affine.source_affines import known_statistics
+from irc.passes.affine.records.source_affines import known_statistics
 from irc.result import Result
 from onnx import ModelProto, numpy_helper
 

@@ -68,7 +68,7 @@ class Fault:
 
 
 def wrong_sign(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     fold = Committer._fold
     patch.setattr(
@@ -79,20 +79,20 @@ def wrong_sign(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_axis(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, np.moveaxis(factor, 0, 1)))
 
 
 def dropped_bias(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     patch.setattr(Committer, "_bias", lambda self, fold, bias, first: None)
 
 
 def reversed_channels(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, factor[::-1]))
@@ -108,8 +108,8 @@ def shift_across_padding(patch: pytest.MonkeyPatch) -> None:
 
 
 def sign_untested(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.table import AFFINE_RULES
-    from irc.passes.affine.transfer import Transfer
+    from irc.passes.affine.algebra.transfer import Transfer
+    from irc.passes.affine.rules.table import AFFINE_RULES
 
     def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
         return [Transfer(operands=((0, affine),))]

@@ -101,7 +101,7 @@ def test_a_full_standard_output_is_one_sentence(unbuffered: str, tmp_path: Path)
 @pytest.fixture
 def fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folds forget the bias."""
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     monkeypatch.setattr(Committer, "_bias", lambda self, fold, bias, first: None)
 

@@ -54,7 +54,7 @@ def counted(patch: pytest.MonkeyPatch, home: Any, name: str) -> Iterator[list[in
 
 
 def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine import chains
+    from irc.passes.affine.search import chains
 
     found = []
     for count in (20, 40):
@@ -74,7 +74,9 @@ def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest
 def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from irc.frontends.onnx.codec import tensors
     from irc.passes import simplify_inference
-    from irc.passes.affine import algebra, operands, statistics
+    from irc.passes.affine.algebra import affine as algebra
+    from irc.passes.affine.algebra import operands
+    from irc.passes.affine.records import statistics
 
     homes = (
         (tensors.np, "frombuffer"),
@@ -95,7 +97,8 @@ def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest
 
 
 def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine import chains, operands
+    from irc.passes.affine.algebra import operands
+    from irc.passes.affine.search import chains
 
     monkeypatch.setattr(chains, "BATCH", 10)
     with counted(monkeypatch, operands, "_magnitude") as found:
@@ -161,8 +164,8 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
 
 @pytest.mark.slow
 def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine import chains, folding
-    from irc.passes.affine.recognise import AffineOp
+    from irc.passes.affine.algebra.recognise import AffineOp
+    from irc.passes.affine.search import chains, folding
 
     held = []
     commit = folding.ChainFolder._commit
@@ -179,7 +182,7 @@ def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest
 
 def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """In large ones the order of folds may differ, and with it names of constants: a chain may have become another."""
-    from irc.passes.affine import chains
+    from irc.passes.affine.search import chains
 
     for seed in range(40):
         model, found = grow(seed, F64), []

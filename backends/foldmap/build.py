@@ -17,7 +17,7 @@ from ...ir.module import Module
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import MERGED, Refusal
 from ...ir.tensor import Array, Tensor
-from ...passes.affine.fold_records import (
+from ...passes.affine.records.fold_records import (
     FoldedAffine,
     Layer,
     LayerEdits,
@@ -26,7 +26,7 @@ from ...passes.affine.fold_records import (
     SourceAffine,
     fold_records,
 )
-from ...passes.affine.source_affines import AFFINES, collect_sources, each_statistic, scopes
+from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
 from ...support.record import record
 from .digests import tensor_digest
 from .entry_text import ENTRY_TEXTS

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...frontends.onnx.codec.protos import FOLD_MAP_KEY, ModelProto, remove_fold_map
 from ...frontends.onnx.codec.traversal import value_names
-from ...passes.affine.statistics import Statistic
+from ...passes.affine.records.statistics import Statistic
 from ...support.errors import FoldMapError
 from ...support.files import FileTransaction, replacing, writing
 from ...support.limits import DEFAULT_LIMITS, Limits

@@ -13,7 +13,7 @@ from ...frontends.onnx import from_model
 from ...ir.graph import Value, is_constant
 from ...ir.tensor import Array
 from ...ir.types import F16, DType, Shape, TensorType, dtype_of
-from ...passes.affine.source_affines import values_of
+from ...passes.affine.records.source_affines import values_of
 from ...passes.data_free.moments import Moments
 from ...passes.data_free.statistic_ranges import propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges

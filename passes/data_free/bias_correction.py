@@ -23,14 +23,14 @@ from ...ir.rule_driver import RuleDriver, Rules, rule
 from ...ir.tensor import Array, round_to, to_float64
 from ...ir.types import DType
 from ...support.errors import UsageError
-from ..affine.algebra import Affine
-from ..affine.commit import Committer
-from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.operands import Parameters
-from ..affine.plan import Change, Plan
-from ..affine.planner import Planner
-from ..affine.statistics import statistic_refs
-from ..affine.table import affine_rule
+from ..affine.algebra.affine import Affine
+from ..affine.algebra.operands import Parameters
+from ..affine.records.fold_records import LayerEdits, fold_records
+from ..affine.records.statistics import statistic_refs
+from ..affine.rules.table import affine_rule
+from ..affine.search.commit import Committer
+from ..affine.search.plan import Change, Plan
+from ..affine.search.planner import Planner
 from ..infra import Pass, PassContext
 from .linear import Linear, read_linear
 from .moments import Moments

@@ -28,10 +28,10 @@ from ...ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import dtype_of, shape_of
 from ...support.errors import UsageError
-from ..affine.algebra import Affine
-from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.layers import Fold
-from ..affine.plan import Plan
+from ..affine.algebra.affine import Affine
+from ..affine.algebra.layers import Fold
+from ..affine.records.fold_records import LayerEdits, fold_records
+from ..affine.search.plan import Plan
 from ..infra import Pass, PassContext
 from .idle_bounds import idle_clips
 from .layer_noise import quantized_tensors

@@ -11,7 +11,7 @@ from ...ir.ops.row import Function
 from ...ir.ops.views import clip_bounds
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from ..affine.recognise import find_affine
+from ..affine.algebra.recognise import find_affine
 
 MAX_CHAIN = 16
 """Most elementwise operators in a row that are composed to one function."""

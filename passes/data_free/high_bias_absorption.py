@@ -21,9 +21,9 @@ from ...ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.errors import UsageError
-from ..affine.algebra import Affine
-from ..affine.fold_records import LayerEdits, fold_records
-from ..affine.statistics import Statistic
+from ..affine.algebra.affine import Affine
+from ..affine.records.fold_records import LayerEdits, fold_records
+from ..affine.records.statistics import Statistic
 from ..infra import Pass, PassContext
 from .layer_pair import LayerPair, LayerPairs
 

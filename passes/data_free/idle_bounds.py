@@ -9,8 +9,8 @@ import numpy as np
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops.views import clip_bounds
-from ..affine.operands import Parameters
-from ..affine.source_affines import known_statistics
+from ..affine.algebra.operands import Parameters
+from ..affine.records.source_affines import known_statistics
 from .linear import read_linear
 from .moments import Moments
 from .statistic_ranges import propagate

@@ -16,14 +16,14 @@ from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
 from ...ir.rewriter import Rewriter
 from ...support.record import record
-from ..affine.algebra import Affine
-from ..affine.clipping import clip_shifted
-from ..affine.commit import Committer
-from ..affine.layers import Fold
-from ..affine.operands import Parameters
-from ..affine.plan import Change, Plan
-from ..affine.planner import Planner
-from ..affine.statistics import StatisticRef, statistic_refs
+from ..affine.algebra.affine import Affine
+from ..affine.algebra.layers import Fold
+from ..affine.algebra.operands import Parameters
+from ..affine.records.statistics import StatisticRef, statistic_refs
+from ..affine.rules.clipping import clip_shifted
+from ..affine.search.commit import Committer
+from ..affine.search.plan import Change, Plan
+from ..affine.search.planner import Planner
 
 MAX_GROWTH = 1 << 16
 """Bytes by which new biases and the constants between the layers of one pair may grow in total."""

@@ -14,11 +14,11 @@ from ...ir.ops.views import may_read_padding, window_of
 from ...ir.provenance import Refused
 from ...ir.tensor import Array, to_float64
 from ...support.record import record, replaced
-from ..affine.algebra import Affine
-from ..affine.layers import Fold, read_bias
-from ..affine.operands import Parameters
-from ..affine.table import affine_rule
-from ..affine.zero_padding import shares
+from ..affine.algebra.affine import Affine
+from ..affine.algebra.layers import Fold, read_bias
+from ..affine.algebra.operands import Parameters
+from ..affine.rules.table import affine_rule
+from ..affine.rules.zero_padding import shares
 
 
 @record

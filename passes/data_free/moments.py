@@ -24,10 +24,10 @@ from ...ir.provenance import Refused
 from ...ir.tensor import Array
 from ...ir.types import shape_of
 from ...support.record import record, replaced
-from ..affine.clipping import LIMITS, limit_of
-from ..affine.derived_rules import channel_sources
-from ..affine.operands import Parameters
-from ..affine.recognise import AffineOp, find_affine
+from ..affine.algebra.operands import Parameters
+from ..affine.algebra.recognise import AffineOp, find_affine
+from ..affine.rules.clipping import LIMITS, limit_of
+from ..affine.rules.derived_rules import channel_sources
 from .elementwise_functions import MAX_CHAIN, ElementwiseFunctions
 from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import Linear, read_linear

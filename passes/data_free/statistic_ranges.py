@@ -14,8 +14,8 @@ from ...ir.ops.bounds import representable
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
 from ...support.record import replaced
-from ..affine.source_affines import known_statistics
-from ..affine.statistics import Statistic
+from ..affine.records.source_affines import known_statistics
+from ..affine.records.statistics import Statistic
 from .intervals import ends_of
 from .likely import LikelyMoments
 from .moments import KEEPS_CHANNELS, Moments, Propagator, normal

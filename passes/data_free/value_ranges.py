@@ -17,7 +17,7 @@ from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
 from ...support.record import record, replaced
-from ..affine.statistics import Statistic
+from ..affine.records.statistics import Statistic
 from .bodies import ranges_of_bodies
 from .decisive import decisive_values
 from .intervals import Ends, contracted, ends_of

@@ -19,9 +19,9 @@ from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
 from ...support.record import record
-from ..affine.algebra import CANCELLATION
-from ..affine.recognise import AffineOp, made_of_little, recognise
-from ..affine.units import unit_of
+from ..affine.algebra.affine import CANCELLATION
+from ..affine.algebra.recognise import AffineOp, made_of_little, recognise
+from ..affine.units.units import unit_of
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, become_constant, broadcasts_into, check_dense_takes_bias, check_keeps_shape, substitute
 

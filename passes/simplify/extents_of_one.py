@@ -11,7 +11,7 @@ from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
-from ..affine.attention import is_of_mask
+from ..affine.units.attention import is_of_mask
 from .extents import Extent, ShapeEvaluator, piece_of
 from .rules import int_vector, substitute
 from .shape_arithmetic import MASK, become_reshape, wanted_extents

@@ -17,7 +17,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
 from ...ir.types import TensorType, dtype_of, shape_of, static_dims
-from ..affine.attention import is_of_mask
+from ..affine.units.attention import is_of_mask
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import become_constant, int_vector, substitute
 

@@ -15,14 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULES = (
-    "passes/affine/*.py",
+    "passes/affine/*/*.py",
     "passes/data_free/layer_pair.py",
     "passes/simplify_inference.py",
     "frontends/onnx/lowering.py",
     "ir/ops/*.py",
 )
 """Where conditions are looked for, as far as it exists."""
-DECLINING = tuple(f"passes/affine/{name}" for name in ("algebra", "magic", "operands", "recognise", "reshape", "zero"))
+DECLINING = tuple(
+    f"passes/affine/{name}"
+    for name in (
+        "algebra/affine",
+        "algebra/operands",
+        "algebra/recognise",
+        "rules/reshape",
+        "rules/zero_padding",
+        "units/magic_rounding",
+    )
+)
 """Modules whose functions decline by returning None."""
 
 

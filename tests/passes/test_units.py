@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F32, Graph, compiled, operators, reasons
-from irc.passes.affine import activation_units, units
+from irc.passes.affine.units import activation_units, units
 from onnx import ModelProto
 from oracle import assert_same_in_runtime
 

@@ -321,8 +321,8 @@ def _reshapes() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, int, li
 
     The code's own function tells where the channels are, asked with the channels by name.
     """
-    from irc.passes.affine.algebra import Affine
-    from irc.passes.affine.reshape import through_reshape
+    from irc.passes.affine.algebra.affine import Affine
+    from irc.passes.affine.rules.reshape import through_reshape
 
     shapes = [(2, 3), (6,), (2, 3, 1), (1, 6), (3, 2), (2, 1, 3), (1, 2, 1, 3), (4,), (2, 2), (4, 1), (1, 2, 2)]
     for before, after in itertools.product(shapes, shapes):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from irc.ir.ops import OPS
-from irc.passes.affine.chains import affine_of
-from irc.passes.affine.clipping import clip_shifted
-from irc.passes.affine.derived_rules import derived_backward, derived_forward
-from irc.passes.affine.table import AFFINE_RULES
+from irc.passes.affine.rules.clipping import clip_shifted
+from irc.passes.affine.rules.derived_rules import derived_backward, derived_forward
+from irc.passes.affine.rules.table import AFFINE_RULES
+from irc.passes.affine.search.chains import affine_of
 from irc.passes.simplify.rule_set import RULES
 from irc.passes.simplify_inference import lower_batch_norm
 

@@ -39,7 +39,7 @@ Beside `rectified_channels`, the rule of Relu, LeakyRelu, PRelu and Abs, stands
   elements of tensors of any rank.
 
 Not part of the lines: a folded constant is rounded once to its type, and is refused where it overflows, cancels or
-leaves the normal range (`passes/affine/checks.py`); who else reads a value; and whether a shape is known.
+leaves the normal range (`passes/affine/rules/checks.py`); who else reads a value; and whether a shape is known.
 """
 
 

@@ -596,7 +596,7 @@ def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.Mon
 
 
 def negated_weights(patch: pytest.MonkeyPatch) -> None:
-    from irc.passes.affine.commit import Committer
+    from irc.passes.affine.search.commit import Committer
 
     weight = Committer._weight
     patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, -factor))

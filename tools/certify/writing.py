@@ -11,7 +11,7 @@ import numpy as np
 from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
-from ...passes.affine.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from ...passes.affine.records.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
 from .checker.affine_operators import own_line
 from .checker.certificate import FORMAT, VERSION, Replay, digest_of_model, digest_of_steps, is_complete
 from .checker.congruence import RESULT, SOURCE

@@ -15,8 +15,8 @@ from ...frontends.onnx.opsets import opset_versions
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.tensor import Array
-from ...passes.affine.fold_records import FoldedAffine, Layer, fold_records
-from ...passes.affine.source_affines import collect_sources
+from ...passes.affine.records.fold_records import FoldedAffine, Layer, fold_records
+from ...passes.affine.records.source_affines import collect_sources
 from ...support.errors import FoldMapError
 from ...support.record import record
 from .checkpoint import Checkpoint

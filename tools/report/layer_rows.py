@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto
 from ...backends.foldmap import FoldMap
 from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.tensor import Array
-from ...passes.affine.fold_records import Scope
+from ...passes.affine.records.fold_records import Scope
 from ...support.errors import IRError
 from .channels import chart, weight_chart
 from .page_data import AffineRow, FoldRow, LayerRow

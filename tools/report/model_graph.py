@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ...ir.ops import DEFAULT_DOMAINS
-from ...passes.affine.fold_records import Scope
+from ...passes.affine.records.fold_records import Scope
 from .page_data import GraphPage, OperatorData
 from .page_text import short
 from .recorder import Types

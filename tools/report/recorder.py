@@ -13,8 +13,8 @@ from ...backends.onnx.emitter import emit_model
 from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.text.printer import to_text
-from ...passes.affine.fold_records import Scope
-from ...passes.affine.source_affines import scopes
+from ...passes.affine.records.fold_records import Scope
+from ...passes.affine.records.source_affines import scopes
 from ...passes.infra import Pass
 from .text_diff import Diff, diff
 

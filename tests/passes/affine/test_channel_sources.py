@@ -6,8 +6,8 @@ import pytest
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.provenance import Refused
 from irc.ir.text import parse
-from irc.passes.affine.derived_rules import channel_sources
-from irc.passes.affine.operands import Parameters
+from irc.passes.affine.algebra.operands import Parameters
+from irc.passes.affine.rules.derived_rules import channel_sources
 
 SLICE = """module {ir_version=10, opsets={"": 13}}
 

@@ -21,8 +21,8 @@ from equalize import (
 from graphs import F64, Array, Graph, assert_interface, assert_named, assert_nothing_stale, operators
 from irc.compiler import compile as compile_model
 from irc.passes import BiasCorrection, PassContext, Verify
-from irc.passes.affine.fold_records import fold_records
-from irc.passes.affine.source_affines import known_statistics
+from irc.passes.affine.records.fold_records import fold_records
+from irc.passes.affine.records.source_affines import known_statistics
 from irc.result import Result
 from irc.support.errors import UsageError
 from onnx import ModelProto

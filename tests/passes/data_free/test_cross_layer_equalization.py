@@ -40,8 +40,8 @@ from graphs import (
 from harness import run
 from irc.compiler import compile as compile_model
 from irc.passes import CrossLayerEqualization, PassContext, Verify
-from irc.passes.affine.fold_records import fold_records
-from irc.passes.affine.source_affines import known_statistics
+from irc.passes.affine.records.fold_records import fold_records
+from irc.passes.affine.records.source_affines import known_statistics
 from irc.result import Result
 from irc.support.errors import UsageError
 from irc.tools.cli.main import main

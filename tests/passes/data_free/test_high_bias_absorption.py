@@ -27,8 +27,8 @@ from irc.passes import (
     Verify,
     default_pipeline,
 )
-from irc.passes.affine.fold_records import fold_records
-from irc.passes.affine.statistics import statistic_refs
+from irc.passes.affine.records.fold_records import fold_records
+from irc.passes.affine.records.statistics import statistic_refs
 from irc.result import Result, emit
 from irc.support.errors import UsageError
 from onnx import ModelProto

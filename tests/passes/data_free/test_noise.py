@@ -11,7 +11,7 @@ from graphs import F64, Array, Graph, assert_equivalent
 from irc.compiler import compile as compile_model
 from irc.frontends.onnx import from_model
 from irc.passes import propagate
-from irc.passes.affine.operands import Parameters
+from irc.passes.affine.algebra.operands import Parameters
 from irc.passes.data_free.layer_noise import quantized_tensors
 from irc.passes.data_free.linear import Linear, read_linear
 from irc.passes.data_free.noise import LEVELS, WEIGHT_LEVELS, QuantizedTensor, least_noise, noise_gain

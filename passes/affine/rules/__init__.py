@@ -1,0 +1,1 @@
+"""How an affine passes each operator: derived from rows, or written for layers and operators of their own kind."""

@@ -1,0 +1,173 @@
+"""Conv and ConvTranspose as layers that absorb affines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ....ir.graph import Node
+from ....ir.ops.inference import integer_of
+from ....ir.ops.views import auto_pad_of, explicit_pads, may_read_padding
+from ....ir.provenance import Refused
+from ....ir.tensor import Array, round_to, to_float64
+from ....support.record import replaced
+from ....support.statement import states
+from ..algebra.affine import Affine
+from ..algebra.layers import Fold, Weight, check_channels, of_data, of_result, operands
+from ..algebra.operands import Parameters, fits_operand
+from .affine_rule import layer
+from .zero_padding import bias_map, constant_padding
+
+
+def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> None:
+    if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit")
+
+
+@states("affine(conv(x, w, b, g, d, p), s, t, 1, 3) == conv(x, along(s, 0, 3) * w, s * b + t, g, d, p)")
+def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """Conv: weight [M, C/group, k...]; output channel m is row m, whatever the groups, pads and strides."""
+    weight, bias = operands(node, params)
+    shape = weight.shape
+    _check_shapes(node, shape, bias, shape[0] if shape else 0)
+    tail = (1,) * (len(shape) - 1)
+    largest = params.largest_of_rows(weight.value, weight.elements)
+    fold = Fold(node, affine, 1, 0, 1, weight.dtype)
+    return of_result(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail))
+
+
+@states(
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, p) == conv(x, along_of(s, w, g) * w, b + response(t, w, g), g, d, p) "
+    "if (t == 0) | unpadded(p); "
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
+    "conv(pad(x, spatial(q), (-t / s)[0]), along_of(s, w, g) * w, b + response(t, w, g), g, d) "
+    "if s != 0 and one_ratio(t, s); "
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
+    "conv(x, along_of(s, w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q)"
+)
+def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """Conv: output channel m reads the C/group input channels of its group.
+
+    The shift of the data is the same at every position only if no window reads padding.
+    """
+    weight, bias = operands(node, params, any_bias=not affine.has_shift)
+    shape, group = weight.shape, integer_of(node, "group", 1)
+    _check_shapes(node, shape, bias, shape[0] if shape else 0)
+    if group < 1 or shape[0] % group:
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
+    rows, columns = shape[0] // group, shape[1]
+    check_channels(node, affine, 1, columns * group)
+    array = weight.array
+    grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
+    largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
+    tail = (1,) * (array.ndim - 2)
+
+    def spread(scale: Array) -> Array:
+        if group == 1:
+            return scale.reshape(1, columns, *tail)
+        return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
+
+    fold = Fold(node, affine, 1, 0, 1, weight.dtype)
+    if not affine.has_shift:
+        return of_data(fold, weight, largest, bias, spread, np.zeros(array.shape[0]))
+    shift = np.broadcast_to(affine.shift, (columns * group,)).reshape(group, columns)
+    taps = np.einsum("grck,gc->grk", grouped, shift).reshape(array.shape[0], -1)
+    response = taps.sum(axis=1)
+    if params.border != "ignore" and may_read_padding(node, array.shape[2:]):
+        if params.border == "map":
+            return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
+        padding = constant_padding(node, affine) if params.border == "pad" else None
+        pads = explicit_pads(node, array.shape[2:])
+        if padding is not None and pads is not None and fits_operand("nn.pad", "value", node, padding):
+            fold = replaced(fold, padding=(pads, padding))
+        else:
+            raise Refused("nonzero_padding", f"{node.description} pads its data with zeros, which the shift is not")
+    return of_data(fold, weight, largest, bias, spread, response)
+
+
+def _with_map(
+    fold: Fold, weight: Weight, largest: Array, bias: Array | None, spread: Callable[[Array], Array], taps: Array
+) -> Fold:
+    """Return the fold of the scale; the response to the shift at each position is to be added after the layer."""
+    shift = bias_map(fold.node, taps)
+    scaled = of_data(fold, weight, largest, bias, spread, np.zeros(taps.shape[0]))
+    if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
+        raise Refused("overflow", f"{fold.node.description}: the bias map exceeds {fold.dtype}")
+    return replaced(scaled, shift=shift)
+
+
+def _transposed(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, int]:
+    """Return the weight, bias and group of a ConvTranspose whose shapes fit each other."""
+    weight, bias = operands(node, params, any_bias=any_bias)
+    shape, group = weight.shape, integer_of(node, "group", 1)
+    if len(shape) < 3 or group < 1 or shape[0] % group:
+        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
+    _check_shapes(node, shape, bias, shape[1] * group)
+    return weight, bias, group
+
+
+@states(
+    "affine(conv_transpose(x, w, b, g, d, p), s, t, 1, 3) == conv_transpose(x, along_of(s, w, g) * w, s * b + t, "
+    "g, d, p)"
+)
+def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """ConvTranspose: weight [C, M/group, k...]; input channel c and column j make output channel
+    (c // (C/group)) * (M/group) + j.
+    """
+    weight, bias, group = _transposed(node, params)
+    array = weight.array
+    rows, columns = array.shape[0] // group, array.shape[1]
+    tail = (1,) * (array.ndim - 2)
+
+    def spread(scale: Array) -> Array:
+        if group == 1:
+            return scale.reshape(1, columns, *tail)
+        return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
+
+    grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
+    largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
+    return of_result(Fold(node, affine, 1, 1, 1, weight.dtype), weight, largest, bias, spread)
+
+
+@states(
+    "conv_transpose(affine(x, s, t, 1, 3), w, b, g, d, p) == conv_transpose(x, along(s, 0, 3) * w, b + "
+    "response_transposed(t, w, g), g, d, p) if (t == 0) | plain(w, d, p)"
+)
+def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """ConvTranspose: input channel c is row c, whatever the groups.
+
+    The number of taps that reach a position varies, even where kernel and stride are equal and the data is padded, so
+    a shift passes only a kernel of one element with stride 1 and neither pads nor an output larger than the data.
+    """
+    weight, bias, group = _transposed(node, params, any_bias=not affine.has_shift)
+    shape = weight.shape
+    check_channels(node, affine, 1, shape[0])
+    largest = params.largest_of_rows(weight.value, weight.elements)
+    response = np.zeros(shape[1] * group)
+    if affine.has_shift:
+        if _spreads(node, shape):
+            raise Refused("nonzero_padding", f"{node.description}: not every position is reached by every tap")
+        shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
+        grouped = weight.array.reshape(group, -1, shape[1])
+        response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)
+    tail = (1,) * (len(shape) - 1)
+    fold = Fold(node, affine, 1, 1, 1, weight.dtype)
+    return of_data(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail), response)
+
+
+def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
+    """Return whether a ConvTranspose does anything but multiply each position by a matrix."""
+    plain = prod(shape[2:]) == 1 and auto_pad_of(node) == "NOTSET" and "output_shape" not in node.attrs
+    strides, pads, extra = (node.attrs.get(name, ()) for name in ("strides", "pads", "output_padding"))
+    ones = isinstance(strides, tuple) and all(stride == 1 for stride in strides)
+    zeros = all(isinstance(found, tuple) and not any(found) for found in (pads, extra))
+    return not (plain and ones and zeros)
+
+
+RULES = {
+    "nn.conv": layer(conv_result, conv_data),
+    "nn.conv_transpose": layer(conv_transpose_result, conv_transpose_data),
+}
+"""The rules by operator."""

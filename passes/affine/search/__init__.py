@@ -1,0 +1,1 @@
+"""The search for folds: chains of affines, plans, their choice and their commit."""

@@ -1,0 +1,88 @@
+"""Units: operators that together write out one that runtimes have, such as Gelu, LayerNormalization or attention.
+
+A runtime fuses a unit that it finds as exporters write it. A scale that leaves the unit, or enters it, costs more at
+run time than it saves, so no affine goes out of a unit or into the middle of one. The product by gamma and the sum of
+beta that end a normalization stay too, but take the affines after them into their constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....ir.evaluate import ConstantEvaluator
+from ....ir.graph import Graph, Node
+from ....ir.provenance import Declined
+from .unit import Unit
+
+SEARCHED = 48
+"""Operators around one that are searched for the unit it belongs to."""
+
+_GATES = ("erf", "tanh", "sigmoid", "clip", "hard_sigmoid")
+_TURNS = ("negative", "subtract")
+_ANCHORS = frozenset((*_GATES, *_TURNS, "sqrt", "matmul"))
+"""The operators that are typical of units: one is in the middle of each."""
+
+_ARITHMETIC = ("add", "subtract", "multiply", "divide", "power", "exp", "log", "nn.softplus")
+_INNER = frozenset((*_ARITHMETIC, *_GATES, "sqrt", "cast", "mean", "reciprocal"))
+_OF_SCORES = frozenset(("multiply", "divide", "transpose", "matmul"))
+_OF_ROTARY = frozenset((*_TURNS, "multiply", "add", "concatenate"))
+_SEARCHES = (_INNER, _OF_SCORES, _OF_ROTARY)
+"""Operators along which the units of a node are searched: those of one unit would lead astray from another."""
+
+
+def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
+    """Return the unit of every node of `graph` that is part of one. O(nodes)."""
+    found: dict[Node, Unit] = {}
+    for node in graph.operators_of(_ANCHORS):
+        unit = _anchored(node, constants)
+        if unit is not None:
+            found.update(dict.fromkeys(unit.nodes, unit))
+    return found
+
+
+def unit_of(node: Node, constants: ConstantEvaluator) -> Unit | None:
+    """Return the unit that `node` is part of, None where there is none. O(1)."""
+    for inner in _SEARCHES:
+        for near in _around(node, inner) if node.op in inner else ():
+            if near.op in _ANCHORS:
+                unit = _anchored(near, constants)
+                if unit is not None and node in unit.nodes:
+                    return unit
+    return None
+
+
+def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
+    """Yield the operators around `node`, the nearest first; the search goes on from those that a unit may have."""
+    queue, seen = [node], {node}
+    for each in queue:
+        yield each
+        near = [value.node for value in each.inputs if value is not None and value.node is not None]
+        values = [*each.inputs, *each.outputs]
+        near += [user for value in values if value is not None and len(value.users) <= 4 for user in value.users]
+        for other in near:
+            if other not in seen and len(seen) < SEARCHED and other.graph is node.graph and other.op in inner:
+                seen.add(other)
+                queue.append(other)
+
+
+def _anchored(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
+    """Return the unit around the operator that is typical of it, None where there is none."""
+    # Most models have none of these operators, and do without the modules that look around them.
+    try:
+        if anchor.op in _GATES:
+            from .activation_units import activation_at
+
+            return activation_at(anchor, constants)
+        if anchor.op == "sqrt":
+            from .normalization_units import normalization_at
+
+            return normalization_at(anchor, constants)
+        if anchor.op == "matmul":
+            from .attention import scores_at
+
+            return scores_at(anchor, constants)
+        from .rotary import rotary_at
+
+        return rotary_at(anchor, constants)
+    except Declined:
+        return None
