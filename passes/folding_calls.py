@@ -31,8 +31,7 @@ def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
     bodies = {call: body for call, body in bodies.items() if body.bytes <= SMALL or counts[call_key(call)] == 1}
     found = {call for call, body in bodies.items() if body.holds_back or body.opens_shapes}
     found.update([call for call, body in bodies.items() if body.ends & LAYER and _is_beside(call, found)])
-    if module.provenance.refusals:
-        found |= _between(module, bodies)
+    found |= _between(module, bodies)
     return [call for call in calls if call in found]
 
 
@@ -81,9 +80,12 @@ def _ends(module: Module, node: Node) -> int:
 
 
 def _is_left(module: Module, node: Node) -> bool:
-    """Return whether FoldScaleAxis found no place for an affine that `node` computes."""
-    refusals = module.provenance.refusals
-    return any(origin in refusals for origin in flatten_origins(node.origins))
+    """Return whether FoldScaleAxis found no place for an affine that `node` computes.
+
+    It gives no origin to an affine that it wrote in a new place.
+    """
+    refusals, origins = module.provenance.refusals, flatten_origins(node.origins)
+    return not origins or any(origin in refusals for origin in origins)
 
 
 class _Body:

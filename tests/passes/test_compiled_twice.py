@@ -127,3 +127,7 @@ def test_an_inlined_result_keeps_the_rank_that_was_known_of_the_call() -> None:
     """Without it, the Add that a fold has left behind the call cannot be written for onnx's shape inference."""
     result = irc.compile(with_functions(export(3000691), 3000691), freeze_initializers=True)
     assert "F0" not in operators(result.model)
+
+
+def test_a_call_between_a_moved_affine_and_a_layer_is_inlined_at_once() -> None:
+    assert "F3" not in operators(twice(with_functions(export(7006928), 7006928)))
