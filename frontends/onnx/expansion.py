@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ...ir.ops import canonical_domain
 from .codec.protos import ModelProto, NodeProto
 from .codec.traversal import all_graphs
 
-FunctionName = tuple[str, str]
-"""Domain and name, which the overloads of a function share."""
+FunctionName = tuple[str, str, str]
+"""Domain, name and overload."""
 
 MAX_EXPANDED_NODES = 200_000
 """Nodes that shape inference may visit because functions are called more than once. It takes 10 us for each."""
@@ -24,31 +26,33 @@ def is_expansion_bounded(model: ModelProto) -> bool:
     sizes: dict[FunctionName, int] = {}
     for function in model.functions:
         nodes = _nodes(function.node)
-        name = (canonical_domain(function.domain), function.name)
+        name = (canonical_domain(function.domain), function.name, function.overload)
         calls[name] = calls.get(name, []) + list(map(_called, nodes))
         sizes[name] = sizes.get(name, 0) + len(nodes)
-    expanded = _expanded_sizes(calls, sizes)
+    called = [name for graph in all_graphs(model) for name in map(_called, graph.node) if name in calls]
+    expanded = _expanded_sizes(called, calls, sizes)
     if expanded is None:
         return False
     own = sum(sizes.values()) + len(model.graph.node)
-    called = sum(expanded.get(_called(node), 0) for graph in all_graphs(model) for node in graph.node)
-    return called <= MAX_EXPANDED_NODES + 10 * own
+    return sum(expanded[name] for name in called) <= MAX_EXPANDED_NODES + 10 * own
 
 
 def _called(node: NodeProto) -> FunctionName:
-    return canonical_domain(node.domain), node.op_type
+    return canonical_domain(node.domain), node.op_type, node.overload
 
 
 def _expanded_sizes(
-    calls: dict[FunctionName, list[FunctionName]], sizes: dict[FunctionName, int]
+    called: Sequence[FunctionName],
+    calls: Mapping[FunctionName, Sequence[FunctionName]],
+    sizes: Mapping[FunctionName, int],
 ) -> dict[FunctionName, int] | None:
-    """Return the number of nodes of each function with its calls expanded, None if one calls itself."""
+    """Return the number of nodes of each `called` function with its calls expanded, None if one calls itself."""
     expanded: dict[FunctionName, int] = {}
-    for start in calls:
+    for start in called:
         stack, entered = [start], set[FunctionName]()
         while stack:
             name = stack[-1]
-            missing = [called for called in dict.fromkeys(calls[name]) if called in calls and called not in expanded]
+            missing = [each for each in dict.fromkeys(calls[name]) if each in calls and each not in expanded]
             if name not in expanded and missing:
                 if name in entered:
                     return None
@@ -57,7 +61,7 @@ def _expanded_sizes(
                 continue
             stack.pop()
             if name not in expanded:
-                expanded[name] = sizes[name] + sum(expanded.get(called, 0) for called in calls[name])
+                expanded[name] = sizes[name] + sum(expanded.get(each, 0) for each in calls[name])
     return expanded
 
 

@@ -131,3 +131,16 @@ def test_an_inlined_result_keeps_the_rank_that_was_known_of_the_call() -> None:
 
 def test_a_call_between_a_moved_affine_and_a_layer_is_inlined_at_once() -> None:
     assert "F3" not in operators(twice(with_functions(export(7006928), 7006928)))
+
+
+def test_overloads_that_call_each_other_are_not_recursive() -> None:
+    """A function that calls itself leaves all calls of a model without a rank."""
+    model = parse_model(
+        """<ir_version: 10, opset_import: ["": 17, "f": 1]> g (float[2,3] x) => (float[2,4] y)
+        <float[3,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[4] b = {1, 2, 3, 4}>
+        { c = f.Noise(x)  m = MatMul(c, w)  y = Add(m, b) }
+        <domain: "f", opset_import: ["": 17, "f": 1]> Noise (a) => (z) { z = f.Noise(a) }
+        <domain: "f", opset_import: ["": 17]> Noise (a) => (z) { n = RandomUniformLike(a)  z = Add(a, n) }"""
+    )
+    model.functions[0].node[0].overload = model.functions[1].overload = "inner"
+    assert operators(twice(model)) == ["Noise", "Gemm"]
