@@ -35,9 +35,10 @@ def is_named(payload: Tensor, name: str) -> bool:
 
 
 class GraphWriter:
-    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` they become nodes.
+    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` new ones become nodes.
 
-    `write_graph` writes a region. `written` holds the messages of the layers, which a fold map refers to.
+    A function has no initializers: all its constants become nodes. `write_graph` writes a region. `written` holds the
+    messages of the layers, which a fold map refers to.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class GraphWriter:
         self.graph = graph
         self.target = target.node
         self.as_nodes = as_nodes
+        self.has_initializers = isinstance(target, GraphProto)
         self.legal = legal
         self.names = names
         self.written: dict[Node, NodeProto] = {}
@@ -138,11 +140,11 @@ class GraphWriter:
     def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
         """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is shorter."""
         source = node.unchanged_message
-        if isinstance(source, SparseTensorProto) and source.values.name == name:
+        if isinstance(source, SparseTensorProto) and source.values.name == name and self.has_initializers:
             self.sparse.append(source)
             return
         proto = export_sparse(payload, name)
-        if node.source is not None:
+        if node.source is not None and self.has_initializers:
             self.sparse.append(proto)
             return
         elsewhere = sum(part.nbytes for part in (payload.values, payload.indices) if not part.in_memory)
@@ -173,7 +175,7 @@ class GraphWriter:
         """Write a constant."""
         if new:
             self.replaced.add(name)
-        if not self.as_nodes or not new:
+        if self.has_initializers and not (self.as_nodes and new):
             self.initializers[name] = tensor
             return
         node = self.target.add(op_type="Constant", name=self.names.nodes.unique("", name), output=[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import irc
 import numpy as np
 import pytest
 from graphs import (
@@ -21,6 +22,7 @@ from graphs import (
     compiled,
     constants,
     conv_bn,
+    is_valid,
     operand,
     operators,
     reasons,
@@ -30,7 +32,7 @@ from graphs import (
     wide,
 )
 from harness import run
-from onnx import ModelProto, helper, parser
+from onnx import ModelProto, TensorProto, helper, parser
 
 
 @pytest.mark.parametrize("what", ["weight", "bias", "parameters", "arithmetic", "all"])
@@ -347,3 +349,28 @@ def test_zero_channels() -> None:
     graph.output("y", [2, 0, 4, 4])
     model = graph.model()
     assert compiled(model).model == model
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_initializers_of_a_branch_that_is_inlined_into_a_function_become_constants(*, sparse: bool) -> None:
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17, "f": 1]> g (float[3] x) => (float[3] y) { h = f.Body(x)  y = Relu(h) }
+        <domain: "f", opset_import: ["": 17]> Body (a) => (z)
+        { yes = Constant<value = bool {1}>()  r = RandomUniformLike(a)  u = Add(a, r)
+          z = If(yes) <then_branch = t () => (float[3] o) <float[3] c = {1, 2, 3}> { o = Mul(u, c) },
+                       else_branch = e () => (float[3] q) { q = Neg(u) }> }"""
+    )
+    branch = model.functions[0].node[3].attribute[0].g
+    if sparse:
+        values = helper.make_tensor("c", TensorProto.FLOAT, [1], [2.0])
+        indices = helper.make_tensor("", TensorProto.INT64, [1], [1])
+        del branch.initializer[:]
+        branch.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
+    result = irc.compile(model)
+    assert is_valid(result.model) is None
+    assert [node.op_type for node in result.model.functions[0].node if node.op_type != "Constant"] == [
+        "RandomUniformLike",
+        "Add",
+        "Mul",
+    ]
+    assert irc.compile(result.model).model == result.model
