@@ -680,3 +680,26 @@ def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -
     source = model(nodes, [info("x", [1, 2, 1, 1])], [info("y", [1, 1, 1, 1])], constants)
     result = irc.compile(source)
     assert result.count() == {"kept: underflow": 1}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "left"),
+    [
+        ("lo", ["x", "", "clamped"]),
+        ('"", lo', ["x", "clamped"]),
+        ("lo, inf", ["x", "infinite", "clamped"]),
+        ("ninf, lo", ["x", "clamped", "infinite"]),
+    ],
+)
+def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list[str]) -> None:
+    """onnxruntime limits infinities to the greatest number where a bound is absent, and not where it is infinite."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]> g (float[1,3,4,4] x) => (float[1,2,4,4] y)
+        <float lo = {{-1.5}}, float inf = {{inf}}, float ninf = {{-inf}}, float[2,3,1,1] w = {{1, 2, 3, 4, 5, 6}}>
+        {{ n = Neg(x)  c = Clip(n, {bounds})  y = Conv(c, w) }}"""
+    )
+    result = irc.compile(model).model
+    assert [node.op_type for node in result.graph.node] == ["Clip", "Conv"]
+    values = {tensor.name: float(numpy_helper.to_array(tensor).ravel()[0]) for tensor in result.graph.initializer}
+    kinds = {name: "clamped" if abs(value) == 1.5 else "infinite" for name, value in values.items()}
+    assert [kinds.get(name, name) for name in result.graph.node[0].input] == left

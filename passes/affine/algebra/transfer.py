@@ -20,13 +20,15 @@ class Transfer:
     """An affine passes a node: one of its result does if every one of `operands` becomes that affine of itself, one
     of its operands if every one of its `results` is taken on.
 
-    `constants` (float64, by input) and `attrs` replace those of the node. `limits` are a lower and an upper bound per
-    channel, of the rank of the result, to which a Max and a Min after the node limit it.
+    `constants` (float64, by input) and `attrs` replace those of the node, which loses the `dropped` inputs. `limits`
+    are a lower and an upper bound per channel, of the rank of the result, to which a Max and a Min after the node limit
+    it.
     """
 
     operands: tuple[tuple[int, Affine], ...] = ()
     results: tuple[tuple[int, Affine], ...] = ()
     constants: tuple[tuple[int, Array], ...] = ()
+    dropped: tuple[int, ...] = ()
     attrs: tuple[tuple[str, Attribute], ...] = ()
     limits: tuple[Array | None, Array | None] = (None, None)
 

@@ -77,6 +77,11 @@ class Committer:
         node = change.node
         if transfer.constants:
             self._constants(node, transfer.constants)
+        if transfer.dropped:
+            kept = [None if i in transfer.dropped else value for i, value in enumerate(node.inputs)]
+            while kept[-1] is None:
+                kept.pop()
+            self.rewriter.set_inputs(node, kept)
         for name, attribute in transfer.attrs:
             self.rewriter.set_attr(node, name, attribute)
         outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in transfer.results]
