@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from .support.exports import lazy_exports
+from .support.hooks import provide
 from .support.version import __version__ as __version__
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
@@ -63,6 +64,17 @@ __all__ = [
     "passes",
     "quantize",
 ]
+
+provide(
+    {
+        "foreign operators": "irc.frontends.onnx.onnx_operators:ONNX_OPERATORS",
+        "emit_model": "irc.backends.onnx.emitter:emit_model",
+        "constant runtime": "irc.backends.runtime.evaluator:RuntimeEvaluator",
+        "from_model": "irc.frontends.onnx:from_model",
+        "certificate_of": "irc.tools.certify:certificate_of",
+        "Withdrawal": "irc.tools.certify:Withdrawal",
+    }
+)
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

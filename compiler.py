@@ -18,6 +18,7 @@ from .passes.registry import pipeline_of
 from .passes.watching import counting_passes
 from .result import Result
 from .support.errors import UsageError
+from .support.hooks import provided
 from .support.limits import DEFAULT_LIMITS, Limits
 from .support.output_paths import is_text
 from .support.progress import shown_progress
@@ -78,9 +79,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
         if gap is None or (withdrawal is not None and withdrawal.is_whole):
             result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
             return result
-        from .tools.certify import Withdrawal
-
-        withdrawal = withdrawal or Withdrawal()
+        withdrawal = withdrawal or provided("Withdrawal")()
         module = read_again(module)
         withdrawal.extend(gap, result.module, result.name_of, module)
         pipeline = Sequential([]) if withdrawal.is_whole else pipeline

@@ -13,7 +13,7 @@ from ..support.errors import ModelError, VerifyError
 from ..support.limits import DEFAULT_LIMITS, Limits
 from ..support.output_paths import arrays_path
 from .onnx.codec.tensor_archive import TensorArchive
-from .onnx.node_schemas import ONNX_SCHEMAS
+from .onnx.onnx_operators import ONNX_OPERATORS
 from .text_doubts import doubts
 
 
@@ -26,7 +26,7 @@ def parse(
     ParseError if the text is not a module, or exceeds `limits`.
     """
     module = parser.parse(text, name=name, data=data, limits=limits)
-    module.schemas = ONNX_SCHEMAS
+    module.foreign = ONNX_OPERATORS
     return module
 
 

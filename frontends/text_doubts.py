@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.foreign_operators import near_name
 from ..ir.graph import Node
 from ..ir.making import OWN_ATTRIBUTES, newest_form
 from ..ir.module import Module
 from ..ir.ops import op_info
-from ..ir.schemas import near_name
 
 MAX_NAMED = 3
 """Most nodes that warnings name."""
@@ -25,7 +25,7 @@ def doubts(module: Module) -> Iterator[str]:
 def _doubts(node: Node, module: Module) -> Iterator[str]:
     info = op_info(node.op)
     domain, _, op_type = ("", "", info.onnx or "") if info is not None else node.op.partition("::")
-    graph, schemas = node.graph, module.schemas
+    graph, schemas = node.graph, module.foreign
     is_call = (domain, op_type, node.overload) in module.functions
     if graph is None or not op_type or domain or is_call:
         return

@@ -14,12 +14,12 @@ import numpy as np
 from ..support.errors import IRError
 from ..support.record import record
 from .attributes import Attribute, AttributeRef, EmptyList
+from .foreign_operators import Schema, near_name
 from .graph import Node, Value
 from .module import Module
 from .operand_types import Number, Operands
 from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
-from .schemas import Schema, near_name
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
 
@@ -51,7 +51,7 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
     """
     graph = at.graph
     assert graph is not None
-    schemas, opsets = module.schemas, graph.opsets
+    schemas, opsets = module.foreign, graph.opsets
     domain, separator, op_type = op.partition("::")
     if not separator:
         domain, op_type = "", op
@@ -78,7 +78,7 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     """Return the schema of an operator of the table in the form that the IR has, None where it is not known."""
     if info.onnx is None:
         return None
-    return module.schemas.find("", info.onnx, form_opset(info, at.opset))
+    return module.foreign.find("", info.onnx, form_opset(info, at.opset))
 
 
 def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:

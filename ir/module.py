@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..support.errors import UsageError
+from ..support.hooks import provided
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .debug_counter import DebugCounter
 from .evaluate import ConstantEvaluator
+from .foreign_operators import ForeignOperators
 from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool, NodeNames
 from .payload import Payload
 from .provenance import Provenance
-from .schemas import NO_SCHEMAS, Schemas
 from .types import Type
 
 CONSTANTS = ("constant", "variable", "return", "::Constant")
@@ -41,7 +42,7 @@ class Module:
 
     `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
     rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
-    records the fate of every imported node. `schemas` knows the operators that are not in the table. `constants`
+    records the fate of every imported node. `foreign` knows the operators that are not in the table. `constants`
     evaluates constant expressions. `untouchable`, unless empty, is
     the reason why no pass may edit the module; it is then written back unchanged.
     """
@@ -70,7 +71,7 @@ class Module:
         self.kept_names: tuple[str, ...] = ()
         self.unproved: frozenset[int] = frozenset()
         self.limits = limits
-        self.schemas: Schemas = NO_SCHEMAS
+        self._foreign: ForeignOperators | None = None
         self.warnings: list[str] = []
         self.unimported: set[str] = set()
         self.misdeclared: dict[Graph, set[str]] = {}
@@ -78,6 +79,17 @@ class Module:
         self.next_origin = 0
         self._value_names: NamePool | None = None
         self._node_names: NodeNames | None = None
+
+    @property
+    def foreign(self) -> ForeignOperators:
+        """The operators of the source format: its frontend sets them, and a module made by hand has those of ONNX."""
+        if self._foreign is None:
+            self._foreign = provided("foreign operators")
+        return self._foreign
+
+    @foreign.setter
+    def foreign(self, operators: ForeignOperators) -> None:
+        self._foreign = operators
 
     def top_graphs(self) -> Iterator[Graph]:
         """Yield the main graph, then the function bodies."""

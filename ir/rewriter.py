@@ -223,7 +223,7 @@ class Rewriter:
         needed = max(1, 1 if schema is None else schema.results)
         values = self._with_constants(inputs, tensors, before)
         if row is not None and (operator.domain, operator.op_type, "") not in module.functions:
-            lowered = module.schemas.lower(title, NodeView(version, checked, values, ("result",) * needed))
+            lowered = module.foreign.lower("", title, NodeView(version, checked, values, ("result",) * needed))[0]
             if lowered is not None:
                 with_parameters, all_values = with_operands(
                     row, checked, values, lambda node: self._insert(node, before), version
@@ -234,7 +234,7 @@ class Rewriter:
     def _infer_by_schema(self, node: Node) -> None:
         """Fill in the types of a node that the operator table does not infer."""
         module = self.module
-        types = module.schemas.infer(node, module.constants, module.limits)
+        types = module.foreign.infer(node, module.constants, module.limits)
         for output, inferred in zip(node.outputs, types, strict=False):
             if output.type is UNKNOWN:
                 output.type = inferred
@@ -340,7 +340,7 @@ class Rewriter:
         if info is None:
             domain, _, op_type = node.op.partition("::")
             if node.graph is not None and (domain, op_type, node.overload) not in self.module.functions:
-                schema = self.module.schemas.find(domain, op_type, node.graph.opsets.get(domain, 0))
+                schema = self.module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 0))
         elif need_schema(info, (name,)):
             schema = newest_form(info, self.module, node)
         return checked_attributes(node.description, {name: value}, info, schema)

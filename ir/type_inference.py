@@ -1,8 +1,8 @@
-"""Types of results by the operator table, and the question whether onnx's shape inference may know more."""
+"""Types of results by the operator table, whether other inference may know more, and comparison with declared types."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from .evaluate import ConstantEvaluator
 from .graph import Node, Value, is_constant
@@ -91,3 +91,39 @@ def _merged_shape(known: Shape, inferred: Shape) -> Shape:
     if known is None or inferred is None or len(known) != len(inferred):
         return inferred if known is None else known
     return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
+
+
+def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
+    """Return whether a declared tensor type excludes an inferred one.
+
+    An extent of a model's input that is one of `symbols` may be any number, so that no number is right for it.
+    """
+    if not isinstance(declared, TensorType) or not isinstance(found, TensorType):
+        return False
+    if declared.dtype is not None is not found.dtype and declared.dtype != found.dtype:
+        return True
+    if declared.shape is None or found.shape is None:
+        return False
+    if len(declared.shape) != len(found.shape):
+        return True
+    return any(
+        isinstance(said, int) and said >= 0 and (said != is_ if isinstance(is_, int) else is_ in symbols)
+        for said, is_ in zip(declared.shape, found.shape, strict=True)
+    )
+
+
+def confirms(declared: Type, found: Type, symbols: Container[str]) -> bool:
+    """Return whether an inferred type implies a declared one.
+
+    A symbol says nothing of an extent unless it is one of `symbols`, those of the model's inputs.
+    """
+    if declared == found or not isinstance(declared, TensorType) or not isinstance(found, TensorType):
+        return declared == found
+    if declared.dtype not in (None, found.dtype):
+        return False
+    if declared.shape is None or found.shape is None or len(declared.shape) != len(found.shape):
+        return declared.shape is None
+    return all(
+        said == is_ or (said < 0 if isinstance(said, int) else said not in symbols)
+        for said, is_ in zip(declared.shape, found.shape, strict=True)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..frontends.onnx.codec.onnx_parts import has_schema, newest_opset
 from ..ir.attributes import AttributeRef
 from ..ir.graph import Node
 from ..ir.module import Module
@@ -29,8 +28,7 @@ def standard_type(node: Node, module: Module) -> str | None:
         return None
     if ("", op_type, "") in module.functions:
         return None
-    opset = node.graph.opsets.get("", 1)
-    return op_type if 0 <= opset <= newest_opset() and has_schema(op_type, opset) else None
+    return op_type if module.foreign.since(op_type, node.graph.opsets.get("", 1)) else None
 
 
 def is_deterministic(node: Node, module: Module) -> bool:

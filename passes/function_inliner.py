@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..frontends.onnx.codec.onnx_parts import get_schema, has_schema, newest_opset
-from ..frontends.onnx.constants import constant_payload
-from ..frontends.onnx.lowering import lower
 from ..ir.attributes import Attribute, AttributeRef
 from ..ir.graph import Function, FunctionKey, Graph, Node, Origins, Source, Value, call_key
 from ..ir.module import Module
@@ -75,6 +72,7 @@ class Inliner:
                 return f"it imports version {wanted} of domain {name}, the model imports {given}"
             info = op_info(node.op)
             known = op_type if info is None or info.onnx is None else info.onnx
+            since = self.module.foreign.since
             if since(known, here[""]) != since(known, there.get("", 1)):
                 return f"{known} has another meaning in the opset of the model"
         return ""
@@ -221,10 +219,11 @@ class _Copier:
             return op, attrs
         if op == "::Constant" and len(attrs) == 1:
             form, value = next(iter(attrs.items()))
-            payload = constant_payload(form, value)
+            payload = self.module.foreign.constant_payload(form, value)
             return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})
         names = tuple(value.name for value in node.outputs)
-        lowered, refusal = lower(domain, op_type, NodeView(self.opsets.get("", 1), attrs, inputs, names))
+        view = NodeView(self.opsets.get("", 1), attrs, inputs, names)
+        lowered, refusal = self.module.foreign.lower(domain, op_type, view)
         if refusal is not None and isinstance(origin, int):
             self.module.provenance.refusals[origin] = refusal
         return lowered or op, attrs
@@ -254,12 +253,6 @@ def required(node: Node) -> int:
     """Return how many operands `node` requires, 0 for an unknown operator."""
     info = op_info(node.op)
     return len(node.inputs) if node.op == "return" else 0 if info is None else info.inputs[0]
-
-
-def since(op_type: str, opset: int) -> int:
-    """Return the opset version that introduced the operator as it is in `opset`; 0 if unknown."""
-    known = 0 <= opset <= newest_opset() and has_schema(op_type, opset)
-    return int(get_schema(op_type, opset).since_version) if known else 0
 
 
 def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:

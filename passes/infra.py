@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..frontends.onnx.node_schemas import ONNX_SCHEMAS
+from ..ir.graph import Value
 from ..ir.module import Module, check_module
+from ..ir.tensor import Array
 from ..support.errors import EmitError, ModelError, PassError, UsageError, VerifyError
+from ..support.hooks import provided
 from .affine.records.source_affines import collect_sources
 from .catalog import CATALOG, DEFINED, check_name, format_option
 from .keeping import hidden_nodes
-
-if TYPE_CHECKING:
-    from ..backends.runtime.evaluator import RuntimeEvaluator
 
 
 class Instrument(Protocol):
@@ -34,6 +33,27 @@ class Instrument(Protocol):
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
         """Observe the module after the pass; `changed` is the value that the pass returned."""
+
+
+class ConstantRuntime(Protocol):
+    """A runtime that computes constant expressions of which the operator table has no kernels."""
+
+    blamed: set[str]
+    """Operators that crashed the runtime."""
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is a runtime."""
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether there is no runtime, or it crashed too often."""
+
+    def evaluate(self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> list[Array] | None:
+        """Return the elements of `values`, computed from `feeds`; None if that fails. Raises WorkerDiedError."""
+
+    def close(self) -> None:
+        """End what the runtime has started."""
 
 
 class PassContext:
@@ -56,16 +76,14 @@ class PassContext:
         self.disabled = disabled
         self.warnings = [] if warnings is None else warnings
         self.runs = runs
-        self._runtime: RuntimeEvaluator | None = None
+        self._runtime: ConstantRuntime | None = None
         self._depth = 0
 
     @property
-    def runtime(self) -> RuntimeEvaluator:
+    def runtime(self) -> ConstantRuntime:
         """The evaluator of constant expressions that the operator table cannot compute, within `running`."""
         if self._runtime is None:
-            from ..backends.runtime.evaluator import RuntimeEvaluator  # most models never need it
-
-            self._runtime = RuntimeEvaluator()
+            self._runtime = provided("constant runtime")()
         return self._runtime
 
     @contextmanager
@@ -124,7 +142,6 @@ class Pass:
         ctx = context_of(ctx)
         check_module(module)
         module.opened = False
-        module.schemas = ONNX_SCHEMAS
         if ctx.runs is not None:
             if not ctx.runs:
                 return module

@@ -1,13 +1,11 @@
-"""Completion of the types of a module, by the operator table or by onnx's shape inference."""
+"""Completion of the types of a module, by the operator table or by the inference of the source format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import partial
 from itertools import chain
 
-from ..frontends.onnx.codec.onnx_types import import_type, value_info
-from ..frontends.onnx.codec.traversal import all_graphs
 from ..ir.evaluate import ConstantEvaluator
 from ..ir.graph import Node
 from ..ir.module import Module
@@ -21,10 +19,10 @@ def complete_types(module: Module) -> bool:
     symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
     nodes = [node for graph in module.graph.graphs() for node in graph.operators()]
     by_table = partial(_by_table, module.constants)
-    by_onnx = None if all(map(_is_complete, nodes)) else _by_onnx(module)
+    by_format = None if all(map(_is_complete, nodes)) else module.foreign.infer_all(module)
     changed = False
     for node in nodes:
-        known = () if by_onnx is None else zip(node.outputs, by_onnx(node), strict=False)
+        known = () if by_format is None else zip(node.outputs, by_format(node), strict=False)
         for value, found in chain(known, zip(node.outputs, by_table(node), strict=False)):  # neither knows all
             completed = _completed(value.type, found, symbols)
             if completed != value.type:
@@ -34,7 +32,7 @@ def complete_types(module: Module) -> bool:
 
 
 def _is_complete(node: Node) -> bool:
-    """Return whether onnx's shape inference may not know more of the results than the operator table."""
+    """Return whether the inference of the source format may not know more of the results than the operator table."""
     return not any(value.name and not is_static(value.type) and may_infer_more(node, value) for value in node.outputs)
 
 
@@ -42,25 +40,6 @@ def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
     """Return the types of the results by the row of the operator, which it has unless they are known."""
     info = op_info(node.op)
     return () if info is None else info.infer(node, constants)
-
-
-def _by_onnx(module: Module) -> Callable[[Node], Sequence[Type]] | None:
-    """Return a function that returns the types of results by onnx's shape inference, None where that fails.
-
-    Inference gets the types that are known: it does not evaluate the constant expressions from which some follow.
-    """
-    from ..backends.onnx.emitter import emit_model
-    from ..frontends.onnx.shape_inference import infer_shapes
-
-    model, _, names = emit_model(module)
-    values = [value for node in module.graph.operators() for value in node.outputs if is_static(value.type)]
-    known = [value_info(names.of(value), value.type) for value in values if value.name]
-    inferred = infer_shapes(model, known=known, isolate=module.limits.isolate)
-    if inferred is None:
-        return None
-    infos = (info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output))
-    types = {info.name: import_type(info.type) for info in infos}
-    return lambda node: [types.get(names.of(value), UNKNOWN) for value in node.outputs]
 
 
 def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:

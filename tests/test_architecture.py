@@ -1,4 +1,4 @@
-"""The layers of the package: imports point down, modules do not import each other in circles, names are unique.
+"""The rooms of the package: imports point down, modules do not import each other in circles, names are unique.
 
 Every import counts: at the top of a module, inside a function, and under `TYPE_CHECKING`.
 """
@@ -9,33 +9,33 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 from harness import FOLDERS, ROOT
 
-LAYERS = (
-    "tools.certify.checker",
-    "support",
-    "ir",
-    "frontends",
-    "backends.onnx",
-    "backends.runtime",
-    "backends.text_output",
-    "passes",
-    "backends.foldmap",
-    "tools.recovery",
-    "tools.certify",
-    "result",
-    "compiler",
-    "backends.quantizers",
-    "backends.torch",
-    "tools.verify",
-    "tools.int8",
-    "tools.report",
-    "tools.cli",
+BELOW = {
+    "support": (),
+    "ir": ("support",),
+    "frontends": ("ir", "support"),
+    "passes": ("ir", "support"),
+    "backends": ("ir", "support", "frontends.onnx.codec", "passes"),
+    "result": ("ir", "support", "frontends", "passes", "backends"),
+    "compiler": ("ir", "support", "frontends", "passes", "backends", "result"),
+    "tools": ("ir", "support", "frontends", "passes", "backends", "result", "compiler"),
+    "tools.certify.checker": (),
+}
+"""What each room imports beside itself: three arms on one trunk, the files that wire them, and tools above."""
+FROM_PASSES = (
+    "passes.affine.records",
+    "passes.data_free.moments",
+    "passes.data_free.statistic_ranges",
+    "passes.data_free.value_ranges",
+    "passes.inline_functions",
 )
-"""From the ground up. A module belongs to the longest entry that its name begins with."""
-TOP = "the face of the package"
+"""What backends import of passes: the records of folds, statistics and ranges, of which fold maps are made."""
+FACE = ("", "__main__")
+"""The face of the package, which may import all."""
 
 
 def package_files() -> dict[str, Path]:
@@ -75,30 +75,52 @@ def imports(module: str) -> Iterator[str]:
 IMPORTS = {name: sorted(set(imports(name)) - {name}) for name in MODULES}
 
 
-def layer(module: str) -> str:
-    """Return the layer that a module belongs to."""
-    inside = [each for each in LAYERS if f"{module}.".startswith(f"{each}.")]
-    return max(inside, key=len, default=TOP)
+def is_in(module: str, room: str) -> bool:
+    return f"{module}.".startswith(f"{room}.")
 
 
-def test_every_module_belongs_to_a_layer() -> None:
-    outside = {name for name in MODULES if layer(name) == TOP}
-    assert outside == {"", "__main__", "backends", "tools"}
+def room_of(module: str) -> str:
+    """Return the room that a module belongs to: the longest one that its name begins with."""
+    return max((room for room in BELOW if is_in(module, room)), key=len, default="")
+
+
+def test_every_module_belongs_to_a_room() -> None:
+    assert {name for name in MODULES if not room_of(name)} == set(FACE)
 
 
 def test_every_import_inside_the_package_is_of_a_module_of_it() -> None:
     assert {target for targets in IMPORTS.values() for target in targets} <= set(MODULES)
 
 
-def test_no_import_goes_up() -> None:
-    order = [*LAYERS, TOP]
-    upward = {
+def test_a_room_imports_only_what_is_below_it() -> None:
+    wrong = {
         (name, target)
         for name, targets in IMPORTS.items()
         for target in targets
-        if order.index(layer(target)) > order.index(layer(name))
+        if name not in FACE and not any(is_in(target, room) for room in (room_of(name), *BELOW[room_of(name)]))
     }
-    assert not upward
+    assert not wrong
+
+
+def test_backends_import_of_passes_records_statistics_and_ranges() -> None:
+    found = {target for name, targets in IMPORTS.items() if is_in(name, "backends") for target in targets}
+    assert not [name for name in found if is_in(name, "passes") and not any(is_in(name, room) for room in FROM_PASSES)]
+
+
+def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
+    """`support.hooks`: the name under which it is asked for, and the one function or class that it is."""
+    calls = [
+        (node.func.id, node.args[0])
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("provide", "provided")
+    ]
+    asked = {ast.literal_eval(argument) for function, argument in calls if function == "provided"}
+    (homes,) = (ast.literal_eval(argument) for function, argument in calls if function == "provide")
+    assert asked == set(homes)
+    for home in homes.values():
+        module, _, name = home.partition(":")
+        assert hasattr(import_module(module), name)
 
 
 def test_no_modules_import_each_other() -> None:
@@ -134,7 +156,7 @@ def test_rules_and_passes_ask_for_no_opset() -> None:
     readers = {
         name
         for name, tree in TREES.items()
-        if layer(name) == "passes"
+        if is_in(name, "passes")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in ("opset", "opsets")
     }

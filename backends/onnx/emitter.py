@@ -29,10 +29,10 @@ from ...frontends.onnx.codec.protos import (
     remove_fold_map,
 )
 from ...frontends.onnx.codec.tensors import OnnxTensor
-from ...frontends.onnx.declared_types import contradicts
 from ...ir.graph import Function, Graph, Node
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
+from ...ir.type_inference import contradicts
 from ...ir.types import Type, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize

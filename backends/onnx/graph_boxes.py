@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...frontends.onnx.codec.protos import GraphProto, NodeProto
-from ...frontends.onnx.toposort import reads
+from ...frontends.onnx.codec.toposort import reads
 from ...ir.ops import DEFAULT_DOMAINS
 from ...support.drawing import Box, Boxes
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ...frontends.onnx import from_model
 from ...ir.graph import Value, is_constant
+from ...ir.module import Module
 from ...ir.tensor import Array
 from ...ir.types import F16, DType, Shape, TensorType, dtype_of
 from ...passes.affine.records.source_affines import values_of
@@ -19,6 +19,7 @@ from ...passes.data_free.statistic_ranges import propagate
 from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...passes.inline_functions import InlineFunctions
 from ...support.errors import UsageError, listed, nearest
+from ...support.hooks import provided
 from ..foldmap import FoldMap
 from .folded import check_belongs
 
@@ -102,7 +103,7 @@ def activations(
     if not (np.isfinite(sigmas) and sigmas > 0):
         raise UsageError(f"sigmas must be positive, not {sigmas}")
     check_belongs(model, fold_map)
-    module = from_model(model)
+    module: Module = provided("from_model")(model)
     names = {value.name for value in values_of(module.graph)}
     if module.functions:
         module = InlineFunctions()(module)  # results of calls keep their names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Sequence
 
 from ...ir.types import DTYPES, UNKNOWN, Shape, TensorType, Type, without_shapes
 from .codec import onnx_parts
@@ -52,39 +52,3 @@ def with_schema_types(
 
 def _only_type(names: Collection[str], shape: Shape) -> Type:
     return TensorType(DTYPES["f32"], shape) if set(names) == {"tensor(float)"} else UNKNOWN
-
-
-def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
-    """Return whether a declared tensor type excludes an inferred one.
-
-    An extent of a model's input that is one of `symbols` may be any number, so that no number is right for it.
-    """
-    if not isinstance(declared, TensorType) or not isinstance(found, TensorType):
-        return False
-    if declared.dtype is not None is not found.dtype and declared.dtype != found.dtype:
-        return True
-    if declared.shape is None or found.shape is None:
-        return False
-    if len(declared.shape) != len(found.shape):
-        return True
-    return any(
-        isinstance(said, int) and said >= 0 and (said != is_ if isinstance(is_, int) else is_ in symbols)
-        for said, is_ in zip(declared.shape, found.shape, strict=True)
-    )
-
-
-def confirms(declared: Type, found: Type, symbols: Container[str]) -> bool:
-    """Return whether an inferred type implies a declared one.
-
-    A symbol says nothing of an extent unless it is one of `symbols`, those of the model's inputs.
-    """
-    if declared == found or not isinstance(declared, TensorType) or not isinstance(found, TensorType):
-        return declared == found
-    if declared.dtype not in (None, found.dtype):
-        return False
-    if declared.shape is None or found.shape is None or len(declared.shape) != len(found.shape):
-        return declared.shape is None
-    return all(
-        said == is_ or (said < 0 if isinstance(said, int) else said not in symbols)
-        for said, is_ in zip(declared.shape, found.shape, strict=True)
-    )

@@ -57,7 +57,7 @@ class Doubts:
             name = "the model" if isinstance(owner, ModelProto) else f"function {clipped(owner.name)}"
             domain_is_imported = any(canonical_domain(entry.domain) == domain for entry in owner.opset_import)
             if domain_is_imported:
-                why = module.schemas.why_absent(domain, op_type, graph.opsets[domain], name)
+                why = module.foreign.why_absent(domain, op_type, graph.opsets[domain], name)
             else:  # that of ONNX itself has a warning of its own
                 why = f"{name} does not import its domain {clipped(domain)}: add it to opset_import" if domain else None
             if why is not None:

@@ -21,7 +21,7 @@ from ...ir.ops.inference import unknown
 from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
 from ...ir.tensor import Tensor
-from ...ir.type_inference import infer_types, is_known, may_infer_more
+from ...ir.type_inference import contradicts, infer_types, is_known, may_infer_more
 from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, is_static, shape_of, without_shapes
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
@@ -30,13 +30,13 @@ from .codec.onnx_types import import_type
 from .codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, require_utf8
 from .codec.tensor_checks import size_mismatch
 from .codec.tensors import OnnxTensor, decode_small
+from .codec.toposort import reads, topological_order
 from .constants import constant_payload
-from .declared_types import ML_DOMAIN, contradicts, value_types, with_schema_types
+from .declared_types import ML_DOMAIN, value_types, with_schema_types
 from .doubts import Doubts
 from .lowering import lower
-from .node_schemas import ONNX_SCHEMAS
+from .onnx_operators import ONNX_OPERATORS
 from .opsets import is_newer, opset_versions, version_warnings
-from .toposort import reads, topological_order
 
 _INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
 """Operators of the default domain whose result types the operator table may infer."""
@@ -107,7 +107,7 @@ class _Importer:
         self.limits = limits
         self.count, self.depth = 0, 0
         self.module = Module(Graph(), ir_version=model.ir_version, source=model, limits=limits)
-        self.module.schemas = ONNX_SCHEMAS
+        self.module.foreign = ONNX_OPERATORS
         self.module.base_dir = base_dir
         self.module.warnings.extend(version_warnings(model))
         self.shared: dict[bytes, tuple[str, Attribute]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...frontends.onnx.lowering import lower
 from ...ir.graph import Node, flatten_origins
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import Rewriter
@@ -17,7 +16,7 @@ def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     if node.overload or node.regions or (domain, op_type, "") in rewriter.module.functions:
         return rewriter.decline("it is a call, or has bodies")
     view = NodeView(node.opset, node.attrs, node.inputs, tuple([value.name for value in node.outputs]))
-    op, refusal = lower(domain, op_type, view)
+    op, refusal = rewriter.module.foreign.lower(domain, op_type, view)
     if op is None:
         return rewriter.decline("its constants do not say that" if refusal is None else refusal.detail)
     for origin in flatten_origins(node.origins):

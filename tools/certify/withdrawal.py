@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from ...ir.graph import Node, Value, flatten_origins, is_constant
 from ...ir.module import Module
 from ...passes.keeping import leave_alone
-from .writing import Gap
+from ...result import Gap
 
 MAX_ROUNDS = 8
 """Most compiles after the first; the last one rewrites nothing."""

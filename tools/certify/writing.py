@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...passes.affine.records.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
+from ...result import Gap
 from .checker.affine_operators import own_line
 from .checker.certificate import FORMAT, VERSION, Replay, digest_of_model, digest_of_steps, is_complete
 from .checker.congruence import RESULT, SOURCE
@@ -25,14 +25,6 @@ from .search import Search
 
 MAX_NAMED = 5
 """Most rules that a warning names."""
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Where a proof ends: a sentence on the first gap, and the first results of all operators where it ends."""
-
-    sentence: str
-    labels: tuple[str, ...] = ()
 
 
 @np.errstate(all="ignore")  # of numbers that a model may hold

@@ -38,7 +38,8 @@ from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
     from ...passes import Timing
-    from ..certify import Gap, Withdrawal
+    from ...result import Gap
+    from ..certify import Withdrawal
     from ..report import Recorder
     from ..verify import VerifyNumerics
 

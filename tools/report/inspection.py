@@ -11,12 +11,12 @@ from ...backends.foldmap import FoldMap
 from ...frontends.onnx.codec.onnx_types import import_type
 from ...frontends.onnx.codec.protos import ModelProto, is_compiled
 from ...frontends.onnx.codec.traversal import operators
-from ...frontends.onnx.declared_types import confirms, contradicts
 from ...frontends.onnx.folded_before import folded_before
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS, OPS
 from ...ir.ops.row import Trait
+from ...ir.type_inference import confirms, contradicts
 from ...ir.types import Dim, TensorType
 from ...result import Result
 

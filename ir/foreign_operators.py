@@ -1,18 +1,20 @@
-"""Schemas of ONNX's operators, as far as the IR needs them to check and type the nodes that passes make.
+"""The operators of the source format that the operator table does not have: schemas, types, constants, lowering.
 
-The operator table knows the operators that irc works with. The schemas of all others belong to the onnx package, whose
-messages stand above the IR: a frontend, or a pass that runs, gives a module its `Schemas`.
+They belong to the format, which stands above the IR: a module carries them from its frontend, and passes ask it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from ..support.errors import nearest
 from ..support.limits import Limits
 from ..support.record import record
+from .attributes import Attribute
 from .graph import Node
 from .ops.row import Constants, NodeView
+from .provenance import Refusal
 from .types import DType, Type
 
 
@@ -41,8 +43,8 @@ class Schema:
     results: int
 
 
-class Schemas:
-    """A source of schemas. This one has none, and so allows everything."""
+class ForeignOperators:
+    """The operators of a format. This one has none, and so allows everything."""
 
     def find(self, domain: str, op_type: str, opset: int) -> Schema | None:
         """Return the schema of an operator in the opset of its domain, None where there is none."""
@@ -71,13 +73,25 @@ class Schemas:
         since = f"has it from opset {first} on" if first > opset else "has it in older opsets only"
         return f"opset {opset} of {title}, which {owner} imports, has no {op_type}: {title} {since}"
 
-    def lower(self, op_type: str, view: NodeView) -> str | None:
-        """Return the in-house operator that a node of ONNX's own domain is, None where it is none."""
+    def since(self, op_type: str, opset: int) -> int:
+        """Return the opset that introduced an operator of the default domain as it is in `opset`, 0 if unknown."""
+        return 0
+
+    def lower(self, domain: str, op_type: str, view: NodeView) -> tuple[str | None, Refusal | None]:
+        """Return the in-house operator that a node is, or None and, for an affine, why it is not one."""
+        return None, None
+
+    def constant_payload(self, form: str, value: Attribute) -> Attribute | None:
+        """Return the payload of a Constant whose attribute `form` is `value`, None if they do not fit."""
         return None
 
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
         """Return the types of the results of a node that the table does not infer; unknown parts are left open."""
         return ()
+
+    def infer_all(self, module: Any) -> Callable[[Node], Sequence[Type]] | None:  # a Module, which has its operators
+        """Return a function that returns the types of the results of any node of `module`, None if inference fails."""
+        return None
 
 
 def near_name(name: str, known: Collection[str]) -> str:
@@ -85,6 +99,3 @@ def near_name(name: str, known: Collection[str]) -> str:
     folded = {each.lower(): each for each in known}
     near = nearest(name.lower(), folded, cutoff=0.6)
     return "" if near is None else f"; did you mean {folded[near]}?"
-
-
-NO_SCHEMAS = Schemas()

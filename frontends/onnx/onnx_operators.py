@@ -1,22 +1,28 @@
-"""The schemas of the installed onnx package, for nodes that passes make."""
+"""The operators of ONNX, by the installed onnx package: their schemas, types, constants and lowering."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import cache
 
+from ...ir.attributes import Attribute
+from ...ir.foreign_operators import ForeignOperators, Operand, Schema
 from ...ir.graph import Node, payload_of
+from ...ir.module import Module
 from ...ir.ops import OPS
 from ...ir.ops.row import Constants, NodeView, form_opset
-from ...ir.schemas import Operand, Schema, Schemas
+from ...ir.provenance import Refusal
 from ...ir.tensor import Tensor
-from ...ir.types import DTYPES, UNKNOWN, Dim, DType, TensorType, Type, shape_of
+from ...ir.types import DTYPES, UNKNOWN, Dim, DType, TensorType, Type, is_static, shape_of
+from ...support.hooks import provided
 from ...support.limits import Limits
 from .codec.onnx_attributes import export_attribute
 from .codec.onnx_parts import domain_schemas, get_schema, has_schema, newest_opset
 from .codec.onnx_types import import_type, value_info
 from .codec.protos import ModelProto
 from .codec.tensors import write_tensor
+from .codec.traversal import all_graphs
+from .constants import constant_payload
 from .lowering import lower
 
 _DTYPES = {
@@ -28,8 +34,8 @@ _DTYPES = {
 """Element types by their names in ONNX's schemas."""
 
 
-class OnnxSchemas(Schemas):
-    """The schemas of the installed onnx package."""
+class OnnxOperators(ForeignOperators):
+    """The operators of ONNX."""
 
     def find(self, domain: str, op_type: str, opset: int) -> Schema | None:
         return _schema(domain, op_type, opset)
@@ -43,8 +49,15 @@ class OnnxSchemas(Schemas):
     def newest(self, domain: str) -> int:
         return newest_opset(domain)
 
-    def lower(self, op_type: str, view: NodeView) -> str | None:
-        return lower("", op_type, view)[0]
+    def since(self, op_type: str, opset: int) -> int:
+        known = 0 <= opset <= newest_opset() and has_schema(op_type, opset)
+        return int(get_schema(op_type, opset).since_version) if known else 0
+
+    def lower(self, domain: str, op_type: str, view: NodeView) -> tuple[str | None, Refusal | None]:
+        return lower(domain, op_type, view)
+
+    def constant_payload(self, form: str, value: Attribute) -> Attribute | None:
+        return constant_payload(form, value)
 
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
         if node.regions or node.graph is None:
@@ -60,8 +73,25 @@ class OnnxSchemas(Schemas):
         types = [found.get(name, UNKNOWN) for name in model.graph.node[0].output]
         return [_with_symbols(type_, symbols) for type_ in types]
 
+    def infer_all(self, module: Module) -> Callable[[Node], Sequence[Type]] | None:
+        """Return the types by onnx's shape inference of the module as ONNX.
 
-ONNX_SCHEMAS = OnnxSchemas()
+        It gets the types that are known: it does not evaluate the constant expressions from which some follow.
+        """
+        from .shape_inference import infer_shapes
+
+        model, _, names = provided("emit_model")(module)
+        values = [value for node in module.graph.operators() for value in node.outputs if is_static(value.type)]
+        known = [value_info(names.of(value), value.type) for value in values if value.name]
+        inferred = infer_shapes(model, known=known, isolate=module.limits.isolate)
+        if inferred is None:
+            return None
+        infos = (info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output))
+        types = {info.name: import_type(info.type) for info in infos}
+        return lambda node: [types.get(names.of(value), UNKNOWN) for value in node.outputs]
+
+
+ONNX_OPERATORS = OnnxOperators()
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from ...support.errors import ModelError
-from .codec.protos import NodeProto
+from ....support.errors import ModelError
+from .protos import NodeProto
 
 
 def reads(node: NodeProto) -> Iterator[str]:
