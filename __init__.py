@@ -73,6 +73,12 @@ provide(
         "from_model": "irc.frontends.onnx:from_model",
         "certificate_of": "irc.tools.certify:certificate_of",
         "Withdrawal": "irc.tools.certify:Withdrawal",
+        "progress": "irc.tools.cli.terminal:progress",
+        "module_html": "irc.tools.report.notebook_views:module_html",
+        "result_html": "irc.tools.report.notebook_views:result_html",
+        "fold_map_html": "irc.tools.report.notebook_views:fold_map_html",
+        "model_drawing": "irc.tools.report.notebook_views:model_drawing",
+        "fold_drawing": "irc.tools.report.fold_drawing:fold_drawing",
     }
 )
 

@@ -127,25 +127,17 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the graphs before and after, for a notebook."""
-        from .backends.foldmap import affine_table
-        from .support.notebook import frame, table
-
-        warned = table(("warning",), [(warning,) for warning in self.warnings])
-        return frame(repr(self), warned, affine_table(self.fold_map), self.drawing())
+        return str(provided("result_html")(self))
 
     def drawing(self) -> str:
         """Return the main graph of the source and of the result as SVG, with the place that each affine went to.
 
         A module that came from no ONNX model has no source, and the result is drawn alone.
         """
-        from .backends.foldmap.fold_drawing import fold_drawing
-        from .backends.onnx.graph_boxes import graph_boxes
-        from .support.drawing import draw
-
         source = self.module.source
         if not isinstance(source, ModelProto):
-            return draw(("", graph_boxes(self._model.graph)))
-        return fold_drawing(source, self._model, self.fold_map)
+            return str(provided("model_drawing")(self._model))
+        return str(provided("fold_drawing")(source, self._model, self.fold_map))
 
     @property
     def operators(self) -> int:

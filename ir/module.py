@@ -23,9 +23,6 @@ from .types import Type
 CONSTANTS = ("constant", "variable", "return", "::Constant")
 """What counts as no operator."""
 
-MAX_LINES = 1000
-"""Most lines of IR text that a notebook shows."""
-
 
 class Module:
     """A model: the main graph, its functions, and the records that passes keep for the fold map.
@@ -149,26 +146,7 @@ class Module:
 
     def _repr_html_(self) -> str:
         """Return the inputs, outputs, operators, IR text and graph for a notebook."""
-        from ..support.drawing import draw
-        from ..support.notebook import folded_text, frame, table
-        from .node_boxes import node_boxes
-
-        ends = [
-            (kind, value.name, value.type)
-            for kind, values in (("input", self.graph.inputs), ("output", self.graph.outputs))
-            for value in values
-        ]
-        counts = sorted(self.operators().items(), key=lambda item: (-item[1], item[0]))
-        lines = str(self).splitlines()
-        text = "\n".join(lines[:MAX_LINES])
-        title = "IR text" if len(lines) <= MAX_LINES else f"IR text, first {MAX_LINES} of {len(lines)} lines"
-        return frame(
-            repr(self),
-            table(("", "name", "type"), ends),
-            table(("operator", "count"), counts),
-            folded_text(title, text),
-            draw(("", node_boxes(self.graph))),
-        )
+        return str(provided("module_html")(self))
 
     def __str__(self) -> str:
         from .text.printer import to_text

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .hooks import provided
+
+Advance = Callable[[str], None]
+"""Called with the name of each step that is done."""
+
 
 @contextmanager
-def shown_progress(title: str, *, wanted: bool) -> Iterator[Callable[[str], None]]:
+def shown_progress(title: str, *, wanted: bool) -> Iterator[Advance]:
     """Show on standard error the steps that are done, if that is `wanted`; otherwise import nothing.
 
     The block calls the function that it gets with the name of each step. Shows nothing in a file or pipe.
@@ -15,7 +20,5 @@ def shown_progress(title: str, *, wanted: bool) -> Iterator[Callable[[str], None
     if not wanted:
         yield lambda step: None
         return
-    from .terminal import progress
-
-    with progress(title) as advance:
+    with provided("progress")(title) as advance:
         yield advance

@@ -14,7 +14,7 @@ import pytest
 from irc.frontends.onnx import from_model
 from irc.ir.structural_diff import operator_changes, structural_digest
 from irc.passes import default_pipeline
-from irc.support import terminal
+from irc.tools.cli import terminal
 from irc.tools.cli.main import main
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

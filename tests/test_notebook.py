@@ -20,8 +20,8 @@ import harness
 import irc
 import onnx
 import pytest
-from irc.support.notebook import MAX_ROWS, frame, table
 from irc.tools.report import notebook_page, show
+from irc.tools.report.notebook import MAX_ROWS, frame, table
 from irc.tools.verify import Comparison, VerifyNumerics
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"

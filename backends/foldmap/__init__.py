@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .arrays import ArrayStore
     from .build import MapBuilder, affine_statuses, number_layers
     from .digests import graph_digest
-    from .fold_map import FoldMap, affine_table
+    from .fold_map import FoldMap
     from .inverse import OTHER_MODEL, MapComparison, belongs_to, check, unfold
     from .npz import NpzWriter
     from .observer import PayloadObserver
@@ -33,7 +33,6 @@ __all__ = [
     "NpzWriter",
     "PayloadObserver",
     "affine_statuses",
-    "affine_table",
     "belongs_to",
     "check",
     "check_store",
@@ -50,7 +49,7 @@ __getattr__, __dir__ = lazy_exports(
         "arrays": ("ArrayStore",),
         "build": ("MapBuilder", "affine_statuses", "number_layers"),
         "digests": ("graph_digest",),
-        "fold_map": ("FoldMap", "affine_table"),
+        "fold_map": ("FoldMap",),
         "inverse": ("OTHER_MODEL", "MapComparison", "belongs_to", "check", "unfold"),
         "npz": ("NpzWriter",),
         "observer": ("PayloadObserver",),

@@ -16,6 +16,7 @@ from ...frontends.onnx.codec.traversal import value_names
 from ...passes.affine.records.statistics import Statistic
 from ...support.errors import FoldMapError
 from ...support.files import FileTransaction, replacing, writing
+from ...support.hooks import provided
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .arrays import ArrayStore
 from .npz import NpzWriter
@@ -46,13 +47,7 @@ class FoldMap:
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the layers, for a notebook."""
-        from ...support.notebook import frame, table
-
-        layers = (
-            (layer["node"]["op_type"], layer["node"]["name"], ", ".join(fold["source"] for fold in layer["folds"]))
-            for layer in self.layers
-        )
-        return frame(repr(self), affine_table(self), table(("layer", "name", "folded"), layers))
+        return str(provided("fold_map_html")(self))
 
     # reading and writing
 
@@ -210,24 +205,3 @@ class FoldMap:
             for part in (layer["weight"], layer["bias"]):
                 if part is not None:
                     part["digest"] = tensors.digest_of(part["name"])
-
-
-def affine_table(fold_map: FoldMap) -> str:
-    """Return an HTML table of the affines of a fold map."""
-    from ...support.notebook import table
-
-    names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
-    return table(
-        ("id", "affine", "name", "status", "where, or why not"),
-        (
-            (
-                source["id"],
-                source["node"]["op_type"],
-                source["node"]["name"] or source["output"],
-                source["status"],
-                ", ".join(names[layer] for layer in source["layers"])
-                or ": ".join(filter(None, (source["reason"], source["detail"]))),
-            )
-            for source in fold_map.sources
-        ),
-    )

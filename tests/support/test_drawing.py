@@ -8,8 +8,8 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from irc.support.drawing import EDGE, FILLS, MAX_BOXES, TEXT, Box, draw
-from irc.support.layered_layout import lay_out
+from irc.tools.report.drawing import EDGE, FILLS, MAX_BOXES, TEXT, Box, draw
+from irc.tools.report.layered_layout import lay_out
 
 SVG = "{http://www.w3.org/2000/svg}"
 

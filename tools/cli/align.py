@@ -88,7 +88,6 @@ def run(options: argparse.Namespace) -> int:
     from ...support.errors import UsageError
     from ...support.files import FileTransaction
     from ...support.output_paths import check_apart, check_drawing
-    from ...support.terminal import progress
     from ..report import collect_alignment, writing_page, writing_report
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
@@ -98,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
     from .align_quantized import align_layers, judges_layers
+    from .terminal import progress
 
     if "-" in (options.html, options.svg):
         raise UsageError("--html and --svg need a file, not standard output")

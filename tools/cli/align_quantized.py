@@ -14,7 +14,6 @@ from ...frontends.onnx.codec.traversal import all_nodes
 from ...support.errors import SourceError, UsageError
 from ...support.files import FileTransaction
 from ...support.output_paths import check_apart
-from ...support.terminal import progress
 from ..int8.layer_errors import align_quantized, input_ranges
 from ..int8.layer_table import print_layers
 from ..int8.quantized_layers import is_quantized
@@ -23,6 +22,7 @@ from ..report import collect_alignment, writing_report
 from ..verify.inputs import Feeds, read_inputs
 from ..verify.reference_model import ReferenceModel
 from .options import document_head, limits_of, name_of, tolerance_of, writing_json
+from .terminal import progress
 
 Model = tuple[ModelProto, Path]
 """A model and the folder of its external data."""

@@ -49,10 +49,10 @@ def run(options: argparse.Namespace) -> int:
     from ...passes.infra import Sequential
     from ...result import Result
     from ...support.errors import UsageError, visible
-    from ...support.terminal import progress
     from ..verify import VerifyNumerics
     from ..verify.bisection import bisect, judge_by_command, judge_numerically
     from ..verify.inputs import read_inputs
+    from .terminal import progress
 
     if options.judge is not None and (
         options.inputs or options.output or options.thorough or "{}" not in options.judge

@@ -112,8 +112,8 @@ def compile_many(
     Raises UsageError for what is no path, and where two models would be written to one file; PassError for an unknown
     pass; EmitError where a folder cannot be made.
     """
-    from ...support.terminal import in_notebook
-    from ...support.terminal import progress as show_progress
+    from .terminal import in_notebook
+    from .terminal import progress as show_progress
 
     if isinstance(models, str | Path):
         raise UsageError(f"give a list of paths: [{str(models)!r}]")
@@ -142,7 +142,7 @@ def compile_many(
 
 def run_many(options: argparse.Namespace) -> int:
     """Compile the models of `irc compile`, and print the outcomes in the order of the arguments."""
-    from ...support.terminal import progress
+    from .terminal import progress
 
     start = perf_counter()
     jobs = jobs_of(options)

@@ -194,7 +194,7 @@ def _showing(verify: VerifyNumerics | None, *, quiet: bool) -> Iterator[None]:
     if verify is None:
         yield
         return
-    from ...support.terminal import progress
+    from .terminal import progress
 
     with progress("verifying", quiet=quiet) as verify.advance:
         yield
@@ -237,7 +237,7 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
     if not (options.print_after or options.diff or options.dump_ir or options.verify_ir or options.debug_rules):
         return []
     from ...passes import DiffIR, DumpIR, PrintIR, TraceRules, Verify
-    from ...support.terminal import write_diff, write_ir
+    from .terminal import write_diff, write_ir
 
     def print_text(text: str) -> None:
         write_ir(f"{text}\n", sys.stderr)

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare the modules and print the differences."""
     from ...ir.structural_diff import diff_lines, operator_changes, structural_digest
     from ...support.errors import visible
-    from ...support.terminal import write_diff
+    from .terminal import write_diff
 
     check_once(options.first, options.second)
     first, second = (read_module(path, options) for path in (options.first, options.second))

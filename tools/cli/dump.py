@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from ...support.errors import UsageError
     from ...support.files import FileTransaction
     from ...support.output_paths import arrays_path, check_apart, is_text
-    from ...support.terminal import write_diff, write_ir
+    from .terminal import write_diff, write_ir
 
     def write(lines: Iterable[str]) -> None:
         write_diff(lines, sys.stdout)

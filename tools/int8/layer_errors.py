@@ -12,7 +12,7 @@ from onnx import ModelProto, helper
 
 from ...ir.tensor import Array
 from ...support.errors import SourceError, VerifyError
-from ...support.terminal import Advance
+from ...support.progress import Advance
 from ..verify.difference import json_value
 from ..verify.inputs import Feeds, interface_mismatch
 from ..verify.reference_model import ReferenceModel

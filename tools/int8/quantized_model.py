@@ -10,12 +10,12 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from ...backends.onnx.graph_boxes import graph_boxes
 from ...passes.data_free.value_ranges import Origin
-from ...support.drawing import draw
 from ...support.errors import listed
 from ...support.files import FileTransaction, replacing, writing
-from ...support.notebook import frame, table
+from ..report.drawing import draw
+from ..report.graph_boxes import graph_boxes
+from ..report.notebook import frame, table
 from ..verify.difference import json_value
 from .coverage import NO_RANGE, Coverage
 from .fidelity import Fidelity

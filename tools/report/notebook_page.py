@@ -12,8 +12,8 @@ from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...passes.infra import Pass, PassContext, Sequential
 from ...support.files import replacing
-from ...support.notebook import escape
 from .collect import collect
+from .notebook import escape
 from .page import render
 from .recorder import Recorder
 

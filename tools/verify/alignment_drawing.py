@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto
 
-from ...backends.onnx.graph_boxes import graph_boxes
-from ...support.drawing import draw
+from ..report.drawing import draw
+from ..report.graph_boxes import graph_boxes
 from .alignment import Alignment
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ...support.errors import SourceError, VerifyError
-from ...support.notebook import frame, table
+from ..report.notebook import frame, table
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
 from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
 from .inputs import Stimulus, arrays_of, interface_mismatch, is_boolean, overridable_inputs, required_inputs
@@ -113,8 +113,8 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return the sets of inputs and the graph of the source for a notebook."""
-        from ...backends.onnx.graph_boxes import graph_boxes
-        from ...support.drawing import draw
+        from ..report.drawing import draw
+        from ..report.graph_boxes import graph_boxes
 
         rows = (
             (

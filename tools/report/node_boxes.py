@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..support.drawing import Box, Boxes
-from .graph import Graph, Node, Value
+from ...ir.graph import Graph, Node, Value
+from .drawing import Box, Boxes
 
 
 def node_boxes(graph: Graph) -> Boxes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 from rich.theme import Theme
 
-from .errors import visible
+from ...support.errors import visible
+from ...support.progress import Advance
 
 THEME = Theme(
     {
@@ -82,10 +83,6 @@ def write_diff(lines: Iterable[str], stream: TextIO) -> None:
     out = console(stream)
     for line in lines:
         out.print(Text(line, style=DIFF.get(line[:1], "")))
-
-
-Advance = Callable[[str], None]
-"""Called with the name of each step that is done."""
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...frontends.onnx.codec.protos import ModelProto, NodeProto
-from ...support.drawing import draw
 from ...support.errors import listed
-from ..onnx.graph_boxes import Mark, graph_boxes
+from .drawing import draw
+from .graph_boxes import Mark, graph_boxes
 
 if TYPE_CHECKING:
-    from .fold_map import FoldMap
+    from ...backends.foldmap.fold_map import FoldMap
 
 NAMES = 2
 """Most names in a note."""

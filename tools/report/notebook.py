@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .errors import visible
+from ...support.errors import visible
 
 MAX_ROWS = 200
 """Most rows of a table that is shown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .errors import visible
+from ...support.errors import visible
 from .layered_layout import lay_out
 from .notebook import escape
 

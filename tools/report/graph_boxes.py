@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...frontends.onnx.codec.protos import GraphProto, NodeProto
 from ...frontends.onnx.codec.toposort import reads
 from ...ir.ops import DEFAULT_DOMAINS
-from ...support.drawing import Box, Boxes
+from .drawing import Box, Boxes
 
 Mark = Callable[[NodeProto], tuple[str, str]]
 """Returns the kind of the box of an operator, and a note on it or an empty text."""

@@ -1,0 +1,76 @@
+"""How a notebook shows a module, a result and a fold map: tables, IR text and drawings."""
+
+from __future__ import annotations
+
+from ...backends.foldmap import FoldMap
+from ...frontends.onnx.codec.protos import ModelProto
+from ...ir.module import Module
+from ...result import Result
+from .drawing import draw
+from .graph_boxes import graph_boxes
+from .node_boxes import node_boxes
+from .notebook import folded_text, frame, table
+
+MAX_LINES = 1000
+"""Most lines of IR text that a notebook shows."""
+
+
+def module_html(module: Module) -> str:
+    """Return the inputs, outputs, operators, IR text and graph of a module."""
+    ends = [
+        (kind, value.name, value.type)
+        for kind, values in (("input", module.graph.inputs), ("output", module.graph.outputs))
+        for value in values
+    ]
+    counts = sorted(module.operators().items(), key=lambda item: (-item[1], item[0]))
+    lines = str(module).splitlines()
+    text = "\n".join(lines[:MAX_LINES])
+    title = "IR text" if len(lines) <= MAX_LINES else f"IR text, first {MAX_LINES} of {len(lines)} lines"
+    return frame(
+        repr(module),
+        table(("", "name", "type"), ends),
+        table(("operator", "count"), counts),
+        folded_text(title, text),
+        draw(("", node_boxes(module.graph))),
+    )
+
+
+def result_html(result: Result) -> str:
+    """Return where each affine went, and the graphs before and after."""
+    warned = table(("warning",), [(warning,) for warning in result.warnings])
+    return frame(repr(result), warned, affine_table(result.fold_map), result.drawing())
+
+
+def model_drawing(model: ModelProto) -> str:
+    """Return the main graph of a model as SVG."""
+    return draw(("", graph_boxes(model.graph)))
+
+
+def fold_map_html(fold_map: FoldMap) -> str:
+    """Return where each affine went, and the layers."""
+    layers = (
+        (layer["node"]["op_type"], layer["node"]["name"], ", ".join(fold["source"] for fold in layer["folds"]))
+        for layer in fold_map.layers
+    )
+    return frame(repr(fold_map), affine_table(fold_map), table(("layer", "name", "folded"), layers))
+
+
+def affine_table(fold_map: FoldMap) -> str:
+    """Return an HTML table of the affines of a fold map."""
+    from ...tools.report.notebook import table
+
+    names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
+    return table(
+        ("id", "affine", "name", "status", "where, or why not"),
+        (
+            (
+                source["id"],
+                source["node"]["op_type"],
+                source["node"]["name"] or source["output"],
+                source["status"],
+                ", ".join(names[layer] for layer in source["layers"])
+                or ": ".join(filter(None, (source["reason"], source["detail"]))),
+            )
+            for source in fold_map.sources
+        ),
+    )
