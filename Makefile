@@ -107,11 +107,11 @@ test-certificate-mutants: $(READY)
 
 test-exporters: $(EXPORTERS)/.ready
 	$(call say,running the tests that need torch)
-	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters tests/test_site.py
+	$(EXPORTERS)/bin/python -m pytest -q -n 2 tests/exporters tests/docs/test_site.py
 
 test-quantizers: $(QUANTIZERS)/.ready
 	$(call say,running the tests that need AIMET and NNCF)
-	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers tests/test_site.py
+	$(QUANTIZERS)/bin/python -m pytest -q -n 2 tests/quantizers tests/docs/test_site.py
 
 test-browser: $(BROWSER)/.ready
 	$(call need,chromedriver,apt-get install chromium chromium-driver)
@@ -125,7 +125,7 @@ test-cluster: $(CLUSTER)/.ready
 
 test-notebooks: $(NOTEBOOKS)/.ready
 	$(call say,running the notebooks in a kernel)
-	$(NOTEBOOKS)/bin/python -m pytest -q tests/test_notebook.py
+	$(NOTEBOOKS)/bin/python -m pytest -q tests/tools/report/test_notebook.py
 
 test-pythons: $(READY)
 	$(call say,installing irc on every Python from 3.11 on that is here)

@@ -75,7 +75,7 @@ def tidied(name: str) -> str:
 
 
 def structural_cases() -> Iterator[tuple[str, ModelProto]]:
-    """Yield the models of tests/zoo that keep to the rules of ONNX."""
+    """Yield the models of tests/support/zoo that keep to the rules of ONNX."""
     return ((name, model) for name, model in zoo.models() if not zoo.is_odd(name))
 
 

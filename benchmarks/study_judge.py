@@ -1,8 +1,8 @@
 """Judge the result of a tool against the source model, by onnx, onnxruntime and the float64 evaluator; not by irc.
 
-The reference is the source in float64 (`tests/float64`). A bound on the rounding of each element is measured there:
-the source is evaluated again with every float input, constant and intermediate result moved by a random part of its
-unit roundoff, and an element may be off by `MARGIN` times the largest move. Tensors of whole numbers are not moved.
+The reference is the source in float64 (`tests/support/float64`). A bound on the rounding of each element is measured
+there: the source is evaluated again with every float input, constant and intermediate result moved by a random part of
+its unit roundoff, and an element may be off by `MARGIN` times the largest move. Tensors of whole numbers are not moved.
 onnxruntime without optimizations runs the source, too: where it is not within the bound, the two references disagree,
 and nothing is judged.
 
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 import ml_dtypes
 import numpy as np

@@ -206,7 +206,7 @@ def rules(options: Any) -> str:
     return f"""\
 ## The judge
 
-`benchmarks/study_judge.py` uses numpy, onnx, onnxruntime, and the float64 evaluator in `tests/float64`; nothing of irc.
+`benchmarks/study_judge.py` uses numpy, onnx, onnxruntime and the float64 evaluator of `tests/support`, not irc.
 
 - The reference is the source in float64. Rounding is measured there, element by element: the source is evaluated
   {study_judge.SAMPLES} times more, with every float input, constant and intermediate result moved by a random part of

@@ -148,7 +148,7 @@ class Cache:
 def judge_version() -> str:
     """Return a digest of the judge, of the evaluator, and of the packages that they use."""
     digest = hashlib.sha256(f"{onnx.__version__} {onnxruntime.__version__}".encode())
-    for file in (Path(study_judge.__file__), *sorted((tools.ROOT / "tests" / "float64").glob("*.py"))):
+    for file in (Path(study_judge.__file__), *sorted((tools.ROOT / "tests" / "support" / "float64").glob("*.py"))):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -242,5 +242,5 @@ def _crash(code: int, log: str) -> str:
     return f"{name}: {lines[-1][:300]}" if lines else name
 
 
-if str(ROOT / "tests") not in sys.path:  # the models and the evaluator of the tests
-    sys.path.insert(0, str(ROOT / "tests"))
+if str(ROOT / "tests" / "support") not in sys.path:  # the models and the evaluator of the tests
+    sys.path.insert(0, str(ROOT / "tests" / "support"))

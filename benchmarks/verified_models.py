@@ -29,7 +29,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 import harness
 import irc

@@ -97,14 +97,14 @@ def _write(out: Path, function: Callable[..., Any], arguments: Sequence[Any]) ->
 def use(package: Path) -> None:
     """Let this process import irc from the folder of `package`, and the helpers of the tests."""
     sys.dont_write_bytecode = True
-    sys.path[:0] = [str(package.parent), str(TESTS)]
+    sys.path[:0] = [str(package.parent), str(TESTS), str(TESTS / "support")]
 
 
 # models
 
 
 def rule_cases(package: Path) -> list[Sample]:
-    """The cases of tests/scale_axis, in float64 and float32, and those of `.irc` files."""
+    """The cases of tests/support/scale_axis, in float64 and float32, and those of `.irc` files."""
     use(package)
     import numpy as np
     from ir_text import drawn, read_cases

@@ -137,7 +137,7 @@ def test_an_output_is_the_old_one_until_the_new_one_is_complete(tmp_path: Path) 
     model, output = tmp_path / "kill.onnx", tmp_path / "kill.irc.onnx"
     model.write_bytes(EXAMPLE.read_bytes())
     output.write_bytes(b"old")
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "accidents")}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "support" / "accidents")}
     done = subprocess.run([sys.executable, "-m", "irc", "compile", model], env=env, capture_output=True, check=False)
     assert done.returncode < 0
     assert output.read_bytes() == b"old"

@@ -82,7 +82,7 @@ def test_each_code_is_documented_once_and_linked_from_the_head_of_the_page() -> 
 
 @pytest.mark.parametrize("code", get_args(ReasonCode))
 def test_the_page_shows_a_model_that_has_the_code_and_a_remedy(code: str) -> None:
-    """tests/test_site.py runs the commands, and holds the page to what they print."""
+    """tests/docs/test_site.py runs the commands, and holds the page to what they print."""
     example, remedy = documented()[code].split("**Remedy:**")
     shown = re.findall(r"```console\n(.*?)```", example, re.DOTALL)
     assert "```onnx\n" in example

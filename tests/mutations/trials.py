@@ -25,18 +25,18 @@ from .runs import ROOT, Found, copy_package, run_tests
 TESTS = (
     *(
         "tests/passes",
-        "tests/scale_axis",
+        "tests/support/scale_axis",
         "tests/ir",
         "tests/frontends",
         "tests/test_regressions.py",
         "tests/test_round_trip.py",
     ),
-    "tests/test_hostile_regressions.py",
+    "tests/frontends/test_hostile_regressions.py",
     *(f"tests/backends/test_{name}.py" for name in ("fold_map_cases", "statistics")),
 )
 """Deterministic tests that take seconds."""
 
-PROVENANCE_TESTS = ("tests/test_provenance.py", "tests/test_round_trip.py", "tests/ir")
+PROVENANCE_TESTS = ("tests/ir/test_provenance.py", "tests/test_round_trip.py", "tests/ir")
 """Tests that could notice a statement that writes provenance."""
 
 LONG = 7200.0

@@ -1,7 +1,8 @@
 """Layers with quantized weights: integers and scales bit by bit, biases step by step.
 
-The rules stand in `tests/scale_axis/quantized.py`. Here random layers are compiled, and the parts of DequantizeLinear
-before and after are compared in exact arithmetic: integers as Python integers, scales and products as fractions.
+The rules stand in `tests/support/scale_axis/quantized.py`. Here random layers are compiled, and the parts of
+DequantizeLinear before and after are compared in exact arithmetic: integers as Python integers, scales and products as
+fractions.
 """
 
 from __future__ import annotations

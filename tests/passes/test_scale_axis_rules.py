@@ -1,7 +1,7 @@
 """Every row of the tables of FoldScaleAxis: the legal fold, its illegal neighbour, and what is degenerate.
 
-The cases stand as data in `tests/scale_axis`, written from the rules and not from the code. Each is compiled with the
-default pipeline; its affine operators are counted, and its numbers compared three times:
+The cases stand as data in `tests/support/scale_axis`, written from the rules and not from the code. Each is compiled
+with the default pipeline; its affine operators are counted, and its numbers compared three times:
 
 - in float64, where constants are not rounded, so that what remains is the arithmetic of the evaluation: 1e-12 of the
   greatest magnitude that any value of either model has;

@@ -277,7 +277,7 @@ def rich_model() -> ModelProto:
 def test_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(rich_model(), str(path))
-    script = SCRIPT.format(tests=str(ROOT / "tests"), path=str(path))
+    script = SCRIPT.format(tests=str(ROOT / "tests" / "support"), path=str(path))
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", script],

@@ -28,8 +28,8 @@ Beside `rectified_channels`, the rule of Relu, LeakyRelu, PRelu and Abs, stands
 - A line is a Python expression. It is evaluated three times: on terms of z3, which proves it; on numbers; and on values
   of an ONNX model, on which the rule is tried.
 - *Proved*: wherever the left side has a value and the conditions hold, the right side has the same value.
-- *Wrong without*: numbers for which all other conditions hold, and the two sides differ. `tests/test_proofs.py` gives
-  irc the left side with these numbers as a model, and sees that the rule leaves it alone.
+- *Wrong without*: numbers for which all other conditions hold, and the two sides differ. A test gives irc the left side
+  with these numbers as a model, and sees that the rule leaves it alone (`tests/proofs/test_proofs.py`).
 - *Elements*: reals; floats are IEEE 754 of 16 bits with NaN, infinities and rounding, where 0 and -0 are equal;
   integers have 8 bits and wrap; labels stand for elements of any type that are only moved.
 - Casts: what a cast makes of a number depends on the number alone. So the cast of a widened number is taken of the

@@ -77,7 +77,7 @@ def test_irc_is_installed_and_compiles(version: str, archive: str, archives: dic
     if archive == "wheel" and not QUICK:
         call(bin_ / "python", "-m", "pip", "install", "--quiet", "pip>=25.1")
         call(bin_ / "python", "-m", "pip", "install", "--quiet", "--group", f"{harness.ROOT / 'pyproject.toml'}:test")
-        folders = [harness.ROOT / "tests" / name for name in ("ir", "passes/test_ir_text.py", "test_cli.py")]
+        folders = [harness.ROOT / "tests" / name for name in ("ir", "passes/test_ir_text.py", "tools/cli/test_cli.py")]
         call(bin_ / "python", "-m", "pytest", "-q", "-x", *folders, cwd=harness.ROOT)
 
 

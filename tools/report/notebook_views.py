@@ -57,7 +57,7 @@ def fold_map_html(fold_map: FoldMap) -> str:
 
 def affine_table(fold_map: FoldMap) -> str:
     """Return an HTML table of the affines of a fold map."""
-    from ...tools.report.notebook import table
+    from .notebook import table
 
     names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
     return table(

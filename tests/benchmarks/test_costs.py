@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import harness
 import irc
 import numpy as np
 import pytest
@@ -135,6 +137,7 @@ def test_a_layer_takes_a_bounded_number_of_calls(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": str(harness.ROOT / "tests" / "support")},
         capture_output=True,
         text=True,
         check=True,

@@ -22,7 +22,7 @@ import zoo
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
-ACCIDENTS = {"PYTHONPATH": str(Path(__file__).parent / "accidents")}
+ACCIDENTS = {"PYTHONPATH": str(harness.ROOT / "tests" / "support" / "accidents")}
 """Lets models meet with an accident by their names."""
 
 IRC = [sys.executable, "-m", "irc", "compile"]

@@ -86,7 +86,7 @@ def job(model: Path, output: Path) -> CompileJob:
 
 
 def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(harness.ROOT / "tests" / "accidents"))
+    monkeypatch.setenv("PYTHONPATH", str(harness.ROOT / "tests" / "support" / "accidents"))
     monkeypatch.setattr(jobs, "GRACE", 0.5)
     model, output = tmp_path / "deaf.onnx", tmp_path / "deaf.irc.onnx"
     model.write_bytes(EXAMPLE.read_bytes())

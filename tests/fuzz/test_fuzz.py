@@ -11,13 +11,14 @@ from typing import Any
 
 import irc
 import pytest
-from fuzz.mutate import TOKEN, WORDS
-from fuzz.targets import TARGETS
 from harness import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from irc.backends.foldmap import FoldMap
 from irc.support.errors import FoldMapError, ModelError, ParseError
+
+from fuzz.mutate import TOKEN, WORDS
+from fuzz.targets import TARGETS
 
 SECONDS = float(os.environ.get("IRC_FUZZ_SECONDS", "3"))
 """For each target."""

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("backends", "frontends", "ir", "passes", "support", "tools")
 """The folders of the package: each is `irc.<folder>`."""
 SHARED = ROOT.parent / "shared" / "models"

@@ -25,7 +25,7 @@ from irc.passes.registry import parse_pipeline
 from irc.result import Result, emit
 from onnx import ModelProto
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 HEADER = 'module {ir_version=10, opsets={"": 21}}\n\n'
 """The header of a module that the text leaves out."""
 CASE, RUN, NUMBERS, AFTER, UNCHANGED = "// CASE: ", "// RUN: ", "// NUMBERS: ", "// AFTER", "// UNCHANGED"

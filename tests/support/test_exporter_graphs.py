@@ -3,8 +3,8 @@
 A model of `exporter_graphs` is made from a seed. What every model is held against is cheap; one in four also runs in
 onnxruntime beside its source, within the rounding bound that verification measures.
 
-`IRC_EXAMPLES=20000 pytest -n 2 tests/test_exporter_graphs.py` makes a long run, `IRC_SEED=1000000` begins it elsewhere.
-`make fuzz TARGET=graph` compares the numbers of every model.
+`IRC_EXAMPLES=20000 pytest -n 2 tests/support/test_exporter_graphs.py` makes a long run, `IRC_SEED=1000000` begins it
+elsewhere. `make fuzz TARGET=graph` compares the numbers of every model.
 """
 
 from __future__ import annotations

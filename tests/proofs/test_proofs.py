@@ -23,6 +23,7 @@ from irc.passes.simplify_expr import simplifier
 from irc.result import emit
 from onnx import ModelProto, TensorProto, numpy_helper
 from oracle import assert_same_function
+
 from proofs.domains import FUNCTIONS, Instance, frees
 from proofs.inventory import AFFINES, NOT_PROVED, Entry, entries
 from proofs.models import agree, built, decoded, drawn, holds, node_of, result, tensors
