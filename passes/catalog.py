@@ -32,15 +32,6 @@ CATALOG: dict[str, str] = {
 DEFINED: dict[str, str] = {}
 """The passes of other packages that have been imported: name to `module:Class`."""
 
-DEFAULT = (
-    "(InlineFunctions{calls=folding},SimplifyExpr{affines=keep},FoldConstant,InferTypes)*,"
-    "(SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant,"
-    "EliminateCommonSubexpr{constants=keep},DeadCodeElimination,InlineFunctions{calls=folding},InferTypes)*"
-)
-"""The default pipeline. What opens a fold comes before it, what a fold opens after it, and all of it again while that
-opens more.
-"""
-
 
 class Description(TypedDict):
     """The first line of a pass's docstring, its options with their defaults, and its home in another package."""

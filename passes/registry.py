@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError, did_you_mean
-from .catalog import CATALOG, DEFAULT
+from .catalog import CATALOG
 from .infra import Pass, Repeat, Sequential, fields_of, steps_of
+from .pipelines import DEFAULT
 
 if TYPE_CHECKING:
     DEFAULT_PIPELINE: tuple[Pass, ...]

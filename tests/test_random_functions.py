@@ -20,7 +20,7 @@ from graphs import all_graphs, all_nodes, is_valid
 from irc.backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
 from irc.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
-from irc.passes.catalog import DEFAULT
+from irc.passes.pipelines import DEFAULT
 from irc.support.isolation import WorkerDiedError
 from onnx import ModelProto, printer
 from oracle import EXACT, assert_sound, difference

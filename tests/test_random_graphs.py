@@ -17,7 +17,7 @@ import pytest
 from graphs import F32, F64, compiled
 from irc.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
-from irc.passes.catalog import DEFAULT
+from irc.passes.pipelines import DEFAULT
 from onnx import ModelProto, printer
 from oracle import (
     EXACT,

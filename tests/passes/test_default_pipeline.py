@@ -6,7 +6,9 @@ import irc
 import numpy as np
 import pytest
 from graphs import F32, F64, Graph, batch_norm, compiled, operators
+from harness import ROOT
 from irc.passes import parse_pipeline
+from irc.passes.pipelines import DEFAULT_STAGES
 from onnx import ModelProto, helper
 from oracle import assert_same_in_runtime
 from random_graphs import grow
@@ -159,3 +161,12 @@ def test_repeated_passes_as_text() -> None:
     pipeline = parse_pipeline(text)
     assert str(pipeline) == text
     assert [pass_.name for pass_ in pipeline.flat] == ["SimplifyExpr", "FoldConstant", "SimplifyInference"]
+
+
+def test_the_docs_have_the_passes_of_the_default_pipeline_with_their_reasons() -> None:
+    rows = [
+        f"| {'' if place else stage.purpose} | `{step}` | {step.reason} |"
+        for stage in DEFAULT_STAGES
+        for place, step in enumerate(stage.steps)
+    ]
+    assert "\n".join(rows) in (ROOT / "docs" / "passes.md").read_text("utf-8")

@@ -45,7 +45,7 @@ from irc.passes import (
     default_pipeline,
     parse_pipeline,
 )
-from irc.passes.catalog import DEFAULT
+from irc.passes.pipelines import DEFAULT
 from irc.support.errors import IRError, PassError, UsageError
 from onnx import ModelProto, helper
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from irc.passes import PASSES, default_pipeline
-from irc.passes.catalog import DEFAULT
+from irc.passes.pipelines import DEFAULT, DEFAULT_STAGES
 from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
 
@@ -185,6 +185,9 @@ def test_dump_runs_passes_and_shows_bias_add() -> None:
 
 def test_passes_lists_every_pass_with_its_options() -> None:
     expected = [f"default pipeline: {DEFAULT}"]
+    for stage in DEFAULT_STAGES:
+        expected += ["", f"{stage.purpose}, repeated until nothing changes"]
+        expected += [f"    {step}: {step.reason}" for step in stage.steps]
     for name, pass_ in sorted(PASSES.items()):
         expected += ["", name, f"    {(pass_.__doc__ or '').strip().splitlines()[0]}"]
         for option in fields(pass_):  # type: ignore[arg-type]

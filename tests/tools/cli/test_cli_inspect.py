@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 import pytest
 from graphs import unmarked
-from irc.passes.catalog import CATALOG, DEFAULT
+from irc.passes.catalog import CATALOG
+from irc.passes.pipelines import DEFAULT
 from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
 
