@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value, producer_of
-from ...ir.ops import is_legal, ops_with
+from ...ir.graph import Node, Value, is_constant, producer_of
+from ...ir.ops import is_legal, ops_with, parameter_axis
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor, Tensor
-from ...ir.types import dtype_of, shape_of
+from ...ir.types import dtype_of, shape_of, static_shape_of
 from .extents import ShapeEvaluator, piece_of
 
 
@@ -19,10 +19,16 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the shape of x"""
     # Broadcasting is associative: the shape of y, the target and the shape of x together give the shape of the result,
     # and a target that broadcasts into the shape of x adds nothing to it.
-    if not is_legal(node.op, NUMPY_BROADCAST, node) or "axis" in node.attrs:
+    if not is_legal(node.op, NUMPY_BROADCAST, node):
         return rewriter.decline("it does not broadcast as numpy does")
     if all(evaluator.is_constant(value) for value in node.inputs) or "folded" in node.attrs:
         return rewriter.decline("it is a constant expression, which FoldConstant computes")
+    if (axis := parameter_axis(node)) is not None:
+        source = _expanded_along(node, axis, evaluator)
+        if source is None:
+            return rewriter.decline("its data is not expanded along the axis of its parameter")
+        rewriter.set_inputs(node, [source, node.inputs[1]])
+        return True
     first = 1 if node.op == "nn.prelu" else 0  # a slope broadcasts to the data, not the data to the slope
     for i in range(first, len(node.inputs)):
         source = _unexpanded(node, i, rewriter, evaluator)
@@ -30,6 +36,23 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
             rewriter.set_inputs(node, [*node.inputs[:i], source, *node.inputs[i + 1 :]])
             return True
     return rewriter.decline("no operand is expanded to the shape of another")
+
+
+def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value | None:
+    """Return the value that the data is expanded from along the axis of a constant parameter, None if it is not.
+
+    It has the rank of the data, so that the axis stays.
+    """
+    data, parameter = node.operand(0), node.operand(1)
+    producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
+    if producer is None or channels is None or len(channels) != 1 or not is_constant(parameter):
+        return None
+    source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
+    shape = shape_of(source.type)
+    if shape is None or pieces is None or pieces.ndim != 1 or len(pieces) != len(shape):
+        return None
+    needed = (piece == (channels[0] if i == axis else 1) or piece == 1 for i, piece in enumerate(pieces))
+    return source if all(needed) else None
 
 
 def _unexpanded(node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator) -> Value | None:
