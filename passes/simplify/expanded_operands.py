@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value, is_constant, producer_of
+from ...ir.graph import Node, Value, payload_of, producer_of
 from ...ir.ops import is_legal, ops_with, parameter_axis
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.rewriter import Rewriter
@@ -27,7 +27,7 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
         source = _expanded_along(node, axis, evaluator)
         if source is None:
             return rewriter.decline("its data is not expanded along the axis of its parameter")
-        rewriter.set_inputs(node, [source, node.inputs[1]])
+        _align(node, source, axis, rewriter)
         return True
     first = 1 if node.op == "nn.prelu" else 0  # a slope broadcasts to the data, not the data to the slope
     for i in range(first, len(node.inputs)):
@@ -39,20 +39,30 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value | None:
-    """Return the value that the data is expanded from along the axis of a constant parameter, None if it is not.
-
-    It has the rank of the data, so that the axis stays.
-    """
+    """Return the value that the data is expanded from along the axis of a constant parameter, None if it is not."""
     data, parameter = node.operand(0), node.operand(1)
     producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
-    if producer is None or channels is None or len(channels) != 1 or not is_constant(parameter):
+    if producer is None or channels is None or len(channels) != 1 or not isinstance(payload_of(parameter), Tensor):
         return None
     source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
-    shape = shape_of(source.type)
-    if shape is None or pieces is None or pieces.ndim != 1 or len(pieces) != len(shape):
+    shape, result = shape_of(source.type), shape_of(data.type)
+    if shape is None or result is None or pieces is None or pieces.shape != (len(result),):
         return None
     needed = (piece == (channels[0] if i == axis else 1) or piece == 1 for i, piece in enumerate(pieces))
     return source if all(needed) else None
+
+
+def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
+    """Give `node` other data. Where that has another rank, the parameter becomes one that numpy broadcasts alike."""
+    parameter, payload = node.operand(1), payload_of(node.operand(1))
+    before, after = shape_of(node.operand(0).type), shape_of(data.type)
+    assert before is not None and after is not None and isinstance(payload, Tensor)
+    if len(before) != len(after):
+        shape = [-1 if i == axis else 1 for i in range(len(before))]
+        aligned = ArrayTensor(payload.numpy().reshape(shape), payload.dtype)
+        parameter = rewriter.constant(aligned, before=node, hint=parameter.name)
+        rewriter.drop_attr(node, "axis")
+    rewriter.set_inputs(node, [data, parameter])
 
 
 def _unexpanded(node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator) -> Value | None:
