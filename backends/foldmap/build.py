@@ -29,7 +29,6 @@ from ...passes.affine.records.fold_records import (
 from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
 from ...support.record import record
 from .digests import tensor_digest
-from .entry_text import ENTRY_TEXTS
 from .npz import NpzWriter
 from .observer import PayloadObserver
 from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
@@ -157,7 +156,7 @@ class MapBuilder:
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
         """Write the map like `FoldMap.save`, with no more than one entry in memory at a time."""
-        write_document(path, self.fields(), self.arrays, npz, ENTRY_TEXTS)
+        write_document(path, self.fields(), self.arrays, npz)
 
     def fields(self) -> Iterator[tuple[str, object]]:
         """Yield the fields of the document; each list is an iterator, to be exhausted before the next field.

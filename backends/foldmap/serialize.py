@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,7 @@ def check_version(data: Mapping[str, Any]) -> None:
         raise FoldMapError(f"fold map version {version} is not supported: this irc reads version {VERSION}")
 
 
-EntryTexts = Mapping[str, Callable[[Any], str]]
-"""By field of a document, a function that returns the same JSON for each of its entries as `encode`, but faster."""
-
-
-def document_lines(fields: Fields, texts: EntryTexts | None = None) -> Iterator[str]:
+def document_lines(fields: Fields) -> Iterator[str]:
     """Yield the pieces of the JSON text of a document, with a final newline."""
     separator = "{\n"
     for key, value in fields:
@@ -43,9 +39,9 @@ def document_lines(fields: Fields, texts: EntryTexts | None = None) -> Iterator[
         if not isinstance(value, list | Iterator):
             yield from _pieces(value)
             continue
-        before, text_of = "[\n ", (texts or {}).get(key, encode)
+        before = "[\n "
         for entry in value:
-            yield f"{before}{text_of(entry)}"
+            yield f"{before}{encode(entry)}"
             before = ",\n "
         yield "\n]" if before[0] == "," else "[]"
     yield "\n}\n"
@@ -84,12 +80,10 @@ def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Ite
         yield "tensor_store", npz.finish()
 
 
-def write_document(
-    path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None, texts: EntryTexts | None = None
-) -> None:
+def write_document(path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None) -> None:
     """Write a document of `fields` to `path`; its `arrays` go into it, or to `npz` if given."""
     with path.open("wb") as stream:
-        lines = document_lines(with_store(fields, arrays, npz), texts)
+        lines = document_lines(with_store(fields, arrays, npz))
         # the name of a file may hold bytes that are not UTF-8
         stream.writelines(line.encode(errors="backslashreplace") for line in lines)
 
