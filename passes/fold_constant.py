@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -21,7 +22,6 @@ from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.sparse import scaled_values, stored_shorter
 from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, rounded_in_pass, to_float64
 from ..ir.types import F64, dtype_of
-from ..support.lazy import lazy
 from .dying_constants import dying_bytes
 from .infra import Pass, PassContext
 from .narrow_weights import CAST_BYTES, reads_narrow
@@ -115,7 +115,7 @@ class _Constants:
         self.computed: dict[Node, None] = {}
         """Operators that a runtime computed."""
 
-    @lazy
+    @cached_property
     def regions(self) -> ConstantRegions:
         """Return the constant expressions that a runtime computes. Most models have none."""
         from .constant_regions import ConstantRegions
@@ -127,7 +127,7 @@ class _Constants:
         """Whether an operator may be a constant expression that the op table did not compute."""
         return any(node.graph is not None for node in self.maybe_constant)
 
-    @lazy
+    @cached_property
     def has_sparse(self) -> bool:
         """Return whether the module has sparse constants, and may get others."""
         if self.module.ir_version < SPARSE_CONSTANTS:

@@ -12,6 +12,7 @@ folded model does not hold, the map has a recipe of one of two kinds:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,7 +26,6 @@ from ...frontends.onnx.codec.traversal import all_tensors
 from ...ir.payload import Payload
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
-from ...support.lazy import lazy
 from ...support.record import record
 from .arrays import ArrayStore
 from .digests import graph_digest, message_digest
@@ -107,17 +107,17 @@ class TensorIndex:
         count = self._initializers
         return [(t.name, digest) for t, digest in zip(self.tensors[:count], self.digests[:count], strict=True)]
 
-    @lazy
+    @cached_property
     def by_digest(self) -> dict[str, TensorProto]:
         """Return the first tensor with each digest."""
         return dict(zip(reversed(self.digests), reversed(self.tensors), strict=True))
 
-    @lazy
+    @cached_property
     def by_name(self) -> dict[str, str]:
         """Return the digests of the main graph's initializers."""
         return dict(self.initializer_digests())
 
-    @lazy
+    @cached_property
     def is_extracted(self) -> list[bool]:
         """For each tensor, whether a digest replaces its elements in the skeleton."""
         pairs = zip(self.tensors, self._payloads, strict=True)

@@ -15,6 +15,7 @@ Producers that lose their last reader this way are skipped. The module is not ch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from ...ir.ops.row import NUMPY_BROADCAST, Parameter, Trait
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
-from ...support.lazy import lazy
 from ...support.record import field, record
 
 
@@ -101,7 +101,7 @@ class _Legalizer:
         self.dropped: dict[Value, int] = {}
         """The number of reads of a value that are not written."""
 
-    @lazy
+    @cached_property
     def evaluator(self) -> ConstantEvaluator:
         """Return the evaluator of float64 parameters, whose size only the largest payload limits."""
         payloads = (node.attrs.get("value") for node in self.module.walked() if node.op == "constant")

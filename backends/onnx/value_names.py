@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import cached_property
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
 from ...ir.name_pool import NamePool, NodeNames
 from ...ir.ops import is_foreign_body
 from ...ir.tensor import Tensor
-from ...support.lazy import lazy
 
 
 class Names:
@@ -67,7 +67,7 @@ class Names:
             seen.add(value)
         return names
 
-    @lazy
+    @cached_property
     def nodes(self) -> NodeNames:
         """Return the names of the nodes that are written."""
         return NodeNames(node.name for node in self._module.walked() if node not in self._skipped)

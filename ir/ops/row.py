@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
-from ...support.lazy import lazy
 from ...support.record import field, record
 from ..attributes import Attribute, EmptyList
 from ..graph import Node, Value
@@ -204,17 +204,17 @@ class OpInfo:
     traits: frozenset[Trait] = frozenset()
     channels: Channels | None = None
 
-    @lazy
+    @cached_property
     def infers_all(self) -> bool:
         """Whether onnx's shape inference knows no more of the results than `infer`, as `complete` says."""
         return self.infer in _COMPLETE
 
-    @lazy
+    @cached_property
     def infers_by_types(self) -> bool:
         """Whether `infers_all` holds, and constant operands make no difference to it."""
         return self.infer in _BY_TYPES
 
-    @lazy
+    @cached_property
     def is_erasable(self) -> bool:
         """Whether rewrites erase the operator where nobody reads its results."""
         return self.pure and Trait.KEPT_UNREAD not in self.traits

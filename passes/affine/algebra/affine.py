@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from ....ir.tensor import Array, all_finite
-from ....support.lazy import lazy
 from ....support.record import record
 
 MAX_EXTENT = 1 << 24
@@ -84,17 +84,17 @@ class Affine:
     stages: tuple[Stage, ...]
     extents: tuple[int, ...] = ()
 
-    @lazy
+    @cached_property
     def scale(self) -> Array:
         """Return the scale of the whole chain."""
         return self._numbers[0]
 
-    @lazy
+    @cached_property
     def shift(self) -> Array:
         """Return the shift of the whole chain, its value at zero."""
         return self._numbers[1]
 
-    @lazy
+    @cached_property
     def _numbers(self) -> tuple[Array, Array]:
         scale, shift = _ONE, _ZERO
         for stage in self.stages:
@@ -147,22 +147,22 @@ class Affine:
         """Number of channels, None for a uniform affine."""
         return None if self.axis is None else int(self.scale.shape[0])
 
-    @lazy
+    @cached_property
     def origins(self) -> tuple[int, ...]:
         """Return the imported nodes that the affine comes from."""
         return tuple(origin for stage in self.stages for origin in stage.origins)
 
-    @lazy
+    @cached_property
     def has_shift(self) -> bool:
         """Whether the shift of any channel is not zero."""
         return bool(np.count_nonzero(self.shift))
 
-    @lazy
+    @cached_property
     def has_scale(self) -> bool:
         """Whether the scale of any channel is not one."""
         return bool(np.count_nonzero(self.scale != 1))
 
-    @lazy
+    @cached_property
     def is_finite(self) -> bool:
         """Whether every number is."""
         return all_finite(self.scale) and all_finite(self.shift)
@@ -229,7 +229,7 @@ class Affine:
         """Return the affine without its shift."""
         return self._only_scale if self.has_shift else self
 
-    @lazy
+    @cached_property
     def _only_scale(self) -> Affine:
         return Affine.of(self.axis, [stage.unshifted() for stage in self.stages], self.extents)
 

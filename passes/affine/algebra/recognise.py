@@ -7,6 +7,8 @@ makes the result larger than the data.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ....ir.attributes import SparseTensor
@@ -18,7 +20,6 @@ from ....ir.provenance import Refused
 from ....ir.sparse import linear_indices
 from ....ir.tensor import Array, Tensor, numpy_dtype
 from ....ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
-from ....support.lazy import lazy
 from ....support.record import record
 from ..units.magic_rounding import SUMS, check_not_rounding
 from .affine import Affine, Stage
@@ -64,17 +65,17 @@ class AffineOp:
         """Whether it shifts any channel."""
         return bool(self.shift.any())
 
-    @lazy
+    @cached_property
     def stage(self) -> Stage:
         """Return the affine as a stage of a chain."""
         return Stage(self.scale, self.shift, self.mean, self.beta, tuple(self.origins))
 
-    @lazy
+    @cached_property
     def affine(self) -> Affine:
         """Return the affine as a chain of its own."""
         return Affine.of(self.axis, [self.stage])
 
-    @lazy
+    @cached_property
     def origins(self) -> list[int]:
         """Return the imported nodes that the affine comes from."""
         first = self.nodes[0].origins
