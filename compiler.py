@@ -13,7 +13,7 @@ from .frontends.onnx.folded_before import folded_before
 from .ir.module import Module
 from .passes.affine.records.fold_records import fold_records
 from .passes.infra import Pass, PassContext, Sequential
-from .passes.keeping import keep_nodes, leave_alone
+from .passes.keeping import keep_nodes, kept_nodes, leave_alone
 from .passes.registry import pipeline_of
 from .passes.watching import counting_passes
 from .result import Result
@@ -127,8 +127,8 @@ def read_again(module: Module) -> Module:
     """Return the module as it was read from its ONNX model, with the same nodes to be left alone."""
     again = from_model(module.source, module.base_dir, module.limits)
     again.payloads.extend(module.payloads)
-    keep_nodes(again, module.kept_names)
-    leave_alone(again, module.unproved)
+    keep_nodes(again, kept_nodes(module).names)
+    leave_alone(again, kept_nodes(module).unproved)
     return again
 
 

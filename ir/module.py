@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool, NodeNames
 from .payload import Payload
 from .provenance import Provenance
-from .types import Type
+from .source_notes import SourceNotes
 
 CONSTANTS = ("constant", "variable", "return", "::Constant")
 """What counts as no operator."""
@@ -27,53 +27,44 @@ CONSTANTS = ("constant", "variable", "return", "::Constant")
 class Module:
     """A model: the main graph, its functions, and the records that passes keep for the fold map.
 
-    `source` is the object that the frontend imported (for ONNX a ModelProto), and `base_dir` the folder of its external
-    data. `payloads` are the tensors for which `source` holds placeholders. `limits` apply to import, passes and export.
-    `warnings` are the warnings of the frontend. `misdeclared` are the names of values whose declarations in `source`
-    are wrong: without them the model is written once a pass has run; `declared` are the declared and the inferred types
-    of values of which more may become known. `annotating` are the names of constants that
-    annotations of other values refer to: they stay though no operator reads them. `unimported` are the domains of which
-    IR text has operators and imports no opset. `kept` are the nodes that passes leave alone, with their operators, and
-    `kept_names` the names that the user gave for them; `unproved` are the origins of those among them whose rewrites
-    no certificate proves.
-
-    `changed` tells whether a pass changed anything, `opened` whether the last pass changed anything from which another
-    rewrite may follow, and `debug_counter` counts applications of rules. `provenance`
-    records the fate of every imported node. `foreign` knows the operators that are not in the table. `constants`
-    evaluates constant expressions. `untouchable`, unless empty, is
-    the reason why no pass may edit the module; it is then written back unchanged.
+    Records of one pass or analysis stand in side tables: `module.provenance.table(Kind)`.
     """
 
     def __init__(
         self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self.graph = graph
-        self.ir_version = ir_version
         self.functions: dict[FunctionKey, Function] = {}
-        self.source = source
-        self.base_dir = Path()
-        self.payloads: list[Payload] = []
-        self.provenance = Provenance()
-        self.debug_counter = DebugCounter()
-        self.constants = ConstantEvaluator(limits.max_constant_bytes)
-        self.changed = False
-        self.opened = False
-        self.types_follow = False
-        """Whether all types followed from those of the inputs when the module was read, and the last time."""
-        self.type_operands: dict[Node, tuple[Hashable, ...]] = {}
-        """For each node whose types are not complete the facts on which inference depended when it ran last."""
-        self.untouchable = ""
-        self.annotating: set[str] = set()
-        self.kept: dict[Node, str] = {}
-        self.kept_names: tuple[str, ...] = ()
-        self.unproved: frozenset[int] = frozenset()
+        self.ir_version = ir_version
         self.limits = limits
-        self._foreign: ForeignOperators | None = None
+        """Limits of import, passes and export."""
+
+        self.source = source
+        """The object that the frontend imported, for ONNX a ModelProto."""
+        self.base_dir = Path()
+        """The folder of the external data of `source`."""
+        self.payloads: list[Payload] = []
+        """The tensors for which `source` holds placeholders."""
+        self.notes = SourceNotes()
         self.warnings: list[str] = []
-        self.unimported: set[str] = set()
-        self.misdeclared: dict[Graph, set[str]] = {}
-        self.declared: dict[Graph, dict[str, tuple[Type, Type]]] = {}
+        """Warnings of the frontend."""
+        self.untouchable = ""
+        """The reason why no pass may edit the module, which is then written back unchanged; empty if any may."""
+
+        self.constants = ConstantEvaluator(limits.max_constant_bytes)
+        """The evaluator of constant expressions."""
+        self.provenance = Provenance()
+        """The fate of every imported node."""
+        self.debug_counter = DebugCounter()
+        """The applications of rules."""
+        self.changed = False
+        """Whether a pass changed anything."""
+        self.opened = False
+        """Whether the last pass changed anything from which another rewrite may follow."""
+
         self.next_origin = 0
+        """The id of the next imported node."""
+        self._foreign: ForeignOperators | None = None
         self._value_names: NamePool | None = None
         self._node_names: NodeNames | None = None
 

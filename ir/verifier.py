@@ -130,7 +130,7 @@ def _check_imports(module: Module) -> Iterator[str]:
     for node in module.walk():
         if node.source is None and "::" in node.op and node.graph is not None:
             domain, opsets = node.op.partition("::")[0], node.graph.opsets
-            if domain and domain not in opsets and domain not in module.unimported:
+            if domain and domain not in opsets and domain not in module.notes.unimported:
                 example = f"graph.opsets[{domain!r}] = 1"
                 yield f"{node.label} is of domain {domain!r}, of which its graph imports no opset: set {example}"
 

@@ -11,6 +11,7 @@ from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from .foreign import is_erasable
 from .infra import Pass, PassContext
+from .keeping import kept_nodes
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool
     """op(x) -> nothing, where nothing reads a result"""
     if node.op == "return" or node.is_read:
         return rewriter.decline("a result of it is read")
-    if node.op == "constant" and node.output.name in module.annotating:
+    if node.op == "constant" and node.output.name in module.notes.annotating:
         return rewriter.decline("a quantization_annotation refers to it")
     if not is_erasable(node, module):
         return rewriter.decline("it may have an effect beyond its results")
@@ -69,8 +70,8 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
                 reached.add(key)
                 waiting.append(module.functions[key].graph)
     unused = [key for key in module.functions if key not in reached and key[0]]
-    if module.kept:
-        unused = [key for key in unused if module.kept.keys().isdisjoint(module.functions[key].graph.walk())]
+    if kept := kept_nodes(module).operators:
+        unused = [key for key in unused if kept.keys().isdisjoint(module.functions[key].graph.walk())]
     for key in unused:
         if not rewriter.debug_counter.exhausted:
             rewriter.erase_function(key)

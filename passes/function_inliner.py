@@ -13,6 +13,7 @@ from ..ir.ops.parameters import with_operands
 from ..ir.ops.row import NodeView
 from ..ir.rewriter import Rewriter
 from ..ir.type_inference import infer_types
+from .keeping import kept_nodes
 from .simplify.control import stand_in
 
 LONGEST_HINT = 1000
@@ -28,8 +29,9 @@ class Inliner:
         for key, recursive in recursive_functions(module).items():
             called = f"{recursive[0]}::{recursive[1]}"
             self.refused[key] = "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
+        self.kept = kept_nodes(module).operators
         for key, function in module.functions.items():
-            kept = next((node for node in function.graph.walk() if node in module.kept), None)
+            kept = next((node for node in function.graph.walk() if node in self.kept), None)
             if kept is not None and key not in self.refused:
                 self.refused[key] = f"{kept.description} in it is kept"
         for key, function in module.functions.items():
@@ -95,7 +97,7 @@ class Inliner:
     def callee(self, node: Node) -> Function | None:
         """Return the function whose body may replace `node`, None where there is none."""
         key = call_key(node)
-        stays = key in self.refused or node.regions or node in self.module.kept
+        stays = key in self.refused or node.regions or node in self.kept
         function = None if stays else self.module.functions.get(key)
         return None if function is None or self.is_misfit(node) else function
 

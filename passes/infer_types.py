@@ -10,9 +10,22 @@ from typing import ClassVar
 from ..ir.graph import Node, Value, call_key
 from ..ir.module import Module
 from ..ir.ops import op_info
+from ..ir.provenance import SideTable
 from ..ir.type_inference import is_known
 from ..ir.types import is_static
 from .infra import Pass, PassContext
+
+Operands = tuple[Hashable, ...]
+
+
+class InferenceState(SideTable):
+    """What inference knew when it ran last."""
+
+    def __init__(self) -> None:
+        self.follows = False
+        """Whether all types followed from those of the inputs when the module was read, and the last time."""
+        self.operands: dict[Node, Operands] = {}
+        """For each node whose types are not complete the facts on which inference depended."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +42,21 @@ class InferTypes(Pass):
     name: ClassVar[str] = "InferTypes"
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        if _is_by_types(module) and (module.types_follow or not module.changed):
-            module.types_follow = True
+        state = module.provenance.table(InferenceState)
+        if _is_by_types(module) and (state.follows or not module.changed):
+            state.follows = True
             return False
-        module.types_follow = False
-        before = module.type_operands
-        module.type_operands = after = _open_operands(module)
+        state.follows = False
+        before = state.operands
+        state.operands = after = _open_operands(module)
         if not module.changed or not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
             return False
         from .type_completion import complete_types
 
         changed = complete_types(module)
         if changed:
-            module.type_operands = _open_operands(module)
+            state.operands = _open_operands(module)
         return changed
-
-
-Operands = tuple[Hashable, ...]
 
 
 def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:

@@ -11,8 +11,25 @@ from contextlib import contextmanager
 
 from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key, flatten_origins
 from ..ir.module import Module
-from ..ir.provenance import Refusal
+from ..ir.provenance import Refusal, SideTable
 from ..support.errors import UsageError, clipped, did_you_mean
+
+
+class KeptNodes(SideTable):
+    """The nodes that passes leave alone."""
+
+    def __init__(self) -> None:
+        self.operators: dict[Node, str] = {}
+        """The kept nodes with their operators."""
+        self.names: tuple[str, ...] = ()
+        """The names that the user gave for them."""
+        self.unproved: frozenset[int] = frozenset()
+        """The origins of those whose rewrites no certificate proves."""
+
+
+def kept_nodes(module: Module) -> KeptNodes:
+    """Return the nodes of a module that passes leave alone."""
+    return module.provenance.table(KeptNodes)
 
 
 def keep_nodes(module: Module, names: Iterable[str]) -> None:
@@ -30,19 +47,20 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
             raise UsageError(f"the model has no node or value {clipped(name)} to keep{did_you_mean(name, by_name)}")
         for node in by_name[name]:
             _keep(module, node, f"{node.description} is to be kept")
-    module.kept_names = (*module.kept_names, *wanted)
+    kept = kept_nodes(module)
+    kept.names = (*kept.names, *wanted)
 
 
 def leave_alone(module: Module, origins: Collection[int]) -> None:
     """Let passes leave alone the nodes of these origins, whose rewrites have no proof, in a module as it was read."""
-    wanted = module.unproved = frozenset(origins)
+    wanted = kept_nodes(module).unproved = frozenset(origins)
     for node in module.walk() if wanted else ():
         if not wanted.isdisjoint(flatten_origins(node.origins)):
             _keep(module, node, f"no identity of certificates covers the rewrite of {node.description}")
 
 
 def _keep(module: Module, node: Node, reason: str) -> None:
-    module.kept[node] = node.op
+    kept_nodes(module).operators[node] = node.op
     if node.origins:
         module.provenance.refuse(node.origins, Refusal("kept_by_user", reason))
 
@@ -66,9 +84,10 @@ def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
 @contextmanager
 def hidden_nodes(module: Module) -> Iterator[None]:
     """Give the kept nodes an unknown operator within this context. Calls of functions keep theirs."""
-    hidden = [node for node in module.kept if node.graph is not None and call_key(node) not in module.functions]
+    operators = kept_nodes(module).operators
+    hidden = [node for node in operators if node.graph is not None and call_key(node) not in module.functions]
     for node in hidden:
-        module.kept[node] = node.op
+        operators[node] = node.op
         node.op = HIDDEN + (ONNX_NAMES.get(node.op) or node.op.rpartition("::")[2])
         if node.graph is not None:
             node.graph.forget_first_operator()
@@ -76,4 +95,4 @@ def hidden_nodes(module: Module) -> Iterator[None]:
         yield
     finally:
         for node in hidden:
-            node.op = module.kept[node]
+            node.op = operators[node]

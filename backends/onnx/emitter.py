@@ -137,8 +137,8 @@ class _Emitter:
 
     def misdeclared(self, graph: Graph) -> set[str]:
         """Return the names of values whose declared types inference contradicts, when it was read or by now."""
-        wrong = set(self.module.misdeclared.get(graph, ()))
-        declared = self.module.declared.get(graph)
+        wrong = set(self.module.notes.misdeclared.get(graph, ()))
+        declared = self.module.notes.declared.get(graph)
         if declared and self.module.changed:
             symbols = {
                 dim for value in self.module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)

@@ -151,7 +151,7 @@ class _Importer:
 
     def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
         for annotation in proto.quantization_annotation:
-            self.module.annotating.update(entry.value for entry in annotation.quant_parameter_tensor_names)
+            self.module.notes.annotating.update(entry.value for entry in annotation.quant_parameter_tensor_names)
         self.depth += 1
         if self.depth > self.limits.max_nesting:
             raise ModelError(self.limits.too_deep())
@@ -175,10 +175,10 @@ class _Importer:
             if value is not None and info.HasField("type"):
                 declared = import_type(info.type)
                 if contradicts(declared, value.type, self.symbols):
-                    self.module.misdeclared.setdefault(graph, set()).add(info.name)
+                    self.module.notes.misdeclared.setdefault(graph, set()).add(info.name)
                     self.doubts.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
                 elif not is_static(value.type):
-                    self.module.declared.setdefault(graph, {})[info.name] = (declared, value.type)
+                    self.module.notes.declared.setdefault(graph, {})[info.name] = (declared, value.type)
 
     def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
         """Add the inputs of a graph, and its initializers as constants.

@@ -86,8 +86,8 @@ class _Parser(AttributeParser):
             if function.key in module.functions:
                 self.fail("a function that is not defined yet", at, f"'{function.domain}::{function.name}'")
             module.functions[function.key] = function
-        if module.unimported:
-            domains = ", ".join(map(clipped, sorted(module.unimported)))
+        if module.notes.unimported:
+            domains = ", ".join(map(clipped, sorted(module.notes.unimported)))
             module.warnings.append(f"{self.name}: it has operators of {domains}, and its header imports no opset of it")
         return module
 
@@ -226,7 +226,7 @@ class _Parser(AttributeParser):
         if info is None:
             domain = op.partition("::")[0]
             if domain and domain not in graph.opsets:
-                self.module.unimported.add(domain)
+                self.module.notes.unimported.add(domain)
 
     def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
         """Read the attributes of a node; return them, and whether the brace of its regions was read instead."""

@@ -23,7 +23,7 @@ def test_declared_bounds_of_a_slice_do_not_move_it_to_the_first_axis(declared: l
     model.graph.value_info.extend(helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in declared)
     model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, ["N", 1, 8]))
     module = from_model(model)
-    assert not module.misdeclared
+    assert not module.notes.misdeclared
     made = next(node for node in module.graph if node.op == "strided_slice")
     assert str(made.output.type) == "f32[N,1,8]"
     assert operators(check(model).model) == ["Einsum", "Slice", "Relu"]
