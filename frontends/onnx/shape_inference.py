@@ -23,12 +23,9 @@ from .codec.protos import (
     copy_fields,
 )
 from .codec.streaming import materialize_tensor, payload_of, placeholders_exist
-from .counting import may_count_otherwise
 from .expansion import is_expansion_bounded
 from .hiding import Scope, hidden_in, hide
-from .resizing import RESIZERS, may_round
-from .slicing import may_go_backward
-from .squeezing import may_list_no_axis
+from .inference_quirks import QUIRKS, may_start_in_padding, pads_unlike
 
 PAYLOAD_LIMIT = 1024
 """Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
@@ -92,17 +89,9 @@ def _infer(
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
         is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
-        return not is_shown and (_may_start_in_padding(node) or _pads_unlike(node, scope))
+        return not is_shown and (may_start_in_padding(node) or pads_unlike(node, scope))
 
-    tests = {
-        **dict.fromkeys(POOLS, is_hidden_pool),
-        **dict.fromkeys(RESIZERS, may_round),
-        "ConvTranspose": _pads_unlike,
-        "Range": may_count_otherwise,
-        "Slice": may_go_backward,
-        "Squeeze": may_list_no_axis,
-    }
-    hide(light, tests)
+    hide(light, {**dict.fromkeys(POOLS, is_hidden_pool), **QUIRKS})
     _drop_negative_extents(light.graph.input)
     if model.ir_version < 4:
         constants = {tensor.name for tensor in model.graph.initializer}
@@ -179,39 +168,6 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
             _strip_graph(attribute.g, copy.g)
         else:
             copy.CopyFrom(attribute)
-
-
-def _may_start_in_padding(pool: NodeProto) -> bool:
-    """Return whether `ceil_mode` of a pool may count a last window that starts in the padding after the data.
-
-    Such a window is none, but onnx's shape inference counts it. A window of `extent` elements that the data begin
-    starts inside them if extent >= stride + padding after the data.
-    """
-    attrs = {attribute.name: attribute for attribute in pool.attribute}
-    if "ceil_mode" not in attrs or not attrs["ceil_mode"].i:
-        return False
-    kernel, strides, dilations, pads = (
-        list(attrs[name].ints) if name in attrs else [] for name in ("kernel_shape", "strides", "dilations", "pads")
-    )
-    rank = len(kernel)
-    reach = [1 + (extent - 1) * step for extent, step in zip(kernel, dilations or [1] * rank, strict=False)]
-    after = pads[rank:] or [0] * rank
-    if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
-        return True
-    return any(extent < stride + pad for extent, stride, pad in zip(reach, strides or [1] * rank, after, strict=False))
-
-
-def _pads_unlike(node: NodeProto, scope: Scope) -> bool:
-    """Return whether onnx and onnxruntime may pad differently for `auto_pad` SAME.
-
-    onnx's inference gives a pool with dilations as many windows as one without, and a ConvTranspose its output padding
-    beside those. onnxruntime pads for a window without dilations, and a ConvTranspose to stride * extent.
-    """
-    attrs = {attribute.name: attribute for attribute in node.attribute}
-    if "auto_pad" not in attrs or not attrs["auto_pad"].s.startswith(b"SAME"):
-        return False
-    steps, extra = (attrs[name].ints if name in attrs else () for name in ("dilations", "output_padding"))
-    return any(extra) if node.op_type == "ConvTranspose" else any(step != 1 for step in steps)
 
 
 def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
