@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .fold_constant import FoldConstant
     from .fold_scale_axis import FoldScaleAxis
     from .freeze_initializers import FreezeInitializers
-    from .infra import Instrument, Pass, PassContext, Sequential
+    from .infer_types import InferTypes
+    from .infra import Instrument, Pass, PassContext, Repeat, Sequential
     from .inline_functions import InlineFunctions
     from .instruments import DiffIR, DumpIR, PrintIR, Timing, TraceRules, Verify
     from .pattern_pass import PatternPass

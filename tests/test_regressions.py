@@ -689,6 +689,8 @@ def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -
         ('"", lo', ["x", "clamped"]),
         ("lo, inf", ["x", "infinite", "clamped"]),
         ("ninf, lo", ["x", "clamped", "infinite"]),
+        ('"", inf', ["x", "infinite"]),
+        ("ninf", ["x", "", "infinite"]),
     ],
 )
 def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list[str]) -> None:
@@ -703,3 +705,18 @@ def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list
     values = {tensor.name: float(numpy_helper.to_array(tensor).ravel()[0]) for tensor in result.graph.initializer}
     kinds = {name: "clamped" if abs(value) == 1.5 else "infinite" for name, value in values.items()}
     assert [kinds.get(name, name) for name in result.graph.node[0].input] == left
+
+
+@pytest.mark.parametrize("op", ["subtract", "divide"])
+def test_a_parameter_that_is_aligned_at_an_axis_is_written_as_numpy_broadcasts_it(op: str) -> None:
+    """Only products and sums were: of text, and of a user's pass, the others came out along the last axis."""
+    text = f"""module {{ir_version=8, opsets={{"": 15}}}}
+
+graph @main(%x: f32[1,3,3,3]) {{
+  %c = constant {{value=f32[3] [2.0, 3.0, 4.0]}}
+  %y = {op}(%x, %c) {{axis=1}} : f32[1,3,3,3]
+  return(%y)
+}}
+"""
+    (tensor,) = irc.emit(irc.parse(text)).model.graph.initializer
+    assert list(tensor.dims) == [3, 1, 1]

@@ -46,9 +46,10 @@ def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value |
         return None
     source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
     shape, result = shape_of(source.type), shape_of(data.type)
-    if shape is None or result is None or pieces is None or pieces.shape != (len(result),):
+    if shape is None or result is None or pieces is None or pieces.ndim != 1 or not 0 <= axis < len(result):
         return None
-    needed = (piece == (channels[0] if i == axis else 1) or piece == 1 for i, piece in enumerate(pieces))
+    first = len(result) - len(pieces)
+    needed = (piece == 1 or (first + i == axis and piece == channels[0]) for i, piece in enumerate(pieces))
     return source if all(needed) else None
 
 

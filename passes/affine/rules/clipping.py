@@ -68,7 +68,7 @@ def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
         raise Refused("activation_between", f"{node.description}: its lower bound is not between -inf and 0")
     if affine.axis is None:  # x - t is above any lower bound up to 0, so it may fall with the upper one
         shifted = float(high - affine.shift)
-        return _rebounded(node, (low, high), (min(low, shifted), shifted))
+        return _rebounded(node, (min(low, shifted), shifted), _given(node))
     return _limited(node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params)
 
 
@@ -95,8 +95,10 @@ def _passed(node: Node, affine: Affine, move: Move, params: Parameters) -> Trans
     if not affine.scale.all():
         raise Refused("activation_between", f"{node.description}: its bounds cannot be scaled by zero")
     if affine.axis is None:
-        new_low, new_high = sorted(float(_moved(node, move, bound)) for bound in (low, high))
-        return _rebounded(node, (low, high), (new_low, new_high))
+        (new_low, had_low), (new_high, had_high) = sorted(
+            (float(_moved(node, move, bound)), given) for bound, given in zip((low, high), _given(node), strict=True)
+        )
+        return _rebounded(node, (new_low, new_high), (had_low, had_high))
     return _limited(node, affine, ((low, move), (high, move)), params)
 
 
@@ -137,8 +139,7 @@ def _limited(node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], p
         if not all(is_legal(op, NUMPY_BROADCAST, node) for op in LIMITS):
             raise Refused("unsupported_op", f"{node.description}: a Max or Min does not broadcast before opset 8")
     check_scale_sign(node, affine)
-    (low, _), (high, _) = bounds
-    return replaced(_rebounded(node, (low, high), (ends[0], max(ends))), limits=(limits[0], limits[1]))
+    return replaced(_rebounded(node, (ends[0], max(ends)), _given(node)), limits=(limits[0], limits[1]))
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:
@@ -175,20 +176,22 @@ def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
     return limit.reshape(() if limit.size == 1 else -1)
 
 
-def _rebounded(node: Node, before: tuple[float, float], after: tuple[float, float]) -> Transfer:
-    """Return the transfer that gives a Clip other bounds.
+def _given(node: Node) -> tuple[bool, bool]:
+    """Return which bounds of a Clip are operands, the lower one first. The others are absent."""
+    return node.input(1) is not None, node.input(2) is not None
+
+
+def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]) -> Transfer:
+    """Return the transfer that gives a Clip other bounds, which were `given` on the side that they come from.
 
     An absent bound is the greatest number of the dtype, to which onnxruntime limits an infinity, and an infinite bound
-    keeps it. So an absent bound that changes sides stays absent.
+    keeps it. So an absent bound stays absent.
     """
-    if not all(fits_operand("clip", name, node, bound) for name, bound in zip(("min", "max"), after, strict=True)):
+    if not all(fits_operand("clip", name, node, bound) for name, bound in zip(("min", "max"), bounds, strict=True)):
         raise Refused("dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32")
-    is_given = [node.input(i) is not None for i in (1, 2)]
-    has_infinite = any(given and not np.isfinite(bound) for given, bound in zip(is_given, before, strict=True))
-    written = [np.isfinite(bound) or (given and has_infinite) for given, bound in zip(is_given, after, strict=True)]
     return Transfer(
-        constants=tuple((i, np.array(bound)) for i, bound in enumerate(after, 1) if written[i - 1]),
-        dropped=tuple(i for i in (1, 2) if is_given[i - 1] and not written[i - 1]),
+        constants=tuple((i, np.array(bounds[i - 1])) for i in (1, 2) if given[i - 1]),
+        dropped=tuple(i for i in (1, 2) if _given(node)[i - 1] and not given[i - 1]),
     )
 
 
