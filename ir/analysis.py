@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..support.extras import needing
 from .graph import Graph, Node
 
-with needing("networkx"):
+if TYPE_CHECKING:
     import networkx
 
 
@@ -13,8 +15,12 @@ def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:
     """Return the dataflow between the nodes of `graph`, `return` included. O(nodes + uses).
 
     Each use is an edge with the attributes `value` and `input`, the index of the input that reads it. A use inside a
-    region is a use by the node that has the region. Values that no node of this graph defines have no edge.
+    region is a use by the node that has the region. Values that no node of this graph defines have no edge. Raises
+    MissingPackageError without networkx.
     """
+    with needing("networkx"):
+        import networkx
+
     result: networkx.MultiDiGraph[Node] = networkx.MultiDiGraph(name=graph.name)
     result.add_nodes_from([*graph, graph.return_])
     for reader in graph.walk():

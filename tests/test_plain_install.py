@@ -120,7 +120,9 @@ def test_constant_expressions_of_onnxruntime_stay_with_a_warning(plain: Path, wo
     assert 'pip install "irc-compiler[verify]"' in done.stderr
 
 
-@pytest.mark.parametrize(("use", "extra"), [("irc.quantize", "verify"), ("irc.ir.to_networkx", "networkx")])
+@pytest.mark.parametrize(
+    ("use", "extra"), [("irc.quantize", "verify"), ("irc.ir.to_networkx(irc.ir.Graph())", "networkx")]
+)
 def test_a_name_of_an_extra_says_what_to_install(use: str, extra: str, plain: Path, workplace: Path) -> None:
     done = run(plain, "-c", f"import irc\ntry: {use}\nexcept irc.UsageError as error: print(error)", cwd=workplace)
     assert done.stdout.endswith(f' is not installed: pip install "irc-compiler[{extra}]"\n'), done.stderr

@@ -295,7 +295,7 @@ def test_a_plain_compile_imports_no_report(tmp_path: Path) -> None:
     output = str(tmp_path / "out.onnx")
     code = (
         f"from irc.tools.cli.main import main; main(['compile', {str(DIGITS)!r}, '-q', '-o', {output!r}]);"
-        "import sys; print([name for name in sys.modules if name.startswith('irc.backends.report')])"
+        "import sys; print([name for name in sys.modules if name.startswith('irc.tools.report')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
