@@ -30,6 +30,7 @@ from graphs import (
     the,
     wide,
 )
+from irc.passes.affine.algebra import layers
 
 # layers
 
@@ -668,3 +669,9 @@ def test_what_was_crossed_is_named_as_it_was() -> None:
     graph.output("y")
     (layer,) = compiled(graph.model()).fold_map.layers
     assert layer["folds"][0]["crossed"] == ["nn.max_pool %pooled"]
+
+
+def test_the_fold_in_numpy_at_the_head_of_the_layers_is_right() -> None:
+    code = "\n".join(line[4:] for line in (layers.__doc__ or "").splitlines() if line.startswith("    ") or not line)
+    assert code.count("assert") == 3
+    exec(code, {"np": np, "rng": np.random.default_rng(7), "close": np.allclose})

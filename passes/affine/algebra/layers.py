@@ -1,8 +1,27 @@
 """Layers that absorb an affine into their weights and bias.
 
-An affine of the result: scale * op(x, w, b) + shift = op(x, w', b'). An affine of the data: op(scale * x + shift, w, b)
-= op(x, w', b'). Each function checks everything that can fail, on the actual numbers, and returns the `Fold` to write.
-It raises Refused where the layer cannot absorb the affine.
+A fold in numpy: a Conv with one spatial position, without groups, is the product of its weight [M, C] and its data [C].
+
+    conv = lambda x, w, b: w @ x + b
+    w, b, x = rng.normal(size=(4, 3)), rng.normal(size=4), rng.normal(size=3)
+
+    # After the layer: s * (w x + b) + t. Output channel m is row m of the weight.
+    s, t = rng.normal(size=4), rng.normal(size=4)
+    assert close(s * conv(x, w, b) + t, conv(x, s[:, None] * w, s * b + t))
+
+    # Before the layer: w (s x + t) + b. Input channel c is column c; the shift goes through the weight into the bias.
+    s, t = rng.normal(size=3), rng.normal(size=3)
+    assert close(conv(s * x + t, w, b), conv(x, w * s, b + w @ t))
+
+    # Zero padding stands between a shift and the layer: the shift would be in the padding, too. A scale may pass.
+    pad = lambda x: np.pad(x, 1)
+    assert close(pad(2 * x), 2 * pad(x)) and not close(pad(x + 3), pad(x) + 3)
+
+    # BatchNormalization is the affine s = gamma / sqrt(var + epsilon), t = beta - s * mean.
+
+What is left is rounding, and what must not happen: a weight that overflows, vanishes or is shared, a channel count that
+does not fit. Each function checks everything that can fail, on the actual numbers, and returns the `Fold` to write. It
+raises Refused where the layer cannot absorb the affine.
 """
 
 from __future__ import annotations
