@@ -95,7 +95,9 @@ def test_bytes_are_the_same_in_another_process(internal: list[tuple[str, ModelPr
     here = digests()
     assert here == {name: hashlib.sha256(model.SerializeToString()).hexdigest() for name, model in internal}
     script = "import test_zoo; print(sorted(test_zoo.digests().items()))"
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parent / "support")}
+    tests = Path(__file__).parent
+    path = os.pathsep.join(map(str, (tests, tests / "support")))
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": path}
     there = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert there.stdout.strip() == str(sorted(here.items()))
 
