@@ -720,3 +720,17 @@ graph @main(%x: f32[1,3,3,3]) {{
 """
     (tensor,) = irc.emit(irc.parse(text)).model.graph.initializer
     assert list(tensor.dims) == [3, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["complex64", "int32", "string"])
+def test_a_bias_of_another_kind_than_floats_is_refused(kind: str) -> None:
+    """No runtime takes such a layer: equalization ended with a warning of numpy about the complex numbers."""
+    graph = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]> g (float[1,2,4,4] x) => (float[1,2,4,4] y)
+        <float[2,2,1,1] w = {1, 2, 3, 4}, float[2] s = {2, 3}, float[2] b = {1, 2}, float[2] v = {1, 1}>
+        { h = Conv(x, w, c)  n = BatchNormalization(h, s, b, b, v)  r = Relu(n)  y = Conv(r, w) }"""
+    )
+    numbers = {"complex64": [1, 2], "int32": [1, 2], "string": ["a", "b"]}[kind]
+    graph.graph.initializer.append(helper.make_tensor("c", getattr(TensorProto, kind.upper()), [2], numbers))
+    result = irc.compile(graph, "default,CrossLayerEqualization,HighBiasAbsorption")
+    assert [node.op_type for node in result.model.graph.node] == ["Conv", "BatchNormalization", "Relu", "Conv"]

@@ -47,7 +47,7 @@ from ....ir.tensor import (
     smallest_normal,
     to_float64,
 )
-from ....ir.types import DType, element_count, shape_of
+from ....ir.types import DType, dtype_of, element_count, shape_of
 from ....support.record import record, replaced
 from .affine import Affine
 from .operands import Parameters
@@ -194,10 +194,13 @@ def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstan
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
-    """Return the bias of a layer in float64, None where it has none. Raises Refused where it is not constant."""
+    """Return the bias of a layer in float64, None if it has none. Raises Refused unless it is constant and floating."""
     value = node.input(index)
     if value is None:
         return None
+    dtype = dtype_of(value.type)
+    if dtype is not None and not dtype.is_float:
+        raise Refused("dtype_mismatch", f"{node.description}: the bias is {dtype}")
     array = params.evaluator.exact(value)
     if array is None:
         quantized = _quantized(value, node, params)
