@@ -77,7 +77,7 @@ provide(
         "module_html": "irc.tools.report.notebook_views:module_html",
         "result_html": "irc.tools.report.notebook_views:result_html",
         "fold_map_html": "irc.tools.report.notebook_views:fold_map_html",
-        "model_drawing": "irc.tools.report.notebook_views:model_drawing",
+        "model_drawing": "irc.tools.report.graph_boxes:model_drawing",
         "fold_drawing": "irc.tools.report.fold_drawing:fold_drawing",
     }
 )

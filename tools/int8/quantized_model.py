@@ -13,8 +13,7 @@ from onnx import ModelProto, NodeProto
 from ...passes.data_free.value_ranges import Origin
 from ...support.errors import listed
 from ...support.files import FileTransaction, replacing, writing
-from ..report.drawing import draw
-from ..report.graph_boxes import graph_boxes
+from ..report.graph_boxes import model_drawing
 from ..report.notebook import frame, table
 from ..verify.difference import json_value
 from .coverage import NO_RANGE, Coverage
@@ -64,7 +63,7 @@ class Quantized:
                 return "same", ""
             return ("changed", "int8") if one.quantized else ("kept", f"float: {one.reason}")
 
-        return draw(("", graph_boxes(self.prepared.graph, mark)))
+        return model_drawing(self.prepared, mark)
 
     def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
         """Write the model, and to `prepared` the float model, together or not at all. Raises EmitError."""

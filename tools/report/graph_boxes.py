@@ -1,13 +1,13 @@
-"""The main graph of an ONNX model as boxes of a drawing."""
+"""The main graph of an ONNX model as boxes of a drawing, and as a drawing of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...frontends.onnx.codec.protos import GraphProto, NodeProto
+from ...frontends.onnx.codec.protos import GraphProto, ModelProto, NodeProto
 from ...frontends.onnx.codec.toposort import reads
 from ...ir.ops import DEFAULT_DOMAINS
-from .drawing import Box, Boxes
+from .drawing import Box, Boxes, draw
 
 Mark = Callable[[NodeProto], tuple[str, str]]
 """Returns the kind of the box of an operator, and a note on it or an empty text."""
@@ -35,3 +35,8 @@ def graph_boxes(graph: GraphProto, mark: Mark = plain) -> Boxes:
     for info in graph.output:
         boxes.link_result(info.name, info.name)
     return boxes
+
+
+def model_drawing(model: ModelProto, mark: Mark = plain) -> str:
+    """Return the main graph of a model as SVG."""
+    return draw(("", graph_boxes(model.graph, mark)))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from ...backends.foldmap import FoldMap
-from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...result import Result
 from .drawing import draw
-from .graph_boxes import graph_boxes
 from .node_boxes import node_boxes
 from .notebook import folded_text, frame, table
 
@@ -41,11 +39,6 @@ def result_html(result: Result) -> str:
     return frame(repr(result), warned, affine_table(result.fold_map), result.drawing())
 
 
-def model_drawing(model: ModelProto) -> str:
-    """Return the main graph of a model as SVG."""
-    return draw(("", graph_boxes(model.graph)))
-
-
 def fold_map_html(fold_map: FoldMap) -> str:
     """Return where each affine went, and the layers."""
     layers = (
@@ -57,8 +50,6 @@ def fold_map_html(fold_map: FoldMap) -> str:
 
 def affine_table(fold_map: FoldMap) -> str:
     """Return an HTML table of the affines of a fold map."""
-    from .notebook import table
-
     names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
     return table(
         ("id", "affine", "name", "status", "where, or why not"),

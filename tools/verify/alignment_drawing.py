@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto
 
-from ..report.drawing import draw
-from ..report.graph_boxes import graph_boxes
+from ..report.graph_boxes import model_drawing
 from .alignment import Alignment
 
 
@@ -30,4 +29,4 @@ def alignment_drawing(model: ModelProto, alignment: Alignment) -> str:
             return "changed", note
         return "kept", f"first to diverge: {note}" if first in found else note
 
-    return draw(("", graph_boxes(model.graph, mark)))
+    return model_drawing(model, mark)

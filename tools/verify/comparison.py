@@ -113,8 +113,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return the sets of inputs and the graph of the source for a notebook."""
-        from ..report.drawing import draw
-        from ..report.graph_boxes import graph_boxes
+        from ..report.graph_boxes import model_drawing
 
         rows = (
             (
@@ -123,8 +122,7 @@ class Comparison:
             )
             for stimulus in self.inputs
         )
-        drawing = draw(("", graph_boxes(self.source.model.graph)))
-        return frame(repr(self), table(("inputs", "shapes"), rows), drawing)
+        return frame(repr(self), table(("inputs", "shapes"), rows), model_drawing(self.source.model))
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
         """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""
