@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from ...ir.ops.views import Window
 from ...ir.types import Dim, shape_of
 from .codec import onnx_parts
-from .codec.onnx_types import import_type
+from .codec.onnx_types import declare, import_type
 from .codec.protos import (
     AttributeProto,
     GraphProto,
@@ -85,7 +85,7 @@ def _infer(
     may_override = model.ir_version >= 4
     overridable = frozenset(info.name for info in model.graph.input) if may_override else frozenset[str]()
     _strip_graph(model.graph, light.graph, order, is_main=True, overridable=overridable)
-    _declare(light.graph, known)
+    declare(light.graph, known)
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
         is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
@@ -135,14 +135,6 @@ def _strip_graph(
     _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add())
-
-
-def _declare(graph: GraphProto, known: Sequence[ValueInfoProto]) -> None:
-    """Declare the types `known` in `graph`, also in place of those that it declares."""
-    declared = {info.name: info for info in (*graph.value_info, *graph.output)}
-    for info in known:
-        target = declared.get(info.name)
-        (graph.value_info.add() if target is None else target).CopyFrom(info)
 
 
 def _strip_node(source: NodeProto, target: NodeProto) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from ...frontends.onnx.codec.onnx_types import declare
 from ...frontends.onnx.codec.protos import copy_fields
 from ...frontends.onnx.codec.traversal import all_graphs, all_nodes
 from ...ir.ops import DEFAULT_DOMAINS
@@ -185,8 +186,6 @@ class Subgraph:
     def declare_values(self, model: ModelProto) -> bool:
         """Declare the values of the extracted `model` as the source does, and return whether it declares any."""
         infos = {info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)}
-        declared = [infos[name] for name in sorted(self.used) if name in infos]
-        outputs = {info.name: info for info in model.graph.output}
-        for info in declared:
-            (outputs[info.name] if info.name in outputs else model.graph.value_info.add()).CopyFrom(info)
-        return bool(declared)
+        found = [infos[name] for name in sorted(self.used) if name in infos]
+        declare(model.graph, found)
+        return bool(found)

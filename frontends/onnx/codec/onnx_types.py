@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ....ir.types import (
     DTYPES,
     UNKNOWN,
@@ -16,7 +18,7 @@ from ....ir.types import (
     TensorType,
     Type,
 )
-from .protos import TensorProto, TypeProto, ValueInfoProto
+from .protos import GraphProto, TensorProto, TypeProto, ValueInfoProto
 
 _ONNX_NAMES = {
     "f32": "FLOAT",
@@ -150,3 +152,11 @@ def value_info(name: str, type_: Type) -> ValueInfoProto:
     if type_ != UNKNOWN:
         proto.type.CopyFrom(export_type(type_))
     return proto
+
+
+def declare(graph: GraphProto, infos: Iterable[ValueInfoProto]) -> None:
+    """Declare the types of values of `graph`, also in place of those that it declares."""
+    declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+    for info in infos:
+        target = declared.get(info.name)
+        (graph.value_info.add() if target is None else target).CopyFrom(info)
