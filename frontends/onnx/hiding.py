@@ -78,7 +78,10 @@ _FIELDS = {"value_float": "f", "value_floats": "floats", "value_int": "i", "valu
 """The field of each attribute of a Constant that holds numbers."""
 
 Test = Callable[[NodeProto, Scope], bool]
-"""Returns whether onnx may infer other extents of the results of a node than runtimes compute."""
+"""Returns whether onnx may infer other extents of the results of a node than runtimes compute.
+
+Raises ValueError if the elements of a constant that it needs do not fit the shape: that may be, too.
+"""
 
 
 def hide(model: ModelProto, tests: Mapping[str, Test]) -> None:
@@ -104,12 +107,21 @@ def _hide(nodes: Sequence[NodeProto], scope: Scope, tests: Mapping[str, Test]) -
     for node in nodes:
         rename_domain(node)
         test = None if node.domain else tests.get(node.op_type)
-        if test is not None and (test(node, scope) or any(attribute.ref_attr_name for attribute in node.attribute)):
+        if test is not None and _may_differ(test, node, scope):
             node.domain = HIDDEN
         for attribute in node.attribute[:]:
             if attribute.type == AttributeProto.GRAPH:
                 body = attribute.g
                 _hide(body.node, Scope(body.node, body.initializer, scope), tests)
+
+
+def _may_differ(test: Test, node: NodeProto, scope: Scope) -> bool:
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        return True
+    try:
+        return test(node, scope)
+    except ValueError:
+        return True
 
 
 def hidden_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:

@@ -30,10 +30,7 @@ def may_count_otherwise(node: NodeProto, scope: Scope) -> bool:
     """Return whether the elements of a Range may be counted differently."""
     if any(map(scope.is_given, node.input)):
         return True
-    try:
-        bounds = [scope.array(name) for name in node.input]
-    except ValueError:  # the elements do not fit the shape
-        return True
+    bounds = [scope.array(name) for name in node.input]
     numbers = [array.ravel()[0] for array in bounds if array is not None and array.size == 1]
     if len(numbers) != 3 or any(number.dtype.kind != "f" for number in numbers):
         return False
@@ -50,10 +47,7 @@ def _has_rounded(name: str, scope: Scope) -> bool:
     """Return whether `name` may be scales of which one is rounded; regions of interest have other numbers."""
     if scope.is_given(name):
         return True
-    try:
-        scales = scope.array(name)
-    except ValueError:  # the elements do not fit the shape
-        return True
+    scales = scope.array(name)
     if scales is None or scales.dtype.kind != "f" or scales.ndim != 1 or scales.size > MAX_RANK:
         return False
     return any(map(_is_rounded, scales.tolist()))
@@ -91,10 +85,7 @@ def may_list_no_axis(node: NodeProto, scope: Scope) -> bool:
         return any(attribute.name == "axes" and not attribute.ints for attribute in node.attribute)
     if scope.is_given(node.input[1]):
         return True
-    try:
-        axes = scope.array(node.input[1])
-    except ValueError:  # the elements do not fit the shape
-        return True
+    axes = scope.array(node.input[1])
     return axes is not None and not axes.size
 
 
