@@ -129,7 +129,7 @@ class _Legalizer:
             result.restored[node] = (data, affine)
             result.skipped.add(multiply)
             self.drop_affine(affine)
-        elif info is not None and (info.wide == 1 or parameter_axis(node) is not None):
+        elif has_trait(node, Trait.ALIGNED):
             self.visit_affine(node)
         elif has_trait(node, Trait.BIASED):
             self.visit_layer(node)
