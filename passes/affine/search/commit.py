@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -75,13 +75,8 @@ class Committer:
 
     def _transfer(self, change: Change, transfer: Transfer) -> None:
         node = change.node
-        if transfer.constants:
-            self._constants(node, transfer.constants)
-        if transfer.dropped:
-            kept = [None if i in transfer.dropped else value for i, value in enumerate(node.inputs)]
-            while kept[-1] is None:
-                kept.pop()
-            self.rewriter.set_inputs(node, kept)
+        if transfer.constants or transfer.dropped:
+            self._operands(node, transfer)
         for name, attribute in transfer.attrs:
             self.rewriter.set_attr(node, name, attribute)
         outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in transfer.results]
@@ -106,11 +101,14 @@ class Committer:
         self.rewriter.interpose(node)
         self.limited[value] = node.output
 
-    def _constants(self, node: Node, constants: Iterable[tuple[int, Array]]) -> None:
-        """Replace operands by constants, rounded once to the dtype of the result, however many folds change them."""
+    def _operands(self, node: Node, transfer: Transfer) -> None:
+        """Replace operands by constants, rounded once to the dtype of the result, however many folds change them.
+
+        Those that the transfer drops are left out.
+        """
         dtype = dtype_of(node.output.type)
-        inputs = list(node.inputs)
-        for index, array in constants:
+        inputs = [None if i in transfer.dropped else value for i, value in enumerate(node.inputs)]
+        for index, array in transfer.constants:
             inputs.extend([None] * (index + 1 - len(inputs)))
             old = inputs[index]
             axis = parameter_axis(node) if index == 1 else None
@@ -120,6 +118,8 @@ class Committer:
                 self.rewriter.drop_attr(node, "axis")
             hint = f"{node.output.name}.constant" if old is None else old.name
             inputs[index] = self.constant(array, dtype, node, hint)
+        while transfer.dropped and inputs[-1] is None:
+            inputs.pop()
         self.rewriter.set_inputs(node, inputs)
 
     def constant(self, array: Array, dtype: DType | None, before: Node, hint: str) -> Value:
