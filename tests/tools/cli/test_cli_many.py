@@ -294,7 +294,15 @@ def stalled(folder: Path, count: int, *arguments: str) -> Iterator[subprocess.Po
 
 def half_written(folder: Path) -> list[Path]:
     """Temporary files that are full."""
-    return [path for path in (folder / "out").rglob("*.tmp") if path.stat().st_size > 0]
+    return [path for path in (folder / "out").rglob("*.tmp") if size_of(path) > 0]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, 0 for one that was renamed since its folder was listed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @pytest.mark.slow
