@@ -22,6 +22,16 @@ from .wire import decode, encode, enlarge_pipe, read_message, write_message
 SERVER = "irc.backends.runtime.session_server"
 """The module whose `main` answers."""
 
+KEEPING_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""Environment of the process: glibc keeps the memory that a run frees for the next one.
+
+Otherwise the kernel clears it again, page by page. Other C libraries read no such variables.
+"""
+
 with needing("verify"):
     if find_spec("onnxruntime") is None:
         raise ModuleNotFoundError(name="onnxruntime")
@@ -46,7 +56,7 @@ class _Runtime:
     def worker(self) -> Worker:
         """The process, which need not have been started. A forked process gets its own."""
         if self._worker is None or self._owner != os.getpid():
-            self._worker, self._owner = Worker(SERVER, {}), os.getpid()
+            self._worker, self._owner = Worker(SERVER, KEEPING_MEMORY), os.getpid()
             self.lock, self.closed = RLock(), []
         return self._worker
 
