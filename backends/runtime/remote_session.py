@@ -12,8 +12,6 @@ from pathlib import Path
 from threading import RLock
 from typing import IO, Any
 
-import numpy as np
-
 from ...support.extras import needing
 from ...support.isolation import Worker, WorkerDiedError
 from .messages import Array
@@ -79,18 +77,18 @@ class _Runtime:
         """Return a number that no session has."""
         return next(self._numbers)
 
-    def ask(self, request: dict[str, Any], arrays: Sequence[Array]) -> tuple[Any, list[Array]]:
+    def ask(self, request: dict[str, Any], arrays: Sequence[Array], model: bytes = b"") -> tuple[Any, list[Array]]:
         """Return the answer to a request. Raises RuntimeFailedError and WorkerDiedError."""
         worker = self.worker
         with self.lock:
             self.start()
             closed, self.closed = self.closed, []
 
-            def talk(requests: IO[bytes], answers: IO[bytes]) -> tuple[Any, list[Array]] | None:
-                write_message(requests, {**request, "closed": closed}, arrays)
+            def talk(requests: IO[bytes], answers: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
+                write_message(requests, {**request, "closed": closed}, arrays, model)
                 return read_message(answers)
 
-            answer, found = worker.exchange(talk)
+            answer, found, _ = worker.exchange(talk)
         if "error" in answer:
             raise RuntimeFailedError(answer["error"])
         return answer, found
@@ -111,7 +109,7 @@ class RemoteSession:
         folder = None if base_dir is None else str(base_dir.resolve())
         self.number = runtime.next_number()
         request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
-        answer, _ = runtime.ask(request, [np.frombuffer(model, np.uint8)])
+        answer, _ = runtime.ask(request, (), model)
         self._process = runtime.worker.process
         self.inputs: list[str] = answer["inputs"]
         self.overridable: list[str] = answer["overridable"]

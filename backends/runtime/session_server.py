@@ -22,7 +22,7 @@ def main() -> None:
     answers, sessions = answer_stream(), Sessions()
     enlarge_pipe(answers)
     while (message := read_message(sys.stdin.buffer)) is not None:
-        request, arrays = message
+        request, arrays, model = message
         found: list[Array] = []
         try:
             for number in request["closed"]:
@@ -30,16 +30,16 @@ def main() -> None:
             if "feeds" in request:
                 head = _run(sessions[request["number"]], request["feeds"], arrays, found)
             else:
-                head = _open(sessions, request, arrays[0])
+                head = _open(sessions, request, model)
         except Exception as error:  # onnxruntime raises types of its own, and RuntimeError
             head, found = {"error": str(error)}, []
-        del message, arrays  # the memory is for the answer
+        del message, arrays, model  # the memory is for the answer
         write_message(answers, head, found)
 
 
-def _open(sessions: Sessions, request: dict[str, Any], model: Array) -> dict[str, Any]:
+def _open(sessions: Sessions, request: dict[str, Any], model: bytes) -> dict[str, Any]:
     folder = None if request["folder"] is None else Path(request["folder"])
-    session = new_session(model.tobytes(), folder, threads=request["threads"], reuse=request["reuse"])
+    session = new_session(model, folder, threads=request["threads"], reuse=request["reuse"])
     sessions[request["number"]] = session
     return {
         "inputs": [entry.name for entry in session.get_inputs()],

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -28,24 +29,28 @@ def enlarge_pipe(stream: IO[bytes]) -> None:
         fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
-def write_message(stream: IO[bytes], head: object, arrays: Sequence[Array]) -> None:
-    """Write a text, and arrays of numpy's own types."""
-    text = json.dumps([head, [(array.dtype.str, array.shape) for array in arrays]]).encode()
+def write_message(stream: IO[bytes], head: object, arrays: Sequence[Array], model: bytes = b"") -> None:
+    """Write a text, arrays of numpy's own types, and a model, which may be empty."""
+    entries = [(array.dtype.str, array.shape) for array in arrays]
+    text = json.dumps([head, entries, len(model)]).encode()
     stream.write(len(text).to_bytes(8, "little") + text)
     stream.flush()
-    for array in arrays:
-        view = np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+    contents = (np.asarray(array, order="C").reshape(-1).view(np.uint8).data for array in arrays)
+    for view in chain(contents, [memoryview(model)]):
         while view:
             view = view[os.write(stream.fileno(), view) :]
 
 
-def read_message(stream: IO[bytes]) -> tuple[Any, list[Array]] | None:
-    """Return the text and the arrays of the next message, None where the stream ends."""
+def read_message(stream: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
+    """Return the text, the arrays and the model of the next message, None where the stream ends.
+
+    A model is read as the bytes that onnxruntime takes, so that it is not copied.
+    """
     length = stream.read(8)
     text = stream.read(int.from_bytes(length, "little"))
     if len(length) < 8 or len(text) < int.from_bytes(length, "little"):
         return None
-    head, entries = json.loads(text)
+    head, entries, size = json.loads(text)
     arrays = [np.empty(shape, np.dtype(name)) for name, shape in entries]
     for array in arrays:
         view = array.reshape(-1).view(np.uint8).data
@@ -54,7 +59,8 @@ def read_message(stream: IO[bytes]) -> tuple[Any, list[Array]] | None:
             if not count:
                 return None
             view = view[count:]
-    return head, arrays
+    model = stream.read(size)
+    return None if len(model) < size else (head, arrays, model)
 
 
 def encode(value: Any, arrays: list[Array]) -> Any:
