@@ -11,8 +11,8 @@ import os
 import struct
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
@@ -60,6 +60,27 @@ def limit_resources(seconds: int, content_bytes: int) -> None:
         with open("/proc/self/statm") as sizes:  # Linux only
             pages = int(sizes.read().split()[0])
         _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY + MEMORY_TIMES * content_bytes)
+
+
+@contextmanager
+def limited_time(seconds: int) -> Iterator[None]:
+    """Let SIGXCPU end this process if the block takes `seconds` of processor time.
+
+    Has no effect where the operating system knows no such limits.
+    """
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    bound = int(used.ru_utime + used.ru_stime) + 1 + seconds
+    _limit(resource.RLIMIT_CPU, bound if soft == resource.RLIM_INFINITY else min(bound, soft))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def _limit(resource_id: int, bound: int) -> None:

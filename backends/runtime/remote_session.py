@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -33,6 +34,17 @@ Otherwise the kernel clears it again, page by page. Other C libraries read no su
 with needing("verify"):
     if find_spec("onnxruntime") is None:
         raise ModuleNotFoundError(name="onnxruntime")
+
+
+LOADING_SECONDS = 600
+"""Processor time that loading a model may take.
+
+A model of 736 nodes takes 0.2 s. onnxruntime loads some models without end, such as functions that
+it takes to call themselves, because it does not tell overloads apart.
+"""
+
+OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
+"""The signal that ends the process then, where the system has it."""
 
 
 class RuntimeFailedError(Exception):
@@ -109,7 +121,11 @@ class RemoteSession:
         folder = None if base_dir is None else str(base_dir.resolve())
         self.number = runtime.next_number()
         request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
-        answer, _ = runtime.ask(request, (), model)
+        try:
+            answer, _ = runtime.ask({**request, "seconds": LOADING_SECONDS}, (), model)
+        except WorkerDiedError as error:
+            end = f"took more than {LOADING_SECONDS} s" if error.signal == OUT_OF_TIME else error
+            raise WorkerDiedError(f"{end} while loading the model", error.signal) from None
         self._process = runtime.worker.process
         self.inputs: list[str] = answer["inputs"]
         self.overridable: list[str] = answer["overridable"]

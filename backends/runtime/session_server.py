@@ -9,7 +9,7 @@ from typing import Any
 
 import onnxruntime
 
-from ...support.isolation import answer_stream
+from ...support.isolation import answer_stream, limited_time
 from .messages import Array
 from .sessions import new_session
 from .wire import decode, encode, enlarge_pipe, read_message, write_message
@@ -39,7 +39,8 @@ def main() -> None:
 
 def _open(sessions: Sessions, request: dict[str, Any], model: bytes) -> dict[str, Any]:
     folder = None if request["folder"] is None else Path(request["folder"])
-    session = new_session(model, folder, threads=request["threads"], reuse=request["reuse"])
+    with limited_time(request["seconds"]):
+        session = new_session(model, folder, threads=request["threads"], reuse=request["reuse"])
     sessions[request["number"]] = session
     return {
         "inputs": [entry.name for entry in session.get_inputs()],

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from ...backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
+from ...backends.runtime.remote_session import OUT_OF_TIME, RemoteSession, RuntimeFailedError, runtime
 from ...frontends.onnx.codec.domains import with_canonical_domains
 from ...ir.tensor import Array
 from ...ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
@@ -129,7 +129,8 @@ class Runner:
 
     def _describe_crash(self, error: WorkerDiedError, subgraph: Subgraph, given: Feeds) -> str:
         """Return how the runtime died, and in which operator of a subgraph, which is found by running parts of it."""
-        self._crashes, self._session = self._crashes + 1, None
+        is_late = error.signal == OUT_OF_TIME > 0  # it would be again, for as long
+        self._crashes, self._session = MAX_CRASHES if is_late else self._crashes + 1, None
         self._crash = f"the runtime {error}"
         low, high = 0, len(subgraph.places)
         while error.signal in FAULTS and high - low > 1:  # the first `low` operators end well, the first `high` do not
@@ -162,7 +163,7 @@ class Runner:
         try:
             self._load(self.model)
         except WorkerDiedError as error:
-            raise VerifyError(f"the runtime {error} when it loads the model") from None
+            raise VerifyError(f"the runtime {error}") from None
 
     @property
     def places(self) -> list[int]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from irc.backends.runtime.remote_session import runtime
+from irc.backends.runtime import remote_session
+from irc.backends.runtime.remote_session import OUT_OF_TIME, runtime
 from irc.support.errors import SourceError, VerifyError
 from irc.tools.cli.main import main
 from irc.tools.verify.comparison import Comparison
@@ -23,6 +24,14 @@ from verification import text, verdict
 DIVISION = """g (int64[4] x, float[2] u) => (int64[4] y, float[2] v)
     <int64[1] divisor = {-1}, int64[1] zero = {0}, int64[1] least = {-9223372036854775808}> {
     a = Mul(x, zero) b = Add(a, least) [divide] c = Div(b, divisor) d = Neg(c) y = Add(d, x) v = Relu(u) }"""
+
+
+ENDLESS = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+    g (float[2] x) => (float[2] y) { y = local.F (x) }
+    <domain: "local", opset_import: ["" : 18, "local" : 1]> F (a) => (b) { b = local.G (a) }
+    <domain: "local", opset_import: ["" : 18, "local" : 1]> G (a) => (b) { b = local.F:other (a) }
+    <domain: "local", overload: "other", opset_import: ["" : 18, "local" : 1]> F (a) => (b) { b = Relu (a) }"""
+"""A model that onnxruntime loads without end: it does not tell the two functions F apart."""
 
 
 def absent_results(opset: int) -> ModelProto:
@@ -66,6 +75,22 @@ def test_a_model_that_crashes_is_not_tried_again_and_again() -> None:
     with pytest.raises(VerifyError, match="SIGFPE"):
         runner.run(["y"], feeds)
     assert runtime.worker.crashes == crashes
+
+
+@pytest.mark.skipif(not OUT_OF_TIME, reason="the system limits no processor time")
+def test_a_model_that_loads_without_end_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_session, "LOADING_SECONDS", 1)
+    runner = Runner(onnx.parser.parse_model(ENDLESS), Path())
+    sentence = "the runtime took more than 1 s while loading the model"
+    with pytest.raises(VerifyError, match=sentence):
+        runner.check_loads()
+    crashes = runtime.worker.crashes
+    for _ in range(3):
+        with pytest.raises(VerifyError, match=sentence):
+            runner.run(["y"], {"x": np.ones(2, np.float32)})
+    assert runtime.worker.crashes == crashes + 1
+    quick = Runner(text("g (float[2] x) => (float[2] y) { y = Relu(x) }"), Path())
+    assert quick.run(["y"], {"x": np.ones(2, np.float32)})[0].tolist() == [1, 1]
 
 
 def test_a_process_that_is_killed_is_started_again() -> None:
