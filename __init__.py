@@ -4,7 +4,8 @@
     irc.passes.default_pipeline()(module)      # rewrite it
     result = irc.emit(module)                  # IR to ONNX: result.model, result.fold_map
 
-`irc.compile` does all three, `irc.compile_many` for many models at once. Names are imported when they are first used.
+`irc.compile` does all three, `irc.compile_many` for many models at once. Names are imported when
+they are first used.
 """
 
 from __future__ import annotations

@@ -45,23 +45,35 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
 ) -> Result:
     """Run `passes` on a model and return the ONNX model with its fold map.
 
-    `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed in place), a torch
-    module with example inputs `args` and `kwargs`, or a torch ExportedProgram: `irc.load` describes the arguments.
-    `passes` is a Sequential, a list of passes or their text, by default the default pipeline. With
-    `freeze_initializers`, initializers that are graph inputs become constants first. Passes leave the nodes alone that
-    `keep` names, and those that compute the values that it names. `input_shapes` fixes extents of inputs, as in
-    `irc.load`. With `progress`, the passes that are done are shown on standard error, if that is a terminal or a
-    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
-    `keep` that the model does not have.
+    `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed
+    in place), a torch module with example inputs `args` and `kwargs`, or a torch ExportedProgram:
+    `irc.load` describes the arguments. `passes` is a Sequential, a list of passes or their text, by
+    default the default pipeline. With `freeze_initializers`, initializers that are graph inputs
+    become constants first. Passes leave the nodes alone that `keep` names, and those that compute
+    the values that it names. `input_shapes` fixes extents of inputs, as in `irc.load`. With
+    `progress`, the passes that are done are shown on standard error, if that is a terminal or a
+    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and
+    UsageError for a name in `keep` that the model does not have.
 
-    With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken back: the model is
-    compiled again with their operators left alone, and a warning names them. `context` sees each of these compiles. A
-    Module, which is changed in place, and a model with `freeze_initializers` are compiled once: their certificates may
-    be refused, and `Result.certificate` warns of it.
+    With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken
+    back: the model is compiled again with their operators left alone, and a warning names them.
+    `context` sees each of these compiles. A Module, which is changed in place, and a model with
+    `freeze_initializers` are compiled once: their certificates may be refused, and
+    `Result.certificate` warns of it.
     """
     if context is not None and not isinstance(context, PassContext):
-        raise UsageError(f"{type(context).__name__} is no PassContext: write context=PassContext([Timing()])")
-    module = read(model, limits, input_shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, export=export)
+        raise UsageError(
+            f"{type(context).__name__} is no PassContext: write context=PassContext([Timing()])"
+        )
+    module = read(
+        model,
+        limits,
+        input_shapes,
+        args=args,
+        kwargs=kwargs,
+        dynamic_shapes=dynamic_shapes,
+        export=export,
+    )
     keep_nodes(module, keep)
     ctx = context or PassContext()
     pipeline = pipeline_of(passes)
@@ -86,7 +98,9 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
         del ctx.warnings[before:]
 
 
-def _run(module: Module, pipeline: Sequential, ctx: PassContext, *, freeze_initializers: bool) -> Result:
+def _run(
+    module: Module, pipeline: Sequential, ctx: PassContext, *, freeze_initializers: bool
+) -> Result:
     """Run a pipeline on a module, and return the result with its warnings."""
     ctx.warnings.extend(warning for warning in module.warnings if warning not in ctx.warnings)
     lost = folded_before(module.source) if isinstance(module.source, ModelProto) else None
@@ -108,13 +122,16 @@ def _run(module: Module, pipeline: Sequential, ctx: PassContext, *, freeze_initi
 
 
 def held_back(module: Module, pipeline: Sequential) -> int:
-    """Count the affines that `pipeline` would fold in addition if the initializers of `module` were frozen.
+    """Count the affines that `pipeline` would fold in addition if the initializers of `module` were
+    frozen.
 
-    `pipeline` has run on `module`. It runs once more, on the frozen source, but only if a refusal names its
-    initializers.
+    `pipeline` has run on `module`. It runs once more, on the frozen source, but only if a refusal
+    names its initializers.
     """
     refusals = module.provenance.refusals.values()
-    if not isinstance(module.source, ModelProto) or all(r.code != "overridable_initializer" for r in refusals):
+    if not isinstance(module.source, ModelProto) or all(
+        r.code != "overridable_initializer" for r in refusals
+    ):
         return 0
     from .passes import FreezeInitializers
 
@@ -124,7 +141,9 @@ def held_back(module: Module, pipeline: Sequential) -> int:
 
 
 def read_again(module: Module) -> Module:
-    """Return the module as it was read from its ONNX model, with the same nodes to be left alone."""
+    """Return the module as it was read from its ONNX model, with the same nodes to be
+    left alone.
+    """
     again = from_model(module.source, module.base_dir, module.limits)
     again.payloads.extend(module.payloads)
     keep_nodes(again, kept_nodes(module).names)
@@ -138,7 +157,10 @@ def read(
     input_shapes: InputShapes | None = None,
     **more: Any,
 ) -> Module:
-    """Return the module of a model; a Module is returned as it is. `more` are further arguments of `load`."""
+    """Return the module of a model; a Module is returned as it is.
+
+    `more` are further arguments of `load`.
+    """
     if not isinstance(model, Module | ModelProto):
         return load(model, limits, input_shapes=input_shapes, **more)
     if any(value is not None for value in more.values()):
@@ -153,9 +175,11 @@ def read(
 def read_onnx(
     path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
 ) -> tuple[ModelProto, Path]:
-    """Return the ONNX model at `path` and the folder of its external data; of IR text the model that it stands for.
+    """Return the ONNX model at `path` and the folder of its external data; of IR text the model
+    that it stands for.
 
-    Its inputs get the extents of `input_shapes`. Raises ModelError, ParseError, EmitError and UsageError.
+    Its inputs get the extents of `input_shapes`. Raises ModelError, ParseError, EmitError and
+    UsageError.
     """
     if is_text(path):
         return Result(load(path, limits, input_shapes=input_shapes)).model, Path(path).parent

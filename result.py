@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gap:
-    """Where a proof ends: a sentence on the first gap, and the first results of all operators where it ends."""
+    """Where a proof ends: a sentence on the first gap, and the first results of all operators where
+    it ends.
+    """
 
     sentence: str
     labels: tuple[str, ...] = ()
@@ -54,12 +56,14 @@ class Gap:
 class Result:
     """The ONNX model and the fold map of a compile, both made when first asked for.
 
-    `warnings` are the warnings of the passes, `held_back` is the number of folds that overridable initializers prevent:
-    so many affines more are folded with `freeze_initializers`. The model may share messages with the source: do not
-    change it in place.
+    `warnings` are the warnings of the passes, `held_back` is the number of folds that overridable
+    initializers prevent: so many affines more are folded with `freeze_initializers`. The model may
+    share messages with the source: do not change it in place.
     """
 
-    def __init__(self, module: Module, warnings: list[str] | None = None, held_back: int = 0) -> None:
+    def __init__(
+        self, module: Module, warnings: list[str] | None = None, held_back: int = 0
+    ) -> None:
         self.module = module
         self.warnings = warnings if warnings is not None else []
         self.held_back = held_back
@@ -69,7 +73,9 @@ class Result:
 
     @cached_property
     def model(self) -> ModelProto:
-        """The model with all elements; raises ModelError if a file of the source was changed or removed."""
+        """The model with all elements; raises ModelError if a file of the source was changed or
+        removed.
+        """
         model = materialize(self._model)
         self._check_source()
         return model
@@ -80,17 +86,21 @@ class Result:
         observer = PayloadObserver()
         for tensor in self._folded:
             observer.measure(tensor)
-        fold_map = MapBuilder(self.module, self._model, self._layers, self._names.of, observer).build()
+        fold_map = MapBuilder(
+            self.module, self._model, self._layers, self._names.of, observer
+        ).build()
         self._check_source()
         return fold_map
 
-    def certificate(self, written: ModelProto | None = None, base_dir: Path | None = None) -> dict[str, Any]:
+    def certificate(
+        self, written: ModelProto | None = None, base_dir: Path | None = None
+    ) -> dict[str, Any]:
         """Return the certificate of the compile as a JSON document, which `irc.certify` checks.
 
-        It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a proof that the
-        result equals the source. `written` is the model as it was written, with its external data below `base_dir`.
-        What no identity covers is a warning. Raises EmitError for a module that came from no ONNX model, or whose
-        initializers were frozen.
+        It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a
+        proof that the result equals the source. `written` is the model as it was written, with its
+        external data below `base_dir`. What no identity covers is a warning. Raises EmitError for a
+        module that came from no ONNX model, or whose initializers were frozen.
         """
         document, gap = self.proof(written, base_dir)
         if gap is not None:
@@ -100,25 +110,35 @@ class Result:
     def proof(
         self, written: ModelProto | None = None, base_dir: Path | None = None
     ) -> tuple[dict[str, Any], Gap | None]:
-        """Return the certificate as `certificate` does, and the gap of its proof, None if it holds."""
+        """Return the certificate as `certificate` does, and the gap of its proof, None
+        if it holds.
+        """
         if written is None and self._proof is not None:
             return self._proof
         module = self.module
         if not isinstance(module.source, ModelProto):
             raise EmitError("a certificate compares two ONNX models, and the source is none")
         source = with_external_data(materialize(module.source), module.base_dir)
-        result = with_external_data(self.model if written is None else written, base_dir or module.base_dir)
+        result = with_external_data(
+            self.model if written is None else written, base_dir or module.base_dir
+        )
         records = fold_records(module).layers
         layers = {
-            proto.output[0]: records[node] for node, proto in self._layers.items() if node in records and proto.output
+            proto.output[0]: records[node]
+            for node, proto in self._layers.items()
+            if node in records and proto.output
         }
-        found: tuple[dict[str, Any], Gap | None] = provided("certificate_of")(source, result, module, layers)
+        found: tuple[dict[str, Any], Gap | None] = provided("certificate_of")(
+            source, result, module, layers
+        )
         if written is None:
             self._proof = found
         return found
 
     def count(self) -> Counter[str]:
-        """Count affines of the source by status like `FoldMap.count`, without building the fold map."""
+        """Count affines of the source by status like `FoldMap.count`, without building the fold
+        map.
+        """
         found = affine_statuses(self.module, number_layers(self.module, self._layers))
         return count_statuses((status.status, status.reason) for status in found.values())
 
@@ -130,7 +150,8 @@ class Result:
         return str(provided("result_html")(self))
 
     def drawing(self) -> str:
-        """Return the main graph of the source and of the result as SVG, with the place that each affine went to.
+        """Return the main graph of the source and of the result as SVG, with the place that each
+        affine went to.
 
         A module that came from no ONNX model has no source, and the result is drawn alone.
         """
@@ -161,18 +182,22 @@ class Result:
     ) -> None:
         """Write the model to `path` (`-` is standard output) and, if a path is given, the fold map.
 
-        A path that ends with `.irc` gets IR text, and the .npz file beside it its constants; a fold map and external
-        data are for ONNX files. All files are replaced together, or none is, also if several processes write to the
-        same paths. Large tensors are read once and not kept in memory.
+        A path that ends with `.irc` gets IR text, and the .npz file beside it its constants; a fold
+        map and external data are for ONNX files. All files are replaced together, or none is, also
+        if several processes write to the same paths. Large tensors are read once and not kept in
+        memory.
 
         - `fold_map_store`: the place of the map's arrays, as for `FoldMap.save`.
         - `embed_fold_map`: put the map into the model's metadata too.
         - `external_data`: put tensors of 1 KiB and more into a file beside the model.
-        - `check`: called with the written model and the folder of its external data before any file is in place.
-        - `files`: an open transaction that includes both paths; the files are in place when it is closed.
+        - `check`: called with the written model and the folder of its external data before any file
+          is in place.
+        - `files`: an open transaction that includes both paths; the files are in place when it is
+          closed.
 
-        Raises EmitError if a file cannot be written or the model does not fit into one; FoldMapError as `FoldMap.save`;
-        ModelError if a file of the source was changed or cannot be read; and the errors of `check`.
+        Raises EmitError if a file cannot be written or the model does not fit into one;
+        FoldMapError as `FoldMap.save`; ModelError if a file of the source was changed or cannot be
+        read; and the errors of `check`.
         """
         if isinstance(fold_map, bool):
             raise UsageError(f"fold_map is the path of the fold map, not {fold_map}")
@@ -180,17 +205,26 @@ class Result:
             raise EmitError(f"{path}: cannot be written: this is a folder")
         if is_text(path):
             if fold_map is not None or embed_fold_map or external_data:
-                raise EmitError(f"{path}: a fold map and external data belong to an ONNX file, and this is IR text")
+                raise EmitError(
+                    f"{path}: a fold map and external data belong to an ONNX file, and this is IR"
+                    " text"
+                )
             self._save_text(Path(path), files, check)
             return
-        check_kept(self.module, path, *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))))
+        check_kept(
+            self.module,
+            path,
+            *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))),
+        )
         model = self._model
         if embed_fold_map:
             model = copied(model)
             self.fold_map.embed(model)
         own = FileTransaction(path, fold_map)
         with own if files is None else nullcontext(files) as together:
-            save = partial(save_model, model, path, self.module.base_dir, together, external_data=external_data)
+            save = partial(
+                save_model, model, path, self.module.base_dir, together, external_data=external_data
+            )
             if fold_map is None:
                 save(check=check)
             else:
@@ -207,7 +241,9 @@ class Result:
             save_text(self.module, path, together)
 
     def _check_source(self) -> None:
-        """Raise ModelError if a file of the source was changed, or its external data replaced, since it was read."""
+        """Raise ModelError if a file of the source was changed, or its external data replaced,
+        since it was read.
+        """
         files = {part.file for part in self.module.payloads if isinstance(part, FilePart)}
         locations = set(map(external_location, external_tensors(self._model) if files else ()))
         named = {self.module.base_dir / location for location in locations}
@@ -226,7 +262,8 @@ class Result:
     ) -> None:
         """Write the model, then the fold map with the digests observed on the way.
 
-        Files that are entered last are put in place first: the map is never in place without its arrays.
+        Files that are entered last are put in place first: the map is never in place without its
+        arrays.
         """
         check_store(store)
         target = files.enter_context(replacing(fold_map))
@@ -234,7 +271,9 @@ class Result:
         observer = PayloadObserver(ArrayStore(spill=npz))
         save(observer.observe, check)
         with writing(fold_map):
-            MapBuilder(self.module, self._model, self._layers, self._names.of, observer).write(target, npz)
+            MapBuilder(self.module, self._model, self._layers, self._names.of, observer).write(
+                target, npz
+            )
 
 
 def _folded(module: Module) -> Iterator[ScaledTensor]:

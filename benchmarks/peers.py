@@ -2,16 +2,16 @@
 
     python benchmarks/peers.py [--only TEXT] [--peers onnxsim,onnxslim] [--timeout 60] [--repeat 3] [--markdown]
 
-The models come from `../shared/models`, and from the light models in the onnx wheel. Every tool works from file to
-file in its own process, so that a crash or a timeout ends this tool only. The times exclude imports and a first run.
-The tools take turns, model by model.
+The models come from `../shared/models`, and from the light models in the onnx wheel. Every tool
+works from file to file in its own process, so that a crash or a timeout ends this tool only. The
+times exclude imports and a first run. The tools take turns, model by model.
 
-BatchNormalization is counted in all graphs, bodies
-and functions. An affine is any other operator in which irc finds a constant scale or shift of channels or of the whole
-tensor, except the biases of MatMul.
+BatchNormalization is counted in all graphs, bodies and functions. An affine is any other operator
+in which irc finds a constant scale or shift of channels or of the whole tensor, except the biases
+of MatMul.
 
-The report ends with the models in which another tool leaves fewer BatchNormalizations, or fewer operators, than irc.
-Whether the results are right is the subject of `study.py`.
+The report ends with the models in which another tool leaves fewer BatchNormalizations, or fewer
+operators, than irc. Whether the results are right is the subject of `study.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ PATIENCE = 600.0
 
 
 def work(tool: str, source: Path, out: Path, repeat: int) -> tuple[float, Any]:
-    """Run a tool once, then up to `repeat` times with the clock; return the median seconds and the result."""
+    """Run a tool once, then up to `repeat` times with the clock; return the median seconds and the
+    result.
+    """
     run = TOOLS[tool][1]
     returned = run(source, out)
     times: list[float] = []
@@ -80,13 +82,19 @@ def judge(result: Path) -> Verdict:
     nodes = list(graphs.all_nodes(model))
     return Verdict(
         Counter(node.op_type for node in nodes if node.op_type != "Constant"),
-        [(node.name, node.input[1], node.output[0]) for node in nodes if node.op_type == "BatchNormalization"],
+        [
+            (node.name, node.input[1], node.output[0])
+            for node in nodes
+            if node.op_type == "BatchNormalization"
+        ],
         *affines(result),
     )
 
 
 def affines(path: Path) -> tuple[int, int]:
-    """Return the number of affines other than BatchNormalization, and the number of affines that irc folds."""
+    """Return the number of affines other than BatchNormalization, and the number of affines that
+    irc folds.
+    """
     try:
         sources = irc.compile(path, freeze_initializers=True).fold_map.sources
     except irc.IRError:
@@ -123,13 +131,17 @@ class Row:
 
 
 def files(only: str) -> list[Path]:
-    """Return the models whose folder/name contains `only`: shared models first, then models of the onnx wheel."""
+    """Return the models whose folder/name contains `only`: shared models first, then models of the
+    onnx wheel.
+    """
     shared = harness.shared_models()
     light = sorted((harness.ONNX_DATA / "light").glob("*.onnx"))
     return [path for path in (*shared, *light) if only in f"{path.parent.name}/{path.name}"]
 
 
-def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
+def measure(
+    paths: Sequence[Path], tools: Sequence[str], options: argparse.Namespace
+) -> Iterator[Row]:
     """Run every tool on every model, and yield a row after each model."""
     child = Child(options.timeout)
     jury = Child(PATIENCE)
@@ -138,7 +150,10 @@ def measure(paths: Sequence[Path], tools: Sequence[str], options: argparse.Names
             try:
                 source = jury.call(judge, path)
             except Failure as failure:
-                print(f"{path.name} left out, its source cannot be judged: {failure.kind} {failure}", file=sys.stderr)
+                print(
+                    f"{path.name} left out, its source cannot be judged: {failure.kind} {failure}",
+                    file=sys.stderr,
+                )
                 continue
             outcomes = {}
             for tool in tools:
@@ -159,14 +174,25 @@ def failed(outcome: Outcome) -> str:
 
 
 class Report:
-    """The report: a table for each measure, then lists of failures and of models where another tool leaves less."""
+    """The report: a table for each measure, then lists of failures and of models where another tool
+    leaves less.
+    """
 
     def __init__(self, rows: Sequence[Row], tools: Sequence[str], *, markdown: bool) -> None:
         self.rows, self.tools = rows, tools
         self.box = box.MARKDOWN if markdown else box.SIMPLE
-        self.console = Console(width=None if sys.stdout.isatty() else 200, soft_wrap=markdown, markup=False)
+        self.console = Console(
+            width=None if sys.stdout.isatty() else 200, soft_wrap=markdown, markup=False
+        )
 
-    def show(self, title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], *, total: bool = False) -> None:
+    def show(
+        self,
+        title: str,
+        columns: Sequence[str],
+        lines: Sequence[Sequence[str]],
+        *,
+        total: bool = False,
+    ) -> None:
         """Print a table whose first column is text; `total` sets its last line apart."""
         if not lines:
             self.console.print(f"{title}: none\n")
@@ -181,7 +207,9 @@ class Report:
         self.console.print(table)
 
     def counts(self, title: str, count: Callable[[Verdict], int]) -> None:
-        """Print a count before and after each tool; a tool that fails keeps the count of the source."""
+        """Print a count before and after each tool; a tool that fails keeps the count of the
+        source.
+        """
         total = dict.fromkeys(("", *self.tools), 0)
         lines = []
         for row in self.rows:
@@ -216,7 +244,12 @@ class Report:
             lines.append(line)
         medians = [f"{statistics.median(found):.2f}" if found else "" for found in ratios.values()]
         lines.append(["median", *medians])
-        self.show("Time, from file to file: irc's, and multiples of it", ["model", *self.tools], lines, total=True)
+        self.show(
+            "Time, from file to file: irc's, and multiples of it",
+            ["model", *self.tools],
+            lines,
+            total=True,
+        )
 
     def failures(self) -> None:
         """Print the models on which a tool failed."""
@@ -234,21 +267,41 @@ class Report:
         for row in self.rows:
             for tool, counter in found.items():
                 for source in row.outcomes[tool].sources if tool in row.outcomes else ():
-                    became = source["status"] + (f": {source['reason']}" if source["reason"] else "")
-                    counter[became, "BatchNormalization" if source["kind"] == "batch_norm" else "other affine"] += 1
-        columns = [(tool, kind) for tool in found for kind in ("BatchNormalization", "other affine")]
+                    became = source["status"] + (
+                        f": {source['reason']}" if source["reason"] else ""
+                    )
+                    counter[
+                        became,
+                        "BatchNormalization" if source["kind"] == "batch_norm" else "other affine",
+                    ] += 1
+        columns = [
+            (tool, kind) for tool in found for kind in ("BatchNormalization", "other affine")
+        ]
         became = sorted({key[0] for counter in found.values() for key in counter})
-        lines = [[status, *(str(found[tool][status, kind]) for tool, kind in columns)] for status in became]
-        self.show("What became of the affines", ["status", *(f"{tool}, {kind}" for tool, kind in columns)], lines)
+        lines = [
+            [status, *(str(found[tool][status, kind]) for tool, kind in columns)]
+            for status in became
+        ]
+        self.show(
+            "What became of the affines",
+            ["status", *(f"{tool}, {kind}" for tool, kind in columns)],
+            lines,
+        )
 
     def fewer_batch_norms(self) -> None:
-        """Print each BatchNormalization that irc keeps and another tool removes, grouped by model, tool and reason."""
+        """Print each BatchNormalization that irc keeps and another tool removes, grouped by model,
+        tool and reason.
+        """
         groups: dict[tuple[str, str, str], dict[str, str]] = {}
         for row, tool, own, other in self.pairs():
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
                 continue
             left = {part for parts in other.verdict.batch_norms for part in parts if part}
-            kept = [source for source in own.sources if source["status"] == "kept" and "gamma" in source["params"]]
+            kept = [
+                source
+                for source in own.sources
+                if source["status"] == "kept" and "gamma" in source["params"]
+            ]
             why = {source["params"]["gamma"]["name"]: source for source in kept}
             frozen = set(row.outcomes[FROZEN].verdict.batch_norms)
             for parts in own.verdict.batch_norms:
@@ -261,19 +314,35 @@ class Report:
         for (name, tool, reason), group in groups.items():
             detail = next(iter(group.values()))
             lines.append((name, tool, str(len(group)), ", ".join(group), reason, detail))
-        columns = ["model", "tool", "number", "BatchNormalization", "irc's reason", "the first one's detail"]
+        columns = [
+            "model",
+            "tool",
+            "number",
+            "BatchNormalization",
+            "irc's reason",
+            "the first one's detail",
+        ]
         self.show("BatchNormalization that another tool removes and irc keeps", columns, lines)
 
     def fewer_operators(self) -> None:
-        """Print the models in which another tool leaves fewer operators, and the operators that differ."""
+        """Print the models in which another tool leaves fewer operators, and the operators that
+        differ.
+        """
         lines = []
         for row, tool, own, other in self.pairs():
             found = (other.verdict.operators.total(), own.verdict.operators.total())
             if found[0] < found[1]:
                 more = own.verdict.operators - other.verdict.operators
                 less = other.verdict.operators - own.verdict.operators
-                text = [f"{n} {op}" for op, n in more.most_common(6)], [f"{n} {op}" for op, n in less.most_common(3)]
-                counts = [str(found[1]), str(row.outcomes[FROZEN].verdict.operators.total()), str(found[0])]
+                text = (
+                    [f"{n} {op}" for op, n in more.most_common(6)],
+                    [f"{n} {op}" for op, n in less.most_common(3)],
+                )
+                counts = [
+                    str(found[1]),
+                    str(row.outcomes[FROZEN].verdict.operators.total()),
+                    str(found[0]),
+                ]
                 lines.append((row.name, tool, *counts, ", ".join(text[0]), ", ".join(text[1])))
         columns = [
             "model",
@@ -297,16 +366,35 @@ class Report:
 
 def main() -> None:
     """Run the tools and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     peers = [tool for tool in TOOLS if tool not in (OWN, FROZEN)]
-    parser.add_argument("--only", default="", metavar="TEXT", help="select models whose folder/name contains this text")
     parser.add_argument(
-        "--peers", default=",".join(peers), help=f"tools, a list from {', '.join(peers)} (default: all)"
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="select models whose folder/name contains this text",
     )
     parser.add_argument(
-        "--timeout", type=float, default=60, metavar="S", help="maximum seconds of a tool on a model (default: 60)"
+        "--peers",
+        default=",".join(peers),
+        help=f"tools, a list from {', '.join(peers)} (default: all)",
     )
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="timed runs; the median counts (default: 3)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60,
+        metavar="S",
+        help="maximum seconds of a tool on a model (default: 60)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=3,
+        metavar="N",
+        help="timed runs; the median counts (default: 3)",
+    )
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()
     wanted = [name for name in options.peers.split(",") if name]
@@ -326,7 +414,9 @@ def main() -> None:
     report = Report(list(measure(paths, tools, options)), tools, markdown=options.markdown)
     report.counts("BatchNormalization", lambda verdict: len(verdict.batch_norms))
     report.counts("Other affines", lambda verdict: verdict.affines)
-    report.counts("Affines of any kind that irc folds in the result", lambda verdict: verdict.foldable)
+    report.counts(
+        "Affines of any kind that irc folds in the result", lambda verdict: verdict.foldable
+    )
     report.counts("Operators", lambda verdict: verdict.operators.total())
     report.times()
     report.failures()

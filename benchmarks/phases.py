@@ -2,9 +2,9 @@
 
     python benchmarks/phases.py MODEL... [--rounds 7]
 
-Phases are medians of processor time over the rounds in one process, after a first one. Processes that do hardly
-anything are measured beside them. Shares are self times under cProfile,
-which counts calls too dear, so they show an order and no more.
+Phases are medians of processor time over the rounds in one process, after a first one. Processes
+that do hardly anything are measured beside them. Shares are self times under cProfile, which counts
+calls too dear, so they show an order and no more.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ ONE_RELU = '<ir_version: 10, opset_import: ["": 21]> g (float[N] x) => (float[N]
 
 
 def process_seconds(arguments: Sequence[str], rounds: int) -> float:
-    """Return the processor time of a process of Python with these arguments, the median after a first run."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    """Return the processor time of a process of Python with these arguments, the median after a
+    first run.
+    """
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+    }
     found = []
     for _ in range(rounds + 1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -51,7 +55,10 @@ def starts(folder: Path, rounds: int) -> dict[str, float]:
     files = [str(model), "-o", str(folder / "out.onnx"), "--fold-map", str(folder / "map.json")]
     compiling = ["-m", "irc", "compile", *files, "-q"]
     return {
-        **{f"python -c '{code}'": process_seconds(["-c", code], rounds) for code in ("import numpy", "import onnx")},
+        **{
+            f"python -c '{code}'": process_seconds(["-c", code], rounds)
+            for code in ("import numpy", "import onnx")
+        },
         "irc compile of one Relu": process_seconds(compiling, rounds),
     }
 
@@ -88,7 +95,9 @@ def rooms(path: Path, folder: Path) -> Counter[str]:
 
 def main() -> None:
     """Print both tables for each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
@@ -102,17 +111,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in options.models:
-            count = sum(node.op_type != "Constant" for node in onnx.load(path, load_external_data=False).graph.node)
+            count = sum(
+                node.op_type != "Constant"
+                for node in onnx.load(path, load_external_data=False).graph.node
+            )
             phases(path, folder)
             runs = [phases(path, folder) for _ in range(options.rounds)]
             for phase in runs[0]:
                 seconds = statistics.median(run[phase] for run in runs)
-                print(f"| {path.stem} | {count} | {phase} | {seconds * 1e3:.1f} | {seconds * 1e6 / count:.0f} |")
+                print(
+                    f"| {path.stem} | {count} | {phase} | {seconds * 1e3:.1f} |"
+                    f" {seconds * 1e6 / count:.0f} |"
+                )
             shares[path.stem] = rooms(path, folder)
     packages = sorted({package for found in shares.values() for package in found})
     print(f"\n| package | {' | '.join(shares)} |\n| --- |{' --: |' * len(shares)}")
     totals = {stem: found.total() for stem, found in shares.items()}
-    for package in sorted(packages, key=lambda package: -sum(found[package] for found in shares.values())):
+    for package in sorted(
+        packages, key=lambda package: -sum(found[package] for found in shares.values())
+    ):
         cells = [100 * found[package] / totals[stem] for stem, found in shares.items()]
         if max(cells) >= 0.5:
             print(f"| `{package}` | {' | '.join(f'{cell:.0f} %' for cell in cells)} |")

@@ -1,10 +1,12 @@
-"""BatchNormalization in quantized models: what irc and other tools leave, and what onnxruntime computes in integers.
+"""BatchNormalization in quantized models: what irc and other tools leave, and what onnxruntime
+computes in integers.
 
     python benchmarks/quantized.py [MODEL.onnx ...]
 
-Without models, one of each form in which exporters write a quantized layer with a BatchNormalization behind it. The
-columns of the tools count the BatchNormalizations that are left. `integer` counts the operators on integers that
-onnxruntime makes of the source, and of irc's result, with all of its optimisations.
+Without models, one of each form in which exporters write a quantized layer with a
+BatchNormalization behind it. The columns of the tools count the BatchNormalizations that are left.
+`integer` counts the operators on integers that onnxruntime makes of the source, and of irc's
+result, with all of its optimisations.
 """
 
 from __future__ import annotations
@@ -27,13 +29,21 @@ from onnx import ModelProto
 from scale_axis.build import Step, add, binary, bn, chain, mul, op
 from scale_axis.quantized import layer
 
-ALLOWED = "(SimplifyInference,FoldScaleAxis{per_channel=allow},CanonicalizeOps,SimplifyExpr,FoldConstant)*"
+ALLOWED = (
+    "(SimplifyInference,FoldScaleAxis{per_channel=allow},CanonicalizeOps,SimplifyExpr,"
+    "FoldConstant)*"
+)
 INTEGER = ("QLinearConv", "QLinearMatMul", "QGemm", "MatMulIntegerToFloat")
 
 
 def quantized(scale: float, point: int) -> Step:
     """Return QuantizeLinear and DequantizeLinear."""
-    return chain(*(op(kind, np.float32(scale), np.uint8(point)) for kind in ("QuantizeLinear", "DequantizeLinear")))
+    return chain(
+        *(
+            op(kind, np.float32(scale), np.uint8(point))
+            for kind in ("QuantizeLinear", "DequantizeLinear")
+        )
+    )
 
 
 def forms() -> Iterator[tuple[str, ModelProto]]:
@@ -44,13 +54,17 @@ def forms() -> Iterator[tuple[str, ModelProto]]:
         "float, Q, DQ": {"by": "Q"},
         "float, Q, Clip, DQ": {"by": "QClip"},
     }
-    decomposed = chain(binary("Sub", 4, 1, 1), binary("Div", 4, 1, 1, sign="+"), mul(4, 1, 1), add(4, 1, 1))
+    decomposed = chain(
+        binary("Sub", 4, 1, 1), binary("Div", 4, 1, 1, sign="+"), mul(4, 1, 1), add(4, 1, 1)
+    )
     rows: list[tuple[str, Step, Step]] = []
     for name, form in weights.items():
         one = form.get("axis", -1) is None
         scale = np.float32(0.01) if one else np.linspace(0.01, 0.02, 4, dtype=np.float32)
         for bias in ("float", "int32"):
-            made = layer(bias=bias, steps=1 if one else 4, step=np.float32(0.02) * scale, scale=scale, **form)  # type: ignore[arg-type]
+            made = layer(
+                bias=bias, steps=1 if one else 4, step=np.float32(0.02) * scale, scale=scale, **form
+            )  # type: ignore[arg-type]
             for sign, affine in (("gamma > 0", bn(4, "+")), ("mixed gamma", bn(4))):
                 rows.append((f"Conv, {name}, {bias} bias, {sign}", made, affine))
     scale = np.linspace(0.01, 0.02, 4, dtype=np.float32)
@@ -94,17 +108,27 @@ def integers(path: Path, folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", type=Path)
     given: list[Path] = parser.parse_args().models
     names = ("onnxsim", "onnxslim", "onnxscript", "onnxruntime")
     peers = [name for name in names if tools.is_installed(name)]
-    print("| form | source | " + " | ".join(["irc", "irc, per_channel=allow", *peers, "integer"]) + " |")
+    print(
+        "| form | source | "
+        + " | ".join(["irc", "irc, per_channel=allow", *peers, "integer"])
+        + " |"
+    )
     print("| --- |" + " --: |" * (len(peers) + 4))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         source = folder / "in.onnx"
-        found = ((path.stem, path) for path in given) if given else ((name, made) for name, made in forms())
+        found = (
+            ((path.stem, path) for path in given)
+            if given
+            else ((name, made) for name, made in forms())
+        )
         for name, item in found:
             if isinstance(item, Path):
                 source = item
@@ -120,7 +144,10 @@ def main() -> None:
                     cells.append(str(affines(folder / "peer.onnx")))
                 except Exception as error:
                     cells.append(type(error).__name__)
-            counts = [str(integers(path, folder)) for path in (source, folder / "0.onnx", folder / "1.onnx")]
+            counts = [
+                str(integers(path, folder))
+                for path in (source, folder / "0.onnx", folder / "1.onnx")
+            ]
             print(f"| {name} | " + " | ".join([*cells, " -> ".join(counts)]) + " |", flush=True)
 
 

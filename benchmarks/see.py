@@ -1,8 +1,10 @@
-"""Show that a tool changes what a model computes: `python see.py TOOL CASE.txt INPUT [FIRST OTHER]`.
+"""Show that a tool changes what a model computes: `python see.py TOOL CASE.txt INPUT [FIRST
+OTHER]`.
 
-TOOL is onnxsim, onnxslim, onnxscript, onnxoptimizer, onnxruntime (basic) or onnxruntime-extended; CASE.txt is a model
-as ONNX text; INPUT is random, zeros, ones, negative, large, or overrides, which gives initializers that are inputs 1.25
-times their default. FIRST and OTHER are the first and the other extents of inputs that leave them open (2 and 4).
+TOOL is onnxsim, onnxslim, onnxscript, onnxoptimizer, onnxruntime (basic) or onnxruntime-extended;
+CASE.txt is a model as ONNX text; INPUT is random, zeros, ones, negative, large, or overrides, which
+gives initializers that are inputs 1.25 times their default. FIRST and OTHER are the first and the
+other extents of inputs that leave them open (2 and 4).
 """
 
 import sys
@@ -18,7 +20,9 @@ def session(model, level="ORT_DISABLE_ALL", out=""):
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     options.optimized_model_filepath = out
     options.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def compiled(tool, model):
@@ -40,9 +44,19 @@ def feed(info, kind, rng, first, other):
     shape = [dim.dim_value or (other if i else first) for i, dim in enumerate(tensor.shape.dim)]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     if dtype.kind in "iub":
-        return rng.integers(0, 2, shape).astype(dtype) if kind == "random" else np.full(shape, kind == "ones", dtype)
-    numbers = {"zeros": np.zeros(shape), "ones": np.ones(shape), "negative": -rng.uniform(0.5, 2, shape)}
-    return np.asarray(numbers.get(kind, rng.standard_normal(shape) * (1000 if kind == "large" else 1))).astype(dtype)
+        return (
+            rng.integers(0, 2, shape).astype(dtype)
+            if kind == "random"
+            else np.full(shape, kind == "ones", dtype)
+        )
+    numbers = {
+        "zeros": np.zeros(shape),
+        "ones": np.ones(shape),
+        "negative": -rng.uniform(0.5, 2, shape),
+    }
+    return np.asarray(
+        numbers.get(kind, rng.standard_normal(shape) * (1000 if kind == "large" else 1))
+    ).astype(dtype)
 
 
 tool, file, kind, *extents = sys.argv[1:]
@@ -56,7 +70,9 @@ inputs = [info for info in source.graph.input if info.name not in defaults]
 feeds = {info.name: feed(info, kind, rng, first, other) for info in inputs}
 if kind == "overrides":
     given = [
-        info.name for info in source.graph.input if info.name in defaults and defaults[info.name].dtype.kind == "f"
+        info.name
+        for info in source.graph.input
+        if info.name in defaults and defaults[info.name].dtype.kind == "f"
     ]
     feeds |= {name: (defaults[name] * 1.25).astype(defaults[name].dtype) for name in given}
 result = compiled(tool, onnx.parser.parse_model(text))
@@ -68,4 +84,6 @@ except Exception as error:  # float64, old opsets
 for info, wanted, found in zip(source.graph.output, before, after, strict=True):
     print(f"{info.name} of the source, then of the result of {tool}:\n{wanted}\n{found}")
     if np.shape(wanted) == np.shape(found) and wanted.dtype.kind == "f":
-        print("largest difference:", np.abs(wanted.astype(float) - found.astype(float)).max(initial=0))
+        print(
+            "largest difference:", np.abs(wanted.astype(float) - found.astype(float)).max(initial=0)
+        )

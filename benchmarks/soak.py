@@ -2,12 +2,14 @@
 
     python benchmarks/soak.py [--compiles 10000] [--models 0] [--markdown]
 
-Each round reads, compiles and writes, with its fold map, every model of the tests' zoo, also with external data, and
-the small models of the shared folder: about a thousand models, some of which irc rejects. After each round the garbage
-collector runs and the allocator returns free memory; then resident memory, live objects and open files are counted.
+Each round reads, compiles and writes, with its fold map, every model of the tests' zoo, also with
+external data, and the small models of the shared folder: about a thousand models, some of which irc
+rejects. After each round the garbage collector runs and the allocator returns free memory; then
+resident memory, live objects and open files are counted.
 
-The first four rounds warm up. A line is fitted through the others. The exit status is 1 if compiles leave an object or
-a file, or more than `--bytes` of memory each. `--models` limits a round to an even selection. Linux only.
+The first four rounds warm up. A line is fitted through the others. The exit status is 1 if compiles
+leave an object or a file, or more than `--bytes` of memory each. `--models` limits a round to an
+even selection. Linux only.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def reading(compiles: int, earlier: int) -> Reading:
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     files = len(os.listdir("/proc/self/fd"))
-    return Reading(compiles, pages * os.sysconf("SC_PAGE_SIZE"), len(gc.get_objects()) - earlier, files)
+    return Reading(
+        compiles, pages * os.sysconf("SC_PAGE_SIZE"), len(gc.get_objects()) - earlier, files
+    )
 
 
 def place_models(folder: Path) -> list[Path]:
@@ -82,7 +86,9 @@ def compile_all(paths: list[Path], folder: Path) -> int:
 
 
 def rounds(count: int, models: int) -> Iterator[tuple[Reading, int]]:
-    """Yield a reading and the number of rejected models after each round, for at least `count` compiles."""
+    """Yield a reading and the number of rejected models after each round, for at least `count`
+    compiles.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "external").mkdir()
@@ -98,15 +104,25 @@ def rounds(count: int, models: int) -> Iterator[tuple[Reading, int]]:
 def slope(readings: list[Reading], measure: str) -> float:
     """Return the growth of a measure per compile after the warm-up, by least squares."""
     steady = readings[WARM:]
-    return float(np.polyfit([r.compiles for r in steady], [getattr(r, measure) for r in steady], 1)[0])
+    return float(
+        np.polyfit([r.compiles for r in steady], [getattr(r, measure) for r in steady], 1)[0]
+    )
 
 
 def main() -> int:
     """Run the rounds, print the readings, and return the exit status."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--compiles", type=int, default=10_000, help="minimum number of compiles (default: 10000)")
-    options.add_argument("--models", type=int, default=0, help="models in a round (default: 0, all)")
-    options.add_argument("--bytes", type=float, default=100.0, help="memory that a compile may leave (default: 100)")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--compiles", type=int, default=10_000, help="minimum number of compiles (default: 10000)"
+    )
+    options.add_argument(
+        "--models", type=int, default=0, help="models in a round (default: 0, all)"
+    )
+    options.add_argument(
+        "--bytes", type=float, default=100.0, help="memory that a compile may leave (default: 100)"
+    )
     options.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     given = options.parse_args()
     warnings.simplefilter("ignore")
@@ -115,12 +131,22 @@ def main() -> int:
     start, readings = time.perf_counter(), []
     between = " | " if given.markdown else "  "
     edge = "| " if given.markdown else ""
-    print(edge + between.join(("compiles", "refused", "resident MiB", "objects", "files")) + edge[::-1])
+    print(
+        edge
+        + between.join(("compiles", "refused", "resident MiB", "objects", "files"))
+        + edge[::-1]
+    )
     if given.markdown:
         print("| ---: | ---: | ---: | ---: | ---: |")
     for found, refused in rounds(given.compiles, given.models):
         readings.append(found)
-        cells = (found.compiles, refused, f"{found.resident / 2**20:.1f}", found.objects, found.files)
+        cells = (
+            found.compiles,
+            refused,
+            f"{found.resident / 2**20:.1f}",
+            found.objects,
+            found.files,
+        )
         print(edge + between.join(map(str, cells)) + edge[::-1], flush=True)
     memory, objects = slope(readings, "resident"), slope(readings, "objects")
     files = readings[-1].files - readings[WARM].files

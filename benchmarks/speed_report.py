@@ -23,7 +23,9 @@ GROWTH = 1.05
 
 @dataclass(frozen=True)
 class Run:
-    """A process: wall seconds, processor seconds, peak memory in bytes, and the kind and detail of a failure."""
+    """A process: wall seconds, processor seconds, peak memory in bytes, and the kind and detail of
+    a failure.
+    """
 
     wall: float
     cpu: float
@@ -34,7 +36,9 @@ class Run:
 
 @dataclass
 class Result:
-    """A workload, the load average before and after, and the runs of each contestant in the order of rounds."""
+    """A workload, the load average before and after, and the runs of each contestant in the order
+    of rounds.
+    """
 
     name: str
     title: str
@@ -53,12 +57,20 @@ class Result:
         return runs[-1].failure if runs and not self.good(contestant) else ""
 
     def ratios(self, contestant: str, reference: str, measure: str) -> list[float]:
-        """Return the ratios of a measure to the measure of the reference, for the rounds in which neither failed."""
+        """Return the ratios of a measure to the measure of the reference, for the rounds in which
+        neither failed.
+        """
         pairs = zip(self.runs.get(contestant, ()), self.runs.get(reference, ()), strict=False)
-        return [getattr(a, measure) / getattr(b, measure) for a, b in pairs if not a.failure and not b.failure]
+        return [
+            getattr(a, measure) / getattr(b, measure)
+            for a, b in pairs
+            if not a.failure and not b.failure
+        ]
 
     def median(self, contestant: str, measure: str) -> float | None:
-        """Return the median of a measure over the good runs of a contestant, or None without one."""
+        """Return the median of a measure over the good runs of a contestant, or None
+        without one.
+        """
         values = [getattr(run, measure) for run in self.good(contestant)]
         return statistics.median(values) if values else None
 
@@ -90,7 +102,9 @@ def read_session(path: Path) -> Session:
     """Read a saved session."""
     found = json.loads(path.read_text())
     for result in found["results"]:
-        result["runs"] = {name: [Run(**run) for run in runs] for name, runs in result["runs"].items()}
+        result["runs"] = {
+            name: [Run(**run) for run in runs] for name, runs in result["runs"].items()
+        }
     return Session(**{**found, "results": [Result(**result) for result in found["results"]]})
 
 
@@ -107,7 +121,9 @@ class Growth:
 
 
 def growth(session: Session, contestant: str) -> Growth | None:
-    """Fit logarithms by least squares, after subtraction of the workload 10_nodes; None with less than two points."""
+    """Fit logarithms by least squares, after subtraction of the workload 10_nodes; None with less
+    than two points.
+    """
     start = next((result for result in session.results if result.name == "10_nodes"), None)
     if start is None or not start.good(contestant):
         return None
@@ -116,24 +132,36 @@ def growth(session: Session, contestant: str) -> Growth | None:
         count = WORKLOADS[result.name].blocks
         if not count or not result.good(contestant):
             continue
-        beyond = [result.median(contestant, key) - start.median(contestant, key) for key in ("cpu", "peak")]
+        beyond = [
+            result.median(contestant, key) - start.median(contestant, key)
+            for key in ("cpu", "peak")
+        ]
         if min(beyond) > 0:
             points.append((result.nodes / 3, *beyond, result.title))
     if len(points) < 2:
         return None
     x = np.log([point[0] for point in points])
-    time, memory = (float(np.polyfit(x, np.log([point[i] for point in points]), 1)[0]) for i in (1, 2))
+    time, memory = (
+        float(np.polyfit(x, np.log([point[i] for point in points]), 1)[0]) for i in (1, 2)
+    )
     return Growth(time, memory, 1e6 * points[-1][1] / points[-1][0], points[-1][3])
 
 
 def targets(session: Session) -> Iterator[tuple[str, str, float, float | None]]:
-    """Yield each target: the workload, the measure, its limit, and the value of irc (None if it failed)."""
+    """Yield each target: the workload, the measure, its limit, and the value of irc (None if it
+    failed).
+    """
     for result in session.results:
         workload = WORKLOADS[result.name]
         for reference, limit in ((REFERENCE, workload.ratio), (COPY, workload.copies)):
             if limit:
                 ratios = result.ratios(OWN, reference, "wall")
-                yield result.title, f"time / {reference}", limit, statistics.median(ratios) if ratios else None
+                yield (
+                    result.title,
+                    f"time / {reference}",
+                    limit,
+                    statistics.median(ratios) if ratios else None,
+                )
         if workload.megabytes:
             peak = result.median(OWN, "peak")
             yield result.title, "peak, MB", workload.megabytes, None if peak is None else peak / 1e6
@@ -148,7 +176,10 @@ class Report:
         self.session = session
         self.box = box.MARKDOWN if markdown else box.SIMPLE
         self.console = Console(
-            width=None if sys.stdout.isatty() else 240, soft_wrap=markdown, markup=False, highlight=False
+            width=None if sys.stdout.isatty() else 240,
+            soft_wrap=markdown,
+            markup=False,
+            highlight=False,
         )
 
     def show(self, title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
@@ -170,7 +201,9 @@ class Report:
         self.show(title, ["", *(result.title for result in results)], lines)
 
     def ratio(self, measure: str) -> Callable[[Result, str], str]:
-        """Return the text of a cell: seconds for the reference, else the median ratio to it and the spread."""
+        """Return the text of a cell: seconds for the reference, else the median ratio to it and the
+        spread.
+        """
 
         def cell(result: Result, name: str) -> str:
             value, ratios = result.median(name, measure), result.ratios(name, REFERENCE, measure)
@@ -187,9 +220,17 @@ class Report:
         for name in self.session.contestants:
             if name != COPY and (found := growth(self.session, name)):
                 cells = (found.time, found.memory, found.microseconds)
-                lines.append((name, *(f"{cell:.2f}" for cell in cells[:2]), f"{cells[2]:.0f}", found.last))
+                lines.append(
+                    (name, *(f"{cell:.2f}" for cell in cells[:2]), f"{cells[2]:.0f}", found.last)
+                )
         if lines:
-            columns = ["", "exponent of processor time", "of memory", "µs a block, at most blocks", "up to"]
+            columns = [
+                "",
+                "exponent of processor time",
+                "of memory",
+                "µs a block, at most blocks",
+                "up to",
+            ]
             self.show("Growth with blocks, beyond 10 nodes", columns, lines)
         else:
             self.console.print("no growth: 10_nodes and two workloads of blocks are needed\n")
@@ -199,7 +240,9 @@ class Report:
         lines = []
         for title, measure, limit, value in targets(self.session):
             verdict = "failed" if value is None else "met" if value <= limit else "missed"
-            lines.append((title, measure, f"{limit:g}", "" if value is None else f"{value:.2f}", verdict))
+            lines.append(
+                (title, measure, f"{limit:g}", "" if value is None else f"{value:.2f}", verdict)
+            )
         self.show("Targets for irc", ["", "measure", "at most", "measured", ""], lines)
 
     def failures(self) -> None:
@@ -208,7 +251,9 @@ class Report:
             for name, runs in result.runs.items():
                 for run in runs:
                     if run.failure and run.failure != "-":
-                        self.console.print(f"{name} on {result.title}: {run.failure}, {run.detail}", soft_wrap=True)
+                        self.console.print(
+                            f"{name} on {result.title}: {run.failure}, {run.detail}", soft_wrap=True
+                        )
 
     def show_all(self, *, check: bool) -> None:
         """Print the whole report."""
@@ -216,14 +261,20 @@ class Report:
         say(f"{session.date}; {session.machine}")
         say(", ".join(f"{name} {version}" for name, version in session.versions.items()))
         loads = [load for result in session.results for load in result.load]
-        how = ", ".join(f"{key} {value:g}" for key, value in session.options.items() if key != "small")
+        how = ", ".join(
+            f"{key} {value:g}" for key, value in session.options.items() if key != "small"
+        )
         small = ", small workloads" if session.options["small"] else ""
         say(f"{how}{small}, load average {min(loads):.1f} to {max(loads):.1f}\n")
         for name in session.missing:
             say(f"{name}: not installed (make bench installs it)")
-        self.contest("Time beside onnx.load + onnx.save: median (least–most) of rounds", self.ratio("wall"))
+        self.contest(
+            "Time beside onnx.load + onnx.save: median (least–most) of rounds", self.ratio("wall")
+        )
         self.contest("Processor time, likewise", self.ratio("cpu"))
-        self.contest("Peak of memory, MB", lambda result, name: f"{result.median(name, 'peak') / 1e6:.0f}")
+        self.contest(
+            "Peak of memory, MB", lambda result, name: f"{result.median(name, 'peak') / 1e6:.0f}"
+        )
         self.growth()
         if check:
             self.targets()
@@ -244,24 +295,34 @@ def plot(session: Session, path: Path) -> None:
 
     figure, (nodes, sizes, bars) = pyplot.subplots(1, 3, figsize=(17, 6), layout="constrained")
     many = [result for result in session.results if WORKLOADS[result.name].blocks]
-    large = [result for result in session.results if not WORKLOADS[result.name].blocks and result.name != "10_nodes"]
+    large = [
+        result
+        for result in session.results
+        if not WORKLOADS[result.name].blocks and result.name != "10_nodes"
+    ]
     draw_times(nodes, session, many, "nodes", "many small layers")
     draw_times(sizes, session, large, "bytes", "few large layers")
     draw_ratios(bars, session)
-    figure.legend(*(nodes if many else sizes).get_legend_handles_labels(), loc="outside lower left", ncols=6)
+    figure.legend(
+        *(nodes if many else sizes).get_legend_handles_labels(), loc="outside lower left", ncols=6
+    )
     figure.legend(*bars.get_legend_handles_labels(), loc="outside lower right", ncols=4)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
-def draw_times(axes: Any, session: Session, results: Sequence[Result], measure: str, title: str) -> None:
+def draw_times(
+    axes: Any, session: Session, results: Sequence[Result], measure: str, title: str
+) -> None:
     """Draw a line for each contestant."""
     for i, name in enumerate(session.contestants):
         points = [(getattr(r, measure), r.median(name, "wall")) for r in results if r.good(name)]
         if points:
             look = {"color": f"C{i}", **STYLE.get(name, {})}
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name, **look)
-    axes.set(xlabel=measure, ylabel="seconds, whole process", xscale="log", yscale="log", title=title)
+    axes.set(
+        xlabel=measure, ylabel="seconds, whole process", xscale="log", yscale="log", title=title
+    )
     axes.grid(alpha=0.3)
 
 
@@ -271,13 +332,19 @@ def draw_ratios(axes: Any, session: Session) -> None:
     shown = [name for name in (OWN, COPY, "onnxruntime") if name in session.contestants]
     for i, name in enumerate(shown):
         found = [(j, result.ratios(name, REFERENCE, "wall")) for j, result in enumerate(results)]
-        places = [j + (i - (len(shown) - 1) / 2) * 0.8 / len(shown) for j, ratios in found if ratios]
+        places = [
+            j + (i - (len(shown) - 1) / 2) * 0.8 / len(shown) for j, ratios in found if ratios
+        ]
         widths = [statistics.median(ratios) for _, ratios in found if ratios]
         color = STYLE.get(name, {}).get("color", f"C{session.contestants.index(name)}")
         axes.barh(places, widths, 0.8 / len(shown), label=name, color=color)
-    goals = [(goal, j) for j, result in enumerate(results) if (goal := WORKLOADS[result.name].ratio)]
+    goals = [
+        (goal, j) for j, result in enumerate(results) if (goal := WORKLOADS[result.name].ratio)
+    ]
     if goals:
-        axes.plot(*zip(*goals, strict=True), "D", color="magenta", markersize=7, label="target for irc")
+        axes.plot(
+            *zip(*goals, strict=True), "D", color="magenta", markersize=7, label="target for irc"
+        )
     axes.axvline(1, color="0.5")
     axes.set_yticks(range(len(results)), [result.title for result in results])
     axes.invert_yaxis()

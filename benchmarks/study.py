@@ -3,13 +3,13 @@
     python benchmarks/study.py [--suites rules,structures,light,real] [--models FOLDER] [--tools irc,onnxsim]
                                [--only TEXT] [--page docs/study.md] [--json build/study.json]
 
-Every tool compiles every model, and a judge that uses nothing of irc compares the result with the source:
-`study_judge.py` has the rules. The page lists crashes, invalid results, wrong results with a minimal model each,
-changed interfaces, and folds that another tool does rightly.
+Every tool compiles every model, and a judge that uses nothing of irc compares the result with the
+source: `study_judge.py` has the rules. The page lists crashes, invalid results, wrong results with
+a minimal model each, changed interfaces, and folds that another tool does rightly.
 
-Every call runs in a process of its own with a time and a memory limit. Records are kept in `--cache`, by tool, version
-and digest of the model, so that an interrupted run goes on where it stopped. `--only` narrows the models; the page is
-written of the models of this run only.
+Every call runs in a process of its own with a time and a memory limit. Records are kept in
+`--cache`, by tool, version and digest of the model, so that an interrupted run goes on where it
+stopped. `--only` narrows the models; the page is written of the models of this run only.
 """
 
 from __future__ import annotations
@@ -44,24 +44,58 @@ FAMILY = (
 def main() -> None:
     """Run the study and write the page."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suites", default=",".join(SUITES), help=f"a list from {', '.join(SUITES)} (default: all)")
-    parser.add_argument("--tools", default=",".join(FAMILY), help=f"a list from {', '.join(FAMILY)} (default: all)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="select models whose name contains this text")
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="the real models (see cleanup.py --collect)")
-    parser.add_argument("--limit", type=int, default=32, metavar="MIB", help="largest real model (default: 32)")
-    parser.add_argument("--cache", type=Path, default=home / "irc-study", metavar="FOLDER", help="known records")
-    parser.add_argument("--retry", action="store_true", help="forget known timeouts and failures for want of memory")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds of a tool (default: 120)")
-    parser.add_argument("--memory", type=int, default=8192, metavar="MIB", help="data of a tool (default: 8192)")
-    parser.add_argument("--patience", type=float, default=60, metavar="S", help="seconds to evaluate a source")
-    parser.add_argument("--reduce", type=float, default=120, metavar="S", help="seconds to reduce a wrong result")
-    parser.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="begin no model after M minutes")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="models at a time (default: 2)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--suites", default=",".join(SUITES), help=f"a list from {', '.join(SUITES)} (default: all)"
+    )
+    parser.add_argument(
+        "--tools", default=",".join(FAMILY), help=f"a list from {', '.join(FAMILY)} (default: all)"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="select models whose name contains this text"
+    )
+    parser.add_argument(
+        "--models", type=Path, metavar="FOLDER", help="the real models (see cleanup.py --collect)"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=32, metavar="MIB", help="largest real model (default: 32)"
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=home / "irc-study", metavar="FOLDER", help="known records"
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="forget known timeouts and failures for want of memory"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=120, metavar="S", help="seconds of a tool (default: 120)"
+    )
+    parser.add_argument(
+        "--memory", type=int, default=8192, metavar="MIB", help="data of a tool (default: 8192)"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=60, metavar="S", help="seconds to evaluate a source"
+    )
+    parser.add_argument(
+        "--reduce", type=float, default=120, metavar="S", help="seconds to reduce a wrong result"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        metavar="M",
+        help="begin no model after M minutes",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="models at a time (default: 2)"
+    )
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page here")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every record here")
     options = parser.parse_args()
-    suites, wanted = (tuple(filter(None, text.split(","))) for text in (options.suites, options.tools))
+    suites, wanted = (
+        tuple(filter(None, text.split(","))) for text in (options.suites, options.tools)
+    )
     for given, known, what in ((suites, SUITES, "suite"), (wanted, FAMILY, "tool")):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"unknown {what} {', '.join(unknown)}: known are {', '.join(known)}")
@@ -69,7 +103,11 @@ def main() -> None:
     for tool in wanted:
         if tool not in chosen:
             print(f"{tool}: not installed (make study installs it)", file=sys.stderr)
-    cases = [case for case in study_cases(suites, options.models, options.limit * MIB) if options.only in case.name]
+    cases = [
+        case
+        for case in study_cases(suites, options.models, options.limit * MIB)
+        if options.only in case.name
+    ]
     if not cases:
         parser.error(f"no model's name contains {options.only!r}")
     study = Study(

@@ -1,4 +1,6 @@
-"""The models of the study: rule cases, structural cases, the light models of onnx, and real ones from a folder."""
+"""The models of the study: rule cases, structural cases, the light models of onnx, and real ones
+from a folder.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class StudyCase:
 
 
 def rule_cases() -> Iterator[tuple[str, ModelProto]]:
-    """Yield the cases of the rule tables, and the source modules of the IR texts; float32 where only a rule matters."""
+    """Yield the cases of the rule tables, and the source modules of the IR texts; float32 where
+    only a rule matters.
+    """
     for case in scale_axis.CASES:
         if case.x is not None:
             yield case.id, case.model(F32 if case.dtype == F64 else None)
@@ -51,7 +55,9 @@ def rule_cases() -> Iterator[tuple[str, ModelProto]]:
 
 
 def comparable(model: ModelProto) -> ModelProto:
-    """Return a model with the operands of foreign operators as outputs, if that is a valid model, else itself."""
+    """Return a model with the operands of foreign operators as outputs, if that is a valid model,
+    else itself.
+    """
     cut = without_foreign(model)
     if cut is model:
         return model
@@ -96,7 +102,9 @@ def study_cases(suites: tuple[str, ...], models: Path | None, limit: int) -> Ite
     for suite in suites:
         folder = {"light": LIGHT, "real": models}.get(suite)
         if suite in made:
-            items = ((name, model.SerializeToString(deterministic=True)) for name, model in made[suite]())
+            items = (
+                (name, model.SerializeToString(deterministic=True)) for name, model in made[suite]()
+            )
         else:
             items = files(folder, limit) if folder is not None else iter(())
         for name, data in items:

@@ -1,15 +1,18 @@
-"""Judge the result of a tool against the source model, by onnx, onnxruntime and the float64 evaluator; not by irc.
+"""Judge the result of a tool against the source model, by onnx, onnxruntime and the float64
+evaluator; not by irc.
 
-The reference is the source in float64 (`tests/support/float64`). A bound on the rounding of each element is measured
-there: the source is evaluated again with every float input, constant and intermediate result moved by a random part of
-its unit roundoff, and an element may be off by `MARGIN` times the largest move. Tensors of whole numbers are not moved.
-onnxruntime without optimizations runs the source, too: where it is not within the bound, the two references disagree,
+The reference is the source in float64 (`tests/support/float64`). A bound on the rounding of each
+element is measured there: the source is evaluated again with every float input, constant and
+intermediate result moved by a random part of its unit roundoff, and an element may be off by
+`MARGIN` times the largest move. Tensors of whole numbers are not moved. onnxruntime without
+optimizations runs the source, too: where it is not within the bound, the two references disagree,
 and nothing is judged.
 
-A result is *wrong* where onnxruntime without optimizations computes it beyond the bound, and the float64 evaluation of
-the result is beyond the bound as well. Where only one of both can run the result, it is the only witness, which the
-verdict says. Where they contradict each other, the verdict is *undecided*. A source that onnxruntime refuses is judged
-by the evaluator alone, if all that is missing is a kernel; it may be no legal model otherwise.
+A result is *wrong* where onnxruntime without optimizations computes it beyond the bound, and the
+float64 evaluation of the result is beyond the bound as well. Where only one of both can run the
+result, it is the only witness, which the verdict says. Where they contradict each other, the
+verdict is *undecided*. A source that onnxruntime refuses is judged by the evaluator alone, if all
+that is missing is a kernel; it may be no legal model otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ MARGIN = 64.0
 
 SAMPLES = 3
 STEP_MARGIN, STEP_NOISE = 4.0, 64.0
-"""For models with step functions: the margin, and the multiple of the unit roundoff by which values are moved."""
+"""For models with step functions: the margin, and the multiple of the unit roundoff by which values
+are moved.
+"""
 
 IMPRECISE = 1e-4
 """A result off by less than this share of the largest element is called imprecise, not wrong."""
@@ -57,13 +62,51 @@ TINY = {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126, 2.0**-53: 2
 LARGEST = {2.0**-11: 65504.0, 2.0**-8: 3.38e38, 2.0**-24: 3.4e38, 2.0**-53: 1.7e308}
 
 RANDOM = frozenset(
-    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+    (
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    )
 )
 STEPS = frozenset(
     (
-        *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "Round", "Floor", "Ceil", "Mod"),
-        *("Sign", "Hardmax", "Shrink", "ThresholdedRelu", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "Unique"),
-        *("NonZero", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Not", "And", "Or", "Xor", "IsInf"),
+        *(
+            "QuantizeLinear",
+            "DynamicQuantizeLinear",
+            "QLinearConv",
+            "QLinearMatMul",
+            "Round",
+            "Floor",
+            "Ceil",
+            "Mod",
+        ),
+        *(
+            "Sign",
+            "Hardmax",
+            "Shrink",
+            "ThresholdedRelu",
+            "ArgMax",
+            "ArgMin",
+            "TopK",
+            "NonMaxSuppression",
+            "Unique",
+        ),
+        *(
+            "NonZero",
+            "Greater",
+            "Less",
+            "GreaterOrEqual",
+            "LessOrEqual",
+            "Equal",
+            "Not",
+            "And",
+            "Or",
+            "Xor",
+            "IsInf",
+        ),
         *("IsNaN", "Where", "If", "Loop", "Cast", "CastLike", "BitShift", "RoiAlign", "MaxRoiPool"),
     )
 )
@@ -80,7 +123,9 @@ REDUCED = ("MatMulNBits",)
 RESIZING = ("Resize", "Upsample")
 AFFINES = frozenset(("BatchNormalization", "Mul", "Add", "Sub", "Div", "Neg", "Sum", "Mean"))
 SIZES = ((2, 4), (3, 3), (1, 1), (5, 5), (2, 32), (2, 4, 4), (1, 48))
-"""The leading extent, the other extents and the rank of inputs, where the model leaves them open."""
+"""The leading extent, the other extents and the rank of inputs, where the model leaves
+them open.
+"""
 
 
 # the models
@@ -99,7 +144,11 @@ def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 def overridable(model: ModelProto) -> list[str]:
     """Return the inputs with a default, which a caller may override since IR version 4."""
     initialized = {tensor.name for tensor in model.graph.initializer}
-    return [info.name for info in model.graph.input if info.name in initialized] if model.ir_version > 3 else []
+    return (
+        [info.name for info in model.graph.input if info.name in initialized]
+        if model.ir_version > 3
+        else []
+    )
 
 
 def required(model: ModelProto) -> list[onnx.ValueInfoProto]:
@@ -114,13 +163,17 @@ def unit_of(model: ModelProto) -> float:
     kinds |= {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
     for node in all_nodes(model):
         for attribute in node.attribute:
-            kinds |= {attribute.t.data_type} | ({attribute.i} if attribute.name in ("to", "dtype") else set())
+            kinds |= {attribute.t.data_type} | (
+                {attribute.i} if attribute.name in ("to", "dtype") else set()
+            )
     return max((UNITS[kind] for kind in kinds if kind in UNITS), default=2.0**-24)
 
 
 def random_operator(model: ModelProto) -> str:
     """Return an operator of the model that draws random numbers, or an empty string."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = next(
+        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1
+    )
     for node in all_nodes(model):
         old = opset < 7 and not any(item.name == "is_test" and item.i for item in node.attribute)
         if node.op_type in RANDOM or (node.op_type == "Dropout" and (len(node.input) > 2 or old)):
@@ -138,7 +191,10 @@ def check(model: ModelProto) -> str:
 
 
 class Runtime:
-    """A model in onnxruntime without graph optimizations, on one thread. Raises what onnxruntime raises."""
+    """A model in onnxruntime without graph optimizations, on one thread.
+
+    Raises what onnxruntime raises.
+    """
 
     def __init__(self, model: ModelProto) -> None:
         import onnxruntime
@@ -156,14 +212,17 @@ class Runtime:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs by name."""
-        values = self.session.run(self.outputs, {name: feeds[name] for name in feeds if name in self.known})
+        values = self.session.run(
+            self.outputs, {name: feeds[name] for name in feeds if name in self.known}
+        )
         return dict(zip(self.outputs, values, strict=True))
 
 
 def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether two runs gave the same bits."""
     return all(
-        np.shape(value) == np.shape(second[name]) and np.asarray(value).tobytes() == np.asarray(second[name]).tobytes()
+        np.shape(value) == np.shape(second[name])
+        and np.asarray(value).tobytes() == np.asarray(second[name]).tobytes()
         if isinstance(value, np.ndarray) and value.dtype.kind != "O"
         else str(value) == str(second[name])
         for name, value in first.items()
@@ -184,7 +243,9 @@ def attempt(model: ModelProto) -> tuple[Runtime | None, str]:
 def draw(kind: str, shape: Sequence[int], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
     """Return one input of a kind."""
     if dtype.kind in "iub":
-        numbers = {"zeros": np.zeros(shape), "ones": np.ones(shape)}.get(kind, rng.integers(0, 2, shape))
+        numbers = {"zeros": np.zeros(shape), "ones": np.ones(shape)}.get(
+            kind, rng.integers(0, 2, shape)
+        )
         return np.asarray(numbers).astype(dtype)
     if kind == "zeros":
         return np.zeros(shape, dtype)
@@ -201,7 +262,8 @@ KINDS = ("random", "zeros", "ones", "negative", "large")
 def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
     """Return inputs of a kind. Raises ValueError for an input that is no tensor of numbers.
 
-    An extent with a name is the same in all inputs. `overrides` gives the inputs with a default, too: 1.25 times it.
+    An extent with a name is the same in all inputs. `overrides` gives the inputs with a default,
+    too: 1.25 times it.
     """
     rng = np.random.default_rng(7)
     first, other, *rank = size
@@ -209,7 +271,10 @@ def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
     feeds: Arrays = {}
     for info in required(model):
         tensor = info.type.tensor_type
-        if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (0, TensorProto.STRING):
+        if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (
+            0,
+            TensorProto.STRING,
+        ):
             raise ValueError(f"input {info.name!r} is no tensor of numbers")
         shape = []
         for i, dim in enumerate(tensor.shape.dim):
@@ -223,21 +288,27 @@ def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
         for initializer in model.graph.initializer:
             if initializer.name in wanted and initializer.data_type in UNITS:
                 default = onnx.numpy_helper.to_array(initializer)
-                feeds[initializer.name] = np.asarray(default * default.dtype.type(1.25)).astype(default.dtype)
+                feeds[initializer.name] = np.asarray(default * default.dtype.type(1.25)).astype(
+                    default.dtype
+                )
     return feeds
 
 
 def is_open(model: ModelProto) -> bool:
     """Return whether the extent or the rank of an input is open."""
     kinds = [info.type.tensor_type for info in required(model)]
-    return any(not kind.HasField("shape") or any(dim.dim_value <= 0 for dim in kind.shape.dim) for kind in kinds)
+    return any(
+        not kind.HasField("shape") or any(dim.dim_value <= 0 for dim in kind.shape.dim)
+        for kind in kinds
+    )
 
 
 # the reference
 
 
 class Noisy(Interpreter):
-    """The float64 evaluator with every float value moved by a random part of `unit`, but whole numbers.
+    """The float64 evaluator with every float value moved by a random part of `unit`, but whole
+    numbers.
 
     The scales of a Resize stay, too: they decide on its shape.
     """
@@ -245,7 +316,9 @@ class Noisy(Interpreter):
     def __init__(self, model: ModelProto, unit: float, seed: int) -> None:
         super().__init__(model, None)
         self.unit, self.rng = unit, np.random.default_rng(seed)
-        extents = {name for node in all_nodes(model) if node.op_type in RESIZING for name in node.input[1:]}
+        extents = {
+            name for node in all_nodes(model) if node.op_type in RESIZING for name in node.input[1:]
+        }
         for name, value in self._graph.constants.items():
             if name not in extents:
                 self._graph.constants[name] = self.move(value)
@@ -254,7 +327,12 @@ class Noisy(Interpreter):
         """Return the value, moved."""
         if isinstance(value, list):
             return [self.move(item) for item in value]
-        if value is None or value.dtype != np.float64 or not value.size or (np.rint(value) == value).all():
+        if (
+            value is None
+            or value.dtype != np.float64
+            or not value.size
+            or (np.rint(value) == value).all()
+        ):
             return value
         return np.asarray(value * (1 + self.unit * self.rng.uniform(-1, 1, value.shape)))
 
@@ -266,7 +344,8 @@ def noisy(model: ModelProto, feeds: Arrays, unit: float, seed: int) -> Arrays:
     """Return the outputs of a model whose values are moved."""
     program = Noisy(model, unit, seed)
     moved = {
-        name: program.move(array.astype(np.float64)) if is_float(array) else array for name, array in feeds.items()
+        name: program.move(array.astype(np.float64)) if is_float(array) else array
+        for name, array in feeds.items()
     }
     return tensors_only(program.evaluate(moved, keep=False))
 
@@ -283,10 +362,15 @@ class Stimulus:
     name: str
     feeds: Arrays
     expected: dict[str, Any]
-    """The float64 outputs, or those of onnxruntime where the evaluator does not know an operator."""
+    """The float64 outputs, or those of onnxruntime where the evaluator does not know an
+    operator.
+    """
 
     bounds: dict[str, Array] = field(default_factory=dict)
-    """By float output; infinite where an element is not compared. Empty where there is no float64 evaluation."""
+    """By float output; infinite where an element is not compared.
+
+    Empty where there is no float64 evaluation.
+    """
 
     in_runtime: bool = True
     """Whether onnxruntime runs the source on these inputs."""
@@ -318,7 +402,9 @@ def make_reference(source: Path, seconds: float) -> Reference:
     if operator := random_operator(model):
         found.excluded = f"{operator} draws random numbers"
         return found
-    if not model.graph.output:  # onnxruntime loads it, but runs it no more than the same without its operators
+    if (
+        not model.graph.output
+    ):  # onnxruntime loads it, but runs it no more than the same without its operators
         found.loads, found.excluded = False, "the source has no outputs"
         return found
     if runtime is None and NO_KERNEL not in refusal:
@@ -345,7 +431,9 @@ class Undecidable(Exception):
     """Results on some inputs cannot be judged."""
 
 
-def make_stimulus(model: ModelProto, runtime: Runtime | None, kind: str, size: Sequence[int], unit: float) -> Stimulus:
+def make_stimulus(
+    model: ModelProto, runtime: Runtime | None, kind: str, size: Sequence[int], unit: float
+) -> Stimulus:
     """Return inputs and the outputs that they have. Raises Undecidable."""
     try:
         feeds = feeds_of(model, kind, size)
@@ -397,7 +485,8 @@ def make_stimulus(model: ModelProto, runtime: Runtime | None, kind: str, size: S
 
 
 def rounding_bounds(model: ModelProto, feeds: Arrays, exact: Arrays, unit: float) -> Arrays:
-    """Return how far rounding may move each element of the float outputs; infinite where it is not compared.
+    """Return how far rounding may move each element of the float outputs; infinite where it is not
+    compared.
 
     Raises Undecidable where an output that is no float moves with the noise.
     """
@@ -410,7 +499,9 @@ def rounding_bounds(model: ModelProto, feeds: Arrays, exact: Arrays, unit: float
             try:
                 moved = noisy(model, feeds, amplitude, seed)
             except Exception:  # a shape that depends on rounding
-                raise Undecidable("the source does not run if its numbers move by rounding errors") from None
+                raise Undecidable(
+                    "the source does not run if its numbers move by rounding errors"
+                ) from None
             for name, want in exact.items():
                 found = moved[name]
                 if found.shape != want.shape:
@@ -426,7 +517,9 @@ def rounding_bounds(model: ModelProto, feeds: Arrays, exact: Arrays, unit: float
         want = exact[name]
         finite = np.isfinite(move) & np.isfinite(want)
         scale = move[finite].max(initial=0.0) or 1.0  # the squares of large numbers overflow
-        typical = float(scale * np.sqrt(np.mean((move[finite] / scale) ** 2))) if finite.any() else 0.0
+        typical = (
+            float(scale * np.sqrt(np.mean((move[finite] / scale) ** 2))) if finite.any() else 0.0
+        )
         bound = np.maximum(move, typical) + MARGIN * (unit * np.abs(want) + TINY[unit])
         bound = np.asarray(bound)
         bound[~finite | (np.abs(want) > LARGEST[unit] / 4)] = np.inf
@@ -472,7 +565,9 @@ def judge(reference: Reference, out: Path) -> Verdict:
     try:
         model = onnx.load(out)
     except Exception as error:  # protobuf and onnx raise types of their own
-        return Verdict(invalid=f"onnx.load: {' '.join(str(error).split())[:200]}", numbers="not compared")
+        return Verdict(
+            invalid=f"onnx.load: {' '.join(str(error).split())[:200]}", numbers="not compared"
+        )
     operators = dict(sorted(Counter(node.op_type for node in all_nodes(model)).items()))
     verdict = Verdict(interface=interface(source, model), operators=operators)
     if data == source.SerializeToString():
@@ -486,8 +581,12 @@ def judge(reference: Reference, out: Path) -> Verdict:
     return verdict
 
 
-def compare(reference: Reference, model: ModelProto, runtime: Runtime | None, verdict: Verdict) -> tuple[str, str, str]:
-    """Return how the numbers of a result compare with the reference, the detail, and the name of the inputs."""
+def compare(
+    reference: Reference, model: ModelProto, runtime: Runtime | None, verdict: Verdict
+) -> tuple[str, str, str]:
+    """Return how the numbers of a result compare with the reference, the detail, and the name of
+    the inputs.
+    """
     if reference.excluded:
         return "not compared", reference.excluded, ""
     if reference.loads and runtime is None:
@@ -510,7 +609,9 @@ def compare(reference: Reference, model: ModelProto, runtime: Runtime | None, ve
 def compare_on(
     stimulus: Stimulus, model: ModelProto, runtime: Runtime | None, verdict: Verdict, unit: float
 ) -> tuple[str, str]:
-    """Return how the numbers of a result compare with the reference on one input, and the detail."""
+    """Return how the numbers of a result compare with the reference on one input, and
+    the detail.
+    """
     witnesses: dict[str, tuple[float, str]] = {}
     if stimulus.in_runtime and runtime is not None:
         try:
@@ -529,7 +630,10 @@ def compare_on(
     except UnsupportedOp:
         pass
     except Exception as error:  # the result cannot be evaluated
-        witnesses["float64"] = (np.inf, f"cannot be evaluated: {' '.join(str(error).split())[:120]}")
+        witnesses["float64"] = (
+            np.inf,
+            f"cannot be evaluated: {' '.join(str(error).split())[:120]}",
+        )
     faults = {name: text for name, (_, text) in witnesses.items() if text}
     if not witnesses:
         return "not compared", "neither onnxruntime nor the evaluator runs the result"
@@ -538,7 +642,10 @@ def compare_on(
     if len(faults) < len(witnesses):
         return "undecided", f"only {', '.join(faults)} differs: {next(iter(faults.values()))}"
     if any(node.op_type in REDUCED and has_reduced_accuracy(node) for node in all_nodes(model)):
-        return "imprecise", f"the result states accuracy_level 4 (int8): {next(iter(faults.values()))}"
+        return (
+            "imprecise",
+            f"the result states accuracy_level 4 (int8): {next(iter(faults.values()))}",
+        )
     share = min(share for share, _ in witnesses.values())
     only = f" (only {next(iter(faults))} runs it)" if len(witnesses) == 1 else ""
     return ("wrong" if share >= IMPRECISE else "imprecise"), f"{next(iter(faults.values()))}{only}"
@@ -546,11 +653,15 @@ def compare_on(
 
 def has_reduced_accuracy(node: NodeProto) -> bool:
     """Return whether a node states that it computes with int8."""
-    return any(attribute.name == "accuracy_level" and attribute.i == 4 for attribute in node.attribute)
+    return any(
+        attribute.name == "accuracy_level" and attribute.i == 4 for attribute in node.attribute
+    )
 
 
 def difference(stimulus: Stimulus, found: Mapping[str, Any], unit: float) -> tuple[float, str]:
-    """Return the largest difference beyond the bounds, as a share of the largest element, and a description of it."""
+    """Return the largest difference beyond the bounds, as a share of the largest element, and a
+    description of it.
+    """
     worst, text = 0.0, ""
     for name, want in stimulus.expected.items():
         array = found.get(name)
@@ -558,10 +669,16 @@ def difference(stimulus: Stimulus, found: Mapping[str, Any], unit: float) -> tup
             return np.inf, f"there is no output {name!r}"
         array = np.asarray(array)
         if array.shape != want.shape:
-            return np.inf, f"output {name!r} has the shape {list(array.shape)}, not {list(want.shape)}"
+            return (
+                np.inf,
+                f"output {name!r} has the shape {list(array.shape)}, not {list(want.shape)}",
+            )
         if name not in stimulus.bounds:
             if want.dtype.kind != "O" and (array != want).any():
-                return np.inf, f"{int((array != want).sum())} of {want.size} elements of {name!r} differ"
+                return (
+                    np.inf,
+                    f"{int((array != want).sum())} of {want.size} elements of {name!r} differ",
+                )
             continue
         wide, bound = array.astype(np.float64), stimulus.bounds[name]
         with np.errstate(invalid="ignore"):
@@ -587,25 +704,41 @@ def difference(stimulus: Stimulus, found: Mapping[str, Any], unit: float) -> tup
 def interface(before: ModelProto, after: ModelProto) -> list[str]:
     """Return what differs in what a caller sees, each with a kind in front of the colon."""
     found: list[str] = []
-    for kind, old, new in (("input", required(before), required(after)), ("output", *outputs(before, after))):
+    for kind, old, new in (
+        ("input", required(before), required(after)),
+        ("output", *outputs(before, after)),
+    ):
         was, names = [info.name for info in old], [info.name for info in new]
         lost = [name for name in was if name not in names]
         more = [name for name in names if name not in was]
-        if kind == "input":  # an input with a default that must be given now, and the other way round
+        if (
+            kind == "input"
+        ):  # an input with a default that must be given now, and the other way round
             lost = [name for name in lost if name not in overridable(after)]
             more = [name for name in more if name not in overridable(before)]
         found += [f"{kind} lost: {', '.join(lost)}"] if lost else []
         found += [f"{kind} added: {', '.join(more)}"] if more else []
         if not lost and not more and was != names and set(was) == set(names):
             found.append(f"order of {kind}s: {', '.join(names)}")
-        by_name = {info.name: info for info in new}  # by position where no name changed: one may be listed twice
+        by_name = {
+            info.name: info for info in new
+        }  # by position where no name changed: one may be listed twice
         pairs = zip(old, new if was == names else (by_name.get(name) for name in was), strict=True)
         for info, other in pairs:
-            if other is not None and (text := retyped(info.type, other.type, refine=kind == "output")):
+            if other is not None and (
+                text := retyped(info.type, other.type, refine=kind == "output")
+            ):
                 found.append(f"{kind} {text}: {info.name}")
-    if gone := [name for name in overridable(before) if name not in {info.name for info in after.graph.input}]:
+    if gone := [
+        name
+        for name in overridable(before)
+        if name not in {info.name for info in after.graph.input}
+    ]:
         found.append(f"overridable initializer lost: {', '.join(gone)}")
-    imports = [{entry.domain or "ai.onnx": entry.version for entry in model.opset_import} for model in (before, after)]
+    imports = [
+        {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+        for model in (before, after)
+    ]
     changed = {domain: (imports[0][domain], imports[1].get(domain)) for domain in imports[0]}
     used = {node.domain or "ai.onnx" for node in all_nodes(after)}
     for domain, (old_version, new_version) in changed.items():
@@ -616,7 +749,9 @@ def interface(before: ModelProto, after: ModelProto) -> list[str]:
     if added := sorted(imports[1].keys() - imports[0].keys()):
         found.append(f"opset imports added: {', '.join(added)}")
     kept = {entry.key: entry.value for entry in after.metadata_props}
-    if lost_keys := [entry.key for entry in before.metadata_props if kept.get(entry.key) != entry.value]:
+    if lost_keys := [
+        entry.key for entry in before.metadata_props if kept.get(entry.key) != entry.value
+    ]:
         found.append(f"metadata_props lost: {', '.join(lost_keys)}")
     if before.graph.metadata_props and not after.graph.metadata_props:
         found.append("metadata_props of the graph lost: all")
@@ -634,7 +769,9 @@ def outputs(before: ModelProto, after: ModelProto) -> tuple[Sequence[Any], Seque
 
 
 def retyped(old: onnx.TypeProto, new: onnx.TypeProto, *, refine: bool) -> str:
-    """Return how the type of an input or output changed; with `refine`, a more precise shape is no change."""
+    """Return how the type of an input or output changed; with `refine`, a more precise shape is no
+    change.
+    """
     kind = old.WhichOneof("value")
     if kind != new.WhichOneof("value"):
         return "type changed"

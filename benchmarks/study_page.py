@@ -21,7 +21,16 @@ from study_run import METADATA, Fault, Record, Row, missed
 import tools
 
 FAILURES = ("error", "crash", "timeout", "memory")
-COLUMNS = (*FAILURES, "invalid", "wrong", "imprecise", "undecided", "interface", "metadata", "missed")
+COLUMNS = (
+    *FAILURES,
+    "invalid",
+    "wrong",
+    "imprecise",
+    "undecided",
+    "interface",
+    "metadata",
+    "missed",
+)
 SUITE_NAMES = {
     "rules": "rule cases",
     "structures": "structural cases",
@@ -44,7 +53,9 @@ def page(
     left: Sequence[StudyCase] = (),
     reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> str:
-    """Return the page in Markdown; `reasons` are those that irc gives for the affines that it leaves, by model."""
+    """Return the page in Markdown; `reasons` are those that irc gives for the affines that it
+    leaves, by model.
+    """
     names = list(versions)
     misses = {id(row): missed(row) for row in rows}
     parts = [
@@ -53,14 +64,19 @@ def page(
         rules(options),
         limits(rows, options, left),
         wrong(rows, faults, names),
-        grouped("Crashes, timeouts, and memory", rows, names, lambda record: failures(record, FAILURES[1:])),
+        grouped(
+            "Crashes, timeouts, and memory",
+            rows,
+            names,
+            lambda record: failures(record, FAILURES[1:]),
+        ),
         grouped(
             "Errors",
             rows,
             names,
             lambda record: failures(record, FAILURES[:1]),
-            "The tool ends with an exception. Not counted are models that onnx.checker refuses, and for onnxruntime "
-            "those that it refuses without optimizations, too.",
+            "The tool ends with an exception. Not counted are models that onnx.checker refuses, and"
+            " for onnxruntime those that it refuses without optimizations, too.",
             keep=lambda row, tool: not is_excused(row.records[tool], row, tool),
         ),
         grouped(
@@ -68,8 +84,8 @@ def page(
             rows,
             names,
             lambda record: [record.verdict.invalid] if record.verdict.invalid else [],
-            "onnx.checker (`full_check`) or onnxruntime without optimizations accepts the source and refuses the "
-            "result.",
+            "onnx.checker (`full_check`) or onnxruntime without optimizations accepts the source"
+            " and refuses the result.",
         ),
         grouped(
             "Imprecise or undecided",
@@ -80,16 +96,18 @@ def page(
                 if record.verdict.numbers in ("imprecise", "undecided")
                 else []
             ),
-            f"Imprecise: beyond the bound, by less than {study_judge.IMPRECISE:g} of the largest element. Undecided: "
-            "onnxruntime and the evaluator do not agree on the result.",
+            f"Imprecise: beyond the bound, by less than {study_judge.IMPRECISE:g} of the largest"
+            " element. Undecided: onnxruntime and the evaluator do not agree on the result.",
         ),
         grouped(
             "Changed interfaces",
             rows,
             names,
-            lambda record: [] if record.failure else [text.split(":")[0] for text in record.verdict.interface],
-            "Inputs, outputs, opsets and metadata that are not those of the source. An output may have a more precise "
-            "shape.",
+            lambda record: (
+                [] if record.failure else [text.split(":")[0] for text in record.verdict.interface]
+            ),
+            "Inputs, outputs, opsets and metadata that are not those of the source. An output may"
+            " have a more precise shape.",
         ),
         folds(rows, names, misses),
         own_misses(rows, misses, reasons),
@@ -104,7 +122,9 @@ def wrapped(text: str) -> str:
     for line in text.splitlines():
         code ^= line.startswith("```")
         plain_text = not code and line[:1] not in ("|", "#", "`", " ", "")
-        kept = textwrap.wrap(line, 118, subsequent_indent="  " * line.startswith("- "), break_long_words=False)
+        kept = textwrap.wrap(
+            line, 118, subsequent_indent="  " * line.startswith("- "), break_long_words=False
+        )
         lines += kept if plain_text and len(line) > 118 else [line]
     return "\n".join(lines)
 
@@ -115,7 +135,9 @@ def script() -> str:
     return f"## see.py\n\n<!-- not run: needs the tools of the study -->\n\n```python\n{text}```"
 
 
-def table(columns: Sequence[str], lines: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> str:
+def table(
+    columns: Sequence[str], lines: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()
+) -> str:
     """Return a table in Markdown; the columns of `numbers` are to the right."""
     rule = ["---:" if column in numbers else "---" for column in columns]
     rows = [columns, rule, *([cell(item) for item in line] for line in lines)]
@@ -168,12 +190,16 @@ def counts(record: Record, row: Row, misses: Mapping[str, Any], tool: str) -> li
 
 
 def is_excused(record: Record, row: Row, tool: str) -> bool:
-    """Return whether an error is no fault: the source is not valid, or onnxruntime has no kernel for it."""
+    """Return whether an error is no fault: the source is not valid, or onnxruntime has no kernel
+    for it.
+    """
     lacks = tool.startswith("onnxruntime") and not row.source.get("loads")
     return record.failure == "error" and (lacks or not row.source.get("valid"))
 
 
-def results(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]) -> list[str]:
+def results(
+    rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
     """Return the tables of results, one a suite."""
     parts = ["## Results"]
     for suite in SUITES:
@@ -191,13 +217,11 @@ def results(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapp
         lines = [(tool, *(tally[tool][column] or "0" for column in columns)) for tool in names]
         parts.append(f"{len(chosen)} {SUITE_NAMES[suite]}:")
         parts.append(table(("tool", *columns), lines, numbers=columns))
-    parts.append(
-        """\
+    parts.append("""\
 - A model counts once in a column, and may count in several. The sections below list them.
 - *Compared* includes results that are the source itself. [Errors](#errors) has the errors that are not counted.
 - *Metadata*: metadata_props or doc strings lost, opset imports added. *Interface*: [what else](#changed-interfaces)
-  changed for a caller."""
-    )
+  changed for a caller.""")
     return parts
 
 
@@ -260,11 +284,17 @@ def limits(rows: Sequence[Row], options: Any, left: Sequence[StudyCase]) -> str:
         manifest = [entry["name"] for entry in json.loads(MANIFEST.read_text())]
         absent = [name for name in manifest if name not in at_hand]
         large = [name for name in manifest if at_hand.get(name, 0) > options.limit << 20]
-        text += f"\n- Of the {len(manifest)} real models of `{MANIFEST.name}`, {len(absent)} could not be fetched: "
+        text += (
+            f"\n- Of the {len(manifest)} real models of `{MANIFEST.name}`, {len(absent)} could not"
+            " be fetched: "
+        )
         text += f"{named(absent) or 'none'}. Too large are {len(large)}: {named(large) or 'none'}."
     for suite in SUITES:
         if names := [case.name for case in left if case.suite == suite]:
-            text += f"\n- {len(names)} {SUITE_NAMES[suite]} were not run for lack of time: {named(names)}."
+            text += (
+                f"\n- {len(names)} {SUITE_NAMES[suite]} were not run for lack of time:"
+                f" {named(names)}."
+            )
     return f"{text}\n\nNumbers were not compared for:\n\n" + table(
         ("models", "reason", "such as"), lines, numbers=("models",)
     )
@@ -312,35 +342,49 @@ def grouped(
             groups.items(), key=lambda item: (names.index(item[0][0]), -len(item[1][1]))
         )
     ]
-    found = table(("tool", "models", "the first one's message", "models such as"), lines, numbers=("models",))
+    found = table(
+        ("tool", "models", "the first one's message", "models such as"), lines, numbers=("models",)
+    )
     return f"## {title}\n\n{text}\n\n{found if lines else 'None.'}".replace("\n\n\n", "\n")
 
 
 def wrong(rows: Sequence[Row], faults: Sequence[Fault], names: Sequence[str]) -> str:
-    """Return the section of wrong results, with a minimal model for each tool and set of operators."""
+    """Return the section of wrong results, with a minimal model for each tool and set
+    of operators.
+    """
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
         groups.setdefault((fault.tool, fault.signature), []).append(fault)
     clean = [tool for tool in names if not any(fault.tool == tool for fault in faults)]
     parts = [
         "## Wrong results",
-        "Each model below was reduced from a case: operators, attributes and digits were dropped while the tool stayed "
-        "wrong. Cases that reduce to the same operators, attributes and types stand together: one cause may stand in "
-        "several places, and two causes in one.",
+        (
+            "Each model below was reduced from a case: operators, attributes and digits were"
+            " dropped while the tool stayed wrong. Cases that reduce to the same operators,"
+            " attributes and types stand together: one cause may stand in several places, and two"
+            " causes in one."
+        ),
     ]
     if clean:
-        parts.append(f"Not wrong on any model of this study: {', '.join(clean)}. This says nothing of other models.")
+        parts.append(
+            f"Not wrong on any model of this study: {', '.join(clean)}. This says nothing of other"
+            " models."
+        )
     if not groups:
         return "\n\n".join(parts)
     parts.append(
-        "To see one, write it to `case.txt`, save [see.py](#seepy) beside it, and run the command above the model. The "
-        "command needs the tool, onnx, numpy and onnxruntime."
+        "To see one, write it to `case.txt`, save [see.py](#seepy) beside it, and run the command"
+        " above the model. The command needs the tool, onnx, numpy and onnxruntime."
     )
     number = 0
     for tool in names:
-        chosen = sorted((key for key in groups if key[0] == tool), key=lambda key: (-len(groups[key]), key[1]))
+        chosen = sorted(
+            (key for key in groups if key[0] == tool), key=lambda key: (-len(groups[key]), key[1])
+        )
         if chosen:
-            parts.append(f"### {tool}: {len([fault for fault in faults if fault.tool == tool])} models")
+            parts.append(
+                f"### {tool}: {len([fault for fault in faults if fault.tool == tool])} models"
+            )
         for key in chosen:
             number += 1
             parts += case_text(number, groups[key])
@@ -354,19 +398,26 @@ def case_text(number: int, faults: Sequence[Fault]) -> list[str]:
     extents = re.findall(r"\d+", extents_text)
     title = f"#### {number}. {' '.join(dict.fromkeys(fault.operators)) or 'no operator'}"
     cases = cell(named([fault.case for fault in faults]))
-    text = f"From {len(faults)} model{'s' * (len(faults) > 1)}: {cases}. Inputs {fault.stimulus}: {cell(fault.detail)}."
+    text = (
+        f"From {len(faults)} model{'s' * (len(faults) > 1)}: {cases}. Inputs {fault.stimulus}:"
+        f" {cell(fault.detail)}."
+    )
     if not fault.text:
         return [title, f"{text} The model is another one once it is ONNX text."]
     if len(fault.text) > TEXT_LIMIT:
         return [title, f"{text} Too large for this page; `--json` has it."]
-    command = f"python see.py {fault.tool.replace(' ', '-')} case.txt {kind} {' '.join(extents)}".rstrip()
+    command = (
+        f"python see.py {fault.tool.replace(' ', '-')} case.txt {kind} {' '.join(extents)}".rstrip()
+    )
     return [title, text, f"```text\n{command}\n```", f"```onnx\n{fault.text.strip()}\n```"]
 
 
 # missed folds
 
 
-def folds(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]) -> str:
+def folds(
+    rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mapping[str, Any]]
+) -> str:
     """Return the section of missed folds."""
     left = {tool: Counter[str]() for tool in names}
     by = {tool: Counter[str]() for tool in names}
@@ -380,12 +431,23 @@ def folds(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mappin
     kinds = [kind for kind in kinds if any(left[tool][kind] for tool in names)]
     parts = [
         "## Missed folds",
-        "Operators that a tool leaves, and that a right result of another tool lacks; the best right result counts.",
-        table(("tool", *kinds), [(tool, *(left[tool][kind] for kind in kinds)) for tool in names], numbers=kinds),
+        (
+            "Operators that a tool leaves, and that a right result of another tool lacks; the best"
+            " right result counts."
+        ),
+        table(
+            ("tool", *kinds),
+            [(tool, *(left[tool][kind] for kind in kinds)) for tool in names],
+            numbers=kinds,
+        ),
         "Whose result is better, in how many models:",
         table(
             ("tool", "models", "the better result is of", "such as"),
-            [(tool, count, best, named(cases[tool, best])) for tool in names for best, count in by[tool].most_common()],
+            [
+                (tool, count, best, named(cases[tool, best]))
+                for tool in names
+                for best, count in by[tool].most_common()
+            ],
             numbers=("models",),
         ),
     ]
@@ -393,9 +455,13 @@ def folds(rows: Sequence[Row], names: Sequence[str], misses: Mapping[int, Mappin
 
 
 def own_misses(
-    rows: Sequence[Row], misses: Mapping[int, Mapping[str, Any]], reasons: Mapping[tuple[str, str], str]
+    rows: Sequence[Row],
+    misses: Mapping[int, Mapping[str, Any]],
+    reasons: Mapping[tuple[str, str], str],
 ) -> str:
-    """Return the section of the folds that irc misses, each group with the reasons that its fold map gives."""
+    """Return the section of the folds that irc misses, each group with the reasons that its fold
+    map gives.
+    """
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in rows:
         if tools.OWN in misses[id(row)]:
@@ -406,11 +472,17 @@ def own_misses(
         return ""
     lines = [
         (len(names), left, reason or "it names no affine", best, "; ".join(names))
-        for (best, left, reason), names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+        for (best, left, reason), names in sorted(
+            groups.items(), key=lambda item: (-len(item[1]), item[0])
+        )
     ]
     return (
-        "### What irc leaves\n\n"
-        "The reasons are those of its fold map: [the codes](reasons.md). Where it names no affine, the operators that "
-        "are left are no scale and shift of a layer, or another tool writes several operators as one.\n\n"
-        + table(("models", "operators", "reasons", "the better result is of", "all models"), lines, numbers=("models",))
+        "### What irc leaves\n\nThe reasons are those of its fold map: [the codes](reasons.md)."
+        " Where it names no affine, the operators that are left are no scale and shift of a layer,"
+        " or another tool writes several operators as one.\n\n"
+        + table(
+            ("models", "operators", "reasons", "the better result is of", "all models"),
+            lines,
+            numbers=("models",),
+        )
     )

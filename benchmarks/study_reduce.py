@@ -1,6 +1,8 @@
-"""Reduce a model for which a tool is wrong: drop nodes and simplify constants while the tool stays wrong.
+"""Reduce a model for which a tool is wrong: drop nodes and simplify constants while the tool stays
+wrong.
 
-A candidate is a model that onnx.checker and onnxruntime accept, and for which the judge says *wrong* of the same tool.
+A candidate is a model that onnx.checker and onnxruntime accept, and for which the judge says
+*wrong* of the same tool.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def halves(model: ModelProto) -> Iterator[ModelProto]:
 
 
 def structures(model: ModelProto) -> Iterator[ModelProto]:
-    """Yield models with one output less, an interior value as output or as input, a node less, or a plain input."""
+    """Yield models with one output less, an interior value as output or as input, a node less, or a
+    plain input.
+    """
     graph = model.graph
     types = value_types(model)
     for i in range(len(graph.output)):
@@ -76,7 +80,11 @@ def structures(model: ModelProto) -> Iterator[ModelProto]:
     kinds = {**types, **{info.name: info for info in (*graph.input, *graph.output)}}
     for i, node in enumerate(graph.node):
         for name in filter(None, node.input):
-            if node.op_type != "Identity" and node.output and same_type(kinds.get(name), kinds.get(node.output[0])):
+            if (
+                node.op_type != "Identity"
+                and node.output
+                and same_type(kinds.get(name), kinds.get(node.output[0]))
+            ):
                 yield bypassed(model, i, name)
     for i, node in enumerate(graph.node):
         for j, name in enumerate(node.input):
@@ -92,9 +100,15 @@ def structures(model: ModelProto) -> Iterator[ModelProto]:
 
 
 def simpler_constants(model: ModelProto) -> Iterator[ModelProto]:
-    """Yield models in which one more float initializer has rounded elements, which are shorter to print."""
+    """Yield models in which one more float initializer has rounded elements, which are shorter to
+    print.
+    """
     for i, tensor in enumerate(model.graph.initializer):
-        if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+        if tensor.data_type not in (
+            onnx.TensorProto.FLOAT,
+            onnx.TensorProto.FLOAT16,
+            onnx.TensorProto.DOUBLE,
+        ):
             continue
         array = numpy_helper.to_array(tensor)
         for digits in (0, 1):
@@ -169,7 +183,9 @@ def reads(graph: GraphProto) -> set[str]:
 
 
 def pruned(model: ModelProto) -> ModelProto:
-    """Drop the nodes, initializers and inputs of the main graph that nothing reads, and what says their types."""
+    """Drop the nodes, initializers and inputs of the main graph that nothing reads, and what says
+    their types.
+    """
     graph = model.graph
     while True:
         wanted = reads(graph)

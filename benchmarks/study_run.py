@@ -56,7 +56,9 @@ class Record:
 
     @property
     def is_right(self) -> bool:
-        """Whether there is a result with the numbers and the interface of the source; metadata may differ."""
+        """Whether there is a result with the numbers and the interface of the source; metadata may
+        differ.
+        """
         verdict = self.verdict
         changed = [text for text in verdict.interface if text.split(":")[0] not in METADATA]
         return not (self.failure or verdict.invalid or changed) and verdict.numbers == "same"
@@ -81,7 +83,9 @@ class Fault:
     detail: str = ""
     stimulus: str = ""
     signature: str = ""
-    """Operators with attributes, types and the kind of difference: faults of one signature may have one cause."""
+    """Operators with attributes, types and the kind of difference: faults of one signature may have
+    one cause.
+    """
 
 
 @dataclass
@@ -95,7 +99,9 @@ class Row:
 
 
 def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
-    """Return by tool the affine operators that it leaves and a right result lacks, and the tool of that result."""
+    """Return by tool the affine operators that it leaves and a right result lacks, and the tool of
+    that result.
+    """
     right = [
         (record.verdict.affines, record.verdict.size, tool)
         for tool, record in row.records.items()
@@ -110,14 +116,19 @@ def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
         if better:
             best = min(better)[2]
             more = Counter(own.operators) - Counter(row.records[best].verdict.operators)
-            found[tool] = (Counter({kind: n for kind, n in more.items() if kind in study_judge.AFFINES}), best)
+            found[tool] = (
+                Counter({kind: n for kind, n in more.items() if kind in study_judge.AFFINES}),
+                best,
+            )
     return found
 
 
 class Cache:
-    """Records in a file of JSON lines, by key; a later line replaces an earlier one. Without a folder, in memory.
+    """Records in a file of JSON lines, by key; a later line replaces an earlier one. Without a
+    folder, in memory.
 
-    Records of a failure in `forgotten` are left out, and so is what stands for a source that could not be evaluated.
+    Records of a failure in `forgotten` are left out, and so is what stands for a source that could
+    not be evaluated.
     """
 
     def __init__(self, folder: Path | None, forgotten: Sequence[str] = ()) -> None:
@@ -134,7 +145,10 @@ class Cache:
                     continue
                 self.known[key] = data
         for key, data in list(self.known.items()):
-            if data.get("failure") in forgotten or str(data.get("excluded")).partition(":")[0] in forgotten:
+            if (
+                data.get("failure") in forgotten
+                or str(data.get("excluded")).partition(":")[0] in forgotten
+            ):
                 del self.known[key]
 
     def write(self, key: str, data: Any) -> None:
@@ -148,7 +162,10 @@ class Cache:
 def judge_version() -> str:
     """Return a digest of the judge, of the evaluator, and of the packages that they use."""
     digest = hashlib.sha256(f"{onnx.__version__} {onnxruntime.__version__}".encode())
-    for file in (Path(study_judge.__file__), *sorted((tools.ROOT / "tests" / "support" / "float64").glob("*.py"))):
+    for file in (
+        Path(study_judge.__file__),
+        *sorted((tools.ROOT / "tests" / "support" / "float64").glob("*.py")),
+    ):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -157,7 +174,9 @@ UNJUDGED = study_judge.Verdict(numbers="not compared", detail="the source could 
 
 
 def verdict_of(result: Any) -> study_judge.Verdict:
-    """Return the verdict that the judge gave; a crash of the judge is a crash of onnxruntime on the result."""
+    """Return the verdict that the judge gave; a crash of the judge is a crash of onnxruntime on the
+    result.
+    """
     if not isinstance(result, tools.Failure):
         return study_judge.Verdict(**result)
     text = f"{result.kind} of the process that runs the result: {result}"
@@ -200,7 +219,9 @@ class Study:
         """Return the records of models, computed where the cache does not know them."""
         missing = [case for case in cases if not self.is_known(case)]
         with tempfile.TemporaryDirectory() as folder:
-            for case, (facts, records) in zip(missing, self.examine(missing, Path(folder)), strict=True):
+            for case, (facts, records) in zip(
+                missing, self.examine(missing, Path(folder)), strict=True
+            ):
                 for tool, record in records.items():
                     self.cache.write(self.key(tool, case.digest), asdict(record))
                 self.cache.write(self.key("", case.digest), facts)
@@ -208,19 +229,29 @@ class Study:
 
     def is_known(self, case: StudyCase) -> bool:
         """Return whether the cache has all records of a model."""
-        return all(self.key(tool, case.digest) in self.cache.known for tool in ("", *self.compilers))
+        return all(
+            self.key(tool, case.digest) in self.cache.known for tool in ("", *self.compilers)
+        )
 
     def read(self, case: StudyCase) -> Row:
         """Return the records of a model that the cache knows."""
-        found = {tool: Record.read(self.cache.known[self.key(tool, case.digest)]) for tool in self.compilers}
+        found = {
+            tool: Record.read(self.cache.known[self.key(tool, case.digest)])
+            for tool in self.compilers
+        }
         return Row(case.suite, case.name, self.cache.known[self.key("", case.digest)], found)
 
-    def examine(self, cases: Sequence[StudyCase], folder: Path) -> list[tuple[dict[str, Any], dict[str, Record]]]:
+    def examine(
+        self, cases: Sequence[StudyCase], folder: Path
+    ) -> list[tuple[dict[str, Any], dict[str, Record]]]:
         """Run the tools that have no record yet on models, and judge the results.
 
-        A tool takes all models in one process. A model that fails there is given to it again, alone.
+        A tool takes all models in one process. A model that fails there is given to it again,
+        alone.
         """
-        sources, references = ([folder / f"{i}.{kind}" for i in range(len(cases))] for kind in ("onnx", "reference"))
+        sources, references = (
+            [folder / f"{i}.{kind}" for i in range(len(cases))] for kind in ("onnx", "reference")
+        )
         for case, path in zip(cases, sources, strict=True):
             path.write_bytes(case.data)
         facts = self.jury.each(study_judge.write_reference, [
@@ -229,7 +260,11 @@ class Study:
         records: list[dict[str, Record]] = [{} for _ in cases]
         outs: list[dict[str, Path]] = [{} for _ in cases]
         for number, (tool, function) in enumerate(self.compilers.items()):
-            todo = [i for i, case in enumerate(cases) if self.key(tool, case.digest) not in self.cache.known]
+            todo = [
+                i
+                for i, case in enumerate(cases)
+                if self.key(tool, case.digest) not in self.cache.known
+            ]
             paths = {i: folder / f"{i}.{number}.onnx" for i in todo}
             done = self.child.each(timed, [(function, sources[i], paths[i]) for i in todo])
             for i, result in zip(todo, done, strict=True):
@@ -252,21 +287,34 @@ class Study:
                 missing = isinstance(facts[i], tools.Failure)
                 records[i][tool].verdict = UNJUDGED if missing else verdict_of(next(verdicts))
         return [
-            ({"excluded": f"{fact.kind}: {fact}", "stimuli": []} if isinstance(fact, tools.Failure) else fact, record)
+            (
+                {"excluded": f"{fact.kind}: {fact}", "stimuli": []}
+                if isinstance(fact, tools.Failure)
+                else fact,
+                record,
+            )
             for fact, record in zip(facts, records, strict=True)
         ]
 
-    def own_reasons(self, rows: Sequence[Row], cases: Sequence[StudyCase]) -> dict[tuple[str, str], str]:
-        """Return the reasons that irc gives for affines that it leaves, by model, where another tool is better."""
+    def own_reasons(
+        self, rows: Sequence[Row], cases: Sequence[StudyCase]
+    ) -> dict[tuple[str, str], str]:
+        """Return the reasons that irc gives for affines that it leaves, by model, where another
+        tool is better.
+        """
         data = {(case.suite, case.name): case.data for case in cases}
         chosen = [(row.suite, row.name) for row in rows if tools.OWN in missed(row)]
         found = self.child.each(own_reasons, [(data[name],) for name in chosen])
         return {
-            name: reasons for name, reasons in zip(chosen, found, strict=True) if not isinstance(reasons, tools.Failure)
+            name: reasons
+            for name, reasons in zip(chosen, found, strict=True)
+            if not isinstance(reasons, tools.Failure)
         }
 
     def fault(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
-        """Return the smallest model found for which a tool is wrong; from the cache, if it is known."""
+        """Return the smallest model found for which a tool is wrong; from the cache, if it is
+        known.
+        """
         key = f"fault {self.key(tool, hashlib.sha256(data).hexdigest())}"
         if key not in self.cache.known:
             self.cache.write(key, asdict(self.reduced(row, tool, data, seconds)))
@@ -274,13 +322,19 @@ class Study:
         return Fault(**{**known, "suite": row.suite, "case": row.name})
 
     def reduced(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
-        """Reduce a model for which a tool is wrong; unreduced where a smaller model ends the process."""
+        """Reduce a model for which a tool is wrong; unreduced where a smaller model ends the
+        process.
+        """
         verdict = row.records[tool].verdict
         for budget in (seconds, 0.0):
             with contextlib.suppress(tools.Failure):
                 fields = self.jury.call(reduce_fault, self.compilers[tool], data, budget)
                 found = Fault(tool, row.suite, row.name, *fields)
-                return found if found.detail else replace(found, detail=verdict.detail, stimulus=verdict.stimulus)
+                return (
+                    found
+                    if found.detail
+                    else replace(found, detail=verdict.detail, stimulus=verdict.stimulus)
+                )
         return Fault(tool, row.suite, row.name, detail=verdict.detail, stimulus=verdict.stimulus)
 
 
@@ -289,11 +343,23 @@ def own_reasons(data: bytes) -> str:
     import irc
 
     sources = irc.compile(onnx.load_from_string(data)).fold_map.sources
-    return ", ".join(sorted({f"{entry['node']['op_type']} {entry['reason']}" for entry in sources if entry["reason"]}))
+    return ", ".join(
+        sorted(
+            {
+                f"{entry['node']['op_type']} {entry['reason']}"
+                for entry in sources
+                if entry["reason"]
+            }
+        )
+    )
 
 
-def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str, list[str], str, str, str]:
-    """Reduce a model for which a tool is wrong, in a child: return the fields of its Fault from `text` on."""
+def reduce_fault(
+    function: tools.Tool, data: bytes, seconds: float
+) -> tuple[str, list[str], str, str, str]:
+    """Reduce a model for which a tool is wrong, in a child: return the fields of its Fault from
+    `text` on.
+    """
 
     def verdict(model: ModelProto) -> study_judge.Verdict:
         source, out = Path(folder) / "source.onnx", Path(folder) / "out.onnx"
@@ -314,7 +380,9 @@ def reduce_fault(function: tools.Tool, data: bytes, seconds: float) -> tuple[str
         found = tidied(reduce_model(onnx.ModelProto.FromString(data), is_wrong, seconds=seconds))
         text = printed(found, is_wrong)
         last = verdict(onnx.parser.parse_model(text) if text else found)
-        operators = [node.op_type for node in study_judge.all_nodes(found) if node.op_type != "Constant"]
+        operators = [
+            node.op_type for node in study_judge.all_nodes(found) if node.op_type != "Constant"
+        ]
         return text, operators, last.detail, last.stimulus, signature(found, last.detail)
 
 
@@ -335,7 +403,9 @@ def signature(model: ModelProto, detail: str) -> str:
         if node.op_type != "Constant"
     ]
     types = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
-    kind = next((text for text in ("has the shape", "is nan", "is inf", "is -inf") if text in detail), "")
+    kind = next(
+        (text for text in ("has the shape", "is nan", "is inf", "is -inf") if text in detail), ""
+    )
     return f"{' '.join(parts)} {sorted(types)} {kind}"
 
 
@@ -352,7 +422,10 @@ def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
     """Yield the cases, small ones in groups."""
     group: list[StudyCase] = []
     for case in cases:
-        alone = case.suite in HEAVY or sum(len(each.data) for each in group) + len(case.data) > GROUP_BYTES
+        alone = (
+            case.suite in HEAVY
+            or sum(len(each.data) for each in group) + len(case.data) > GROUP_BYTES
+        )
         if group and (len(group) == GROUP or alone or group[-1].suite in HEAVY):
             yield group
             group = []
@@ -362,7 +435,9 @@ def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
 
 
 class _Queue:
-    """Groups of models that wait: every second worker begins with those of suites whose models are large."""
+    """Groups of models that wait: every second worker begins with those of suites whose models are
+    large.
+    """
 
     def __init__(self, groups: Iterable[list[StudyCase]]) -> None:
         self.waiting: tuple[deque[list[StudyCase]], ...] = (deque(), deque())
@@ -378,9 +453,15 @@ class _Queue:
 
 
 def run(
-    study: Study, cases: Sequence[StudyCase], seconds: float, minutes: float = math.inf, workers: int = 1
+    study: Study,
+    cases: Sequence[StudyCase],
+    seconds: float,
+    minutes: float = math.inf,
+    workers: int = 1,
 ) -> Iterator[tuple[Row, list[Fault]]]:
-    """Yield the row of each case, and its wrong results reduced; no model is begun after `minutes`."""
+    """Yield the row of each case, and its wrong results reduced; no model is begun
+    after `minutes`.
+    """
     begin = time.monotonic()
     queue = _Queue(chunks(cases))
     rows: dict[str, Row] = {}

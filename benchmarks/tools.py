@@ -1,7 +1,8 @@
 """The tools that the benchmarks compare, and calls in processes of their own.
 
-A call runs in a new process, with a time limit and a memory limit. The process is a copy of a server that has imported
-the tools, so that it starts in milliseconds, and nothing that one call leaves behind reaches the next.
+A call runs in a new process, with a time limit and a memory limit. The process is a copy of a
+server that has imported the tools, so that it starts in milliseconds, and nothing that one call
+leaves behind reaches the next.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ TOOLS: dict[str, tuple[str, Tool]] = {
     "onnxruntime extended": ("onnxruntime", with_onnxruntime_extended),
     "onnxoptimizer": ("onnxoptimizer", with_onnxoptimizer),
 }
-"""The tools by name, each with the package that it is from and the function that compiles a file to a file."""
+"""The tools by name, each with the package that it is from and the function that compiles a file to
+a file.
+"""
 
 CALLS = {
     "onnxsim": "onnxsim.simplify(model)[0]",
@@ -108,7 +111,9 @@ def is_installed(tool: str) -> bool:
 
 
 def version(tool: str) -> str:
-    """Return the version of a tool; irc's ends with a digest of its modules, since it changes between releases."""
+    """Return the version of a tool; irc's ends with a digest of its modules, since it changes
+    between releases.
+    """
     package = TOOLS[tool][0]
     if package != OWN:
         return importlib.metadata.version(package)
@@ -123,7 +128,9 @@ def own_digest() -> str:
 
     folders = ("backends", "codec", "frontends", "ir", "passes", "support")
     digest = hashlib.sha256()
-    for file in sorted(file for folder in folders for file in (Path(irc.__path__[0]) / folder).rglob("*.py")):
+    for file in sorted(
+        file for folder in folders for file in (Path(irc.__path__[0]) / folder).rglob("*.py")
+    ):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -148,12 +155,16 @@ def attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[b
         return False, (kind, f"{type(error).__name__}: {text[:300]}")
 
 
-def attempts(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[tuple[bool, Any]]:
+def attempts(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
+) -> list[tuple[bool, Any]]:
     """Attempt several calls."""
     return [attempt(function, arguments) for arguments in calls]
 
 
-def _serve(connection: Any, memory: int, log: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _serve(
+    connection: Any, memory: int, log: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     """Attempt a call in this process, and send the outcome."""
     faulthandler.disable()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -169,7 +180,9 @@ def _serve(connection: Any, memory: int, log: str, function: Callable[..., Any],
 
 
 class Child:
-    """Calls in processes of their own, each with at most `timeout` seconds and `memory` bytes of data."""
+    """Calls in processes of their own, each with at most `timeout` seconds and `memory` bytes of
+    data.
+    """
 
     def __init__(self, timeout: float, memory: int = 0) -> None:
         self.timeout, self.memory = timeout, memory
@@ -181,7 +194,9 @@ class Child:
         """Return `function(*arguments)`, computed in a new process. Raises Failure."""
         with tempfile.NamedTemporaryFile(suffix=".log") as log:
             ours, theirs = self.context.Pipe()
-            process = self.context.Process(target=_serve, args=(theirs, self.memory, log.name, function, arguments))
+            process = self.context.Process(
+                target=_serve, args=(theirs, self.memory, log.name, function, arguments)
+            )
             process.start()
             theirs.close()
             try:
@@ -202,8 +217,9 @@ class Child:
     def each(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the result of each call, or its Failure.
 
-        One process makes all calls, another the ones that failed, again. Where a process crashes, two processes make
-        half of the calls each; where it takes too long, each call has a process of its own.
+        One process makes all calls, another the ones that failed, again. Where a process crashes,
+        two processes make half of the calls each; where it takes too long, each call has a process
+        of its own.
         """
         if len(calls) < 2:
             return [self.alone(function, arguments) for arguments in calls]
@@ -218,7 +234,11 @@ class Child:
                 else:
                     middle = (len(todo) + 1) // 2
                     halves = (todo[:middle], todo[middle:])
-                    again = [result for half in halves for result in self.each(function, [calls[i] for i in half])]
+                    again = [
+                        result
+                        for half in halves
+                        for result in self.each(function, [calls[i] for i in half])
+                    ]
                 for i, result in zip(todo, again, strict=True):
                     found[i] = result
                 return found

@@ -3,13 +3,14 @@
     python benchmarks/verified_models.py [--only TEXT] [--each] [--thorough] [--costs] [--largest BYTES]
                                          [--timeout SECONDS] [--json FILE]
 
-prints the number of verified models, the largest differences as shares of the rounding bound, the shares of undecided
-elements, the number of models that were not verified, and the reasons. No model should be accused.
+prints the number of verified models, the largest differences as shares of the rounding bound, the
+shares of undecided elements, the number of models that were not verified, and the reasons. No model
+should be accused.
 
-With --costs, `irc align` compares the models too, and onnxruntime has one thread. A table has the processor time of one
-inference of the source, of a compile with --verify=end and of align, both from the start of the process, and the
-inferences that they take beyond 2 seconds: at most 40 by default. Runs are counted: of the source, the noisy source and
-the other model.
+With --costs, `irc align` compares the models too, and onnxruntime has one thread. A table has the
+processor time of one inference of the source, of a compile with --verify=end and of align, both
+from the start of the process, and the inferences that they take beyond 2 seconds: at most 40 by
+default. Runs are counted: of the source, the noisy source and the other model.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, A
             result.save(output, check=partial(instrument.finish, result.module))
             taken = costs_of(path, output, instrument, startup, thorough=thorough) if costs else {}
         verdicts = instrument.verdicts
-        found: dict[str, Any] = {"outcome": "verified", "share": max(verdict.greatest for verdict in verdicts)}
+        found: dict[str, Any] = {
+            "outcome": "verified",
+            "share": max(verdict.greatest for verdict in verdicts),
+        }
         found |= {"tensors": verdicts[-1].tensors, "silent": verdicts[-1].silent}
         found["undecided"] = round(verdicts[-1].undecided, 5)
         found |= taken
@@ -85,8 +89,12 @@ def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, A
     return {**found, "seconds": round(perf_counter() - started, 1), "megabytes": memory}
 
 
-def costs_of(path: Path, output: Path, instrument: VerifyNumerics, startup: float, *, thorough: bool) -> dict[str, Any]:
-    """Align the compiled model, and return what the verification that is done and the alignment cost."""
+def costs_of(
+    path: Path, output: Path, instrument: VerifyNumerics, startup: float, *, thorough: bool
+) -> dict[str, Any]:
+    """Align the compiled model, and return what the verification that is done and the alignment
+    cost.
+    """
     verified = processor_time()
     (source, base_dir), (other, _) = read_model(path), read_model(output)
     comparison = Comparison(source, base_dir, frozen=True, thorough=thorough)
@@ -122,27 +130,40 @@ def apart(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"outcome": "failed", "why": f"took longer than {timeout:g} s"}
     if done.returncode:
-        return {"outcome": "failed", "why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
+        return {
+            "outcome": "failed",
+            "why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1],
+        }
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def main() -> None:
     """Verify the selected models and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="select models whose path contains this text")
-    parser.add_argument("--each", action="store_true", help="verify after every pass instead of only at the end")
+    parser.add_argument(
+        "--each", action="store_true", help="verify after every pass instead of only at the end"
+    )
     parser.add_argument("--thorough", action="store_true", help="run large models on more inputs")
-    parser.add_argument("--costs", action="store_true", help="measure costs in inferences, those of irc align too")
+    parser.add_argument(
+        "--costs", action="store_true", help="measure costs in inferences, those of irc align too"
+    )
     parser.add_argument("--largest", type=int, help="skip files of more bytes")
-    parser.add_argument("--timeout", type=float, default=600, help="maximum seconds of one model (default: 600)")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="maximum seconds of one model (default: 600)"
+    )
     parser.add_argument("--json", type=Path, help="write the outcome of every model to this file")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     when = "each" if options.each else "end"
     if options.one:
         if options.costs:
-            runner.RemoteSession = partial(RemoteSession, threads=1)  # threads that wait take processor time too
+            runner.RemoteSession = partial(
+                RemoteSession, threads=1
+            )  # threads that wait take processor time too
         print(json.dumps(verify(options.one, when, thorough=options.thorough, costs=options.costs)))
         return
     if not harness.SHARED.is_dir():
@@ -162,18 +183,27 @@ def main() -> None:
 def report(found: dict[str, dict[str, Any]]) -> None:
     """Print counts, the largest shares, and the reasons why models were not verified."""
     outcomes = Counter(entry["outcome"] for entry in found.values())
-    print(f"{len(found)} models: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
-    verified = [(entry["share"], name) for name, entry in found.items() if entry["outcome"] == "verified"]
+    print(
+        f"{len(found)} models:"
+        f" {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}"
+    )
+    verified = [
+        (entry["share"], name) for name, entry in found.items() if entry["outcome"] == "verified"
+    ]
     print("largest shares of the rounding bound:")
     for share, name in sorted(verified, reverse=True)[:5]:
         print(f"  {share:6.3f}  {name}")
-    for share, name in sorted(((entry.get("undecided", 0), name) for name, entry in found.items()), reverse=True)[:5]:
+    for share, name in sorted(
+        ((entry.get("undecided", 0), name) for name, entry in found.items()), reverse=True
+    )[:5]:
         print(f"  {share:7.2%} of the elements of {name} are undecided")
     for name, entry in found.items():
         if entry.get("silent"):
             print(f"{entry['silent']} of {entry['tensors']} tensors of {name} are undecided")
     reasons = Counter(
-        f"{entry['outcome']}: {re.sub('[0-9]+', 'N', entry['why'])}" for entry in found.values() if "why" in entry
+        f"{entry['outcome']}: {re.sub('[0-9]+', 'N', entry['why'])}"
+        for entry in found.values()
+        if "why" in entry
     )
     for reason, count in reasons.most_common():
         print(f"  {count:4}  {reason}")
@@ -185,11 +215,18 @@ def report(found: dict[str, dict[str, Any]]) -> None:
 def report_costs(found: dict[str, dict[str, Any]]) -> None:
     """Print the models that take most, in inferences beyond 2 seconds."""
     print(f"irc align accuses {sum(entry['accused_by_align'] for entry in found.values())} models")
-    print("inference   verify    align  inferences beyond 2 s  runs: source, noisy, other  inputs x noisy  model")
-    for name, entry in sorted(found.items(), key=lambda item: max(item[1]["beyond"]), reverse=True)[:10]:
+    print(
+        "inference   verify    align  inferences beyond 2 s  runs: source, noisy, other  inputs x"
+        " noisy  model"
+    )
+    for name, entry in sorted(found.items(), key=lambda item: max(item[1]["beyond"]), reverse=True)[
+        :10
+    ]:
         beyond, runs = (", ".join(f"{one:.1f}" for one in entry[key]) for key in ("beyond", "runs"))
         times = f"{entry['inference']:8.4f} s {entry['verify']:6.2f} s {entry['align']:6.2f} s"
-        print(f"{times}  {beyond:>21}  {runs:>26}  {'x'.join(map(str, entry['budget'])):>14}  {name}")
+        print(
+            f"{times}  {beyond:>21}  {runs:>26}  {'x'.join(map(str, entry['budget'])):>14}  {name}"
+        )
 
 
 if __name__ == "__main__":

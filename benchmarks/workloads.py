@@ -1,6 +1,7 @@
 """The models that benchmarks/speed.py times: made from a seed, and checked after they are compiled.
 
-Random weights are written to the file in blocks, so that making a model of gigabytes takes little memory.
+Random weights are written to the file in blocks, so that making a model of gigabytes takes little
+memory.
 """
 
 from __future__ import annotations
@@ -27,15 +28,21 @@ BATCH_NORM = ("gamma", "beta", "mean", "variance")
 
 @dataclass
 class Graph:
-    """Nodes and their tensors: the name, shape and standard deviation of each; None for positive uniform elements."""
+    """Nodes and their tensors: the name, shape and standard deviation of each; None for positive
+    uniform elements.
+    """
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[tuple[str, tuple[int, ...], float | None]] = field(default_factory=list)
 
-    def node(self, op: str, *inputs: str, parameters: tuple[str, ...] = (), **attributes: object) -> str:
+    def node(
+        self, op: str, *inputs: str, parameters: tuple[str, ...] = (), **attributes: object
+    ) -> str:
         """Append a node, and return the name of its output, which is also the name of the node."""
         name = f"{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, [*inputs, *parameters], [name], name=name, **attributes))
+        self.nodes.append(
+            helper.make_node(op, [*inputs, *parameters], [name], name=name, **attributes)
+        )
         return name
 
     def conv(self, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1) -> str:
@@ -54,7 +61,9 @@ def chain(count: int, channels: int, kernel: int = 3, first: int | None = None) 
     """Return `count` blocks of Conv, BatchNormalization and Relu in a chain."""
     graph, x = Graph(), "input"
     for i in range(count):
-        x = graph.node("Relu", graph.conv(x, first if first and not i else channels, channels, kernel))
+        x = graph.node(
+            "Relu", graph.conv(x, first if first and not i else channels, channels, kernel)
+        )
     return graph
 
 
@@ -66,7 +75,9 @@ def ten_nodes() -> Graph:
 
 
 def resnet(width: int) -> Graph:
-    """Return ResNet-50 (`width` 64), or a narrower one: 53 Conv with BatchNormalization, and a Gemm."""
+    """Return ResNet-50 (`width` 64), or a narrower one: 53 Conv with BatchNormalization, and a
+    Gemm.
+    """
     graph = Graph()
     x = graph.node("Relu", graph.conv("input", 3, width, 7, 2))
     x = graph.node("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
@@ -116,7 +127,14 @@ def blocks(count: int, ratio: float | None = None, megabytes: float | None = Non
     name, title = f"blocks_{count // 1000}k", f"{count:,} blocks"
     small = count // 100
     return Workload(
-        name, title, lambda: chain(count, 4, 1), lambda: chain(small, 4, 1), ratio, None, megabytes, blocks=count
+        name,
+        title,
+        lambda: chain(count, 4, 1),
+        lambda: chain(small, 4, 1),
+        ratio,
+        None,
+        megabytes,
+        blocks=count,
     )
 
 
@@ -128,9 +146,27 @@ WORKLOADS = {
         blocks(5_000),
         blocks(10_000, 2.0, 300),
         blocks(50_000, 2.5),
-        Workload("resnet50", "ResNet-50, 100 MB", lambda: resnet(64), lambda: resnet(2), 0.6, None, 120),
-        Workload("convs_500mb", "13 Conv, 500 MB", lambda: chain(13, 1024), lambda: chain(13, 8), 0.35, None, 200),
-        Workload("convs_1500mb", "10 Conv, 1.5 GB", lambda: chain(10, 2048), lambda: chain(10, 8), 0.25, 2.0, 250),
+        Workload(
+            "resnet50", "ResNet-50, 100 MB", lambda: resnet(64), lambda: resnet(2), 0.6, None, 120
+        ),
+        Workload(
+            "convs_500mb",
+            "13 Conv, 500 MB",
+            lambda: chain(13, 1024),
+            lambda: chain(13, 8),
+            0.35,
+            None,
+            200,
+        ),
+        Workload(
+            "convs_1500mb",
+            "10 Conv, 1.5 GB",
+            lambda: chain(10, 2048),
+            lambda: chain(10, 8),
+            0.25,
+            2.0,
+            250,
+        ),
         Workload(
             "external_4gb",
             "27 Conv, 4 GB external",
@@ -148,8 +184,11 @@ WORKLOADS = {
 # writing
 
 
-def payload(rng: np.random.Generator, shape: tuple[int, ...], deviation: float | None) -> Iterator[NDArray[np.float32]]:
-    """Yield the random elements of a tensor in blocks: normal, or uniform and positive where `deviation` is None.
+def payload(
+    rng: np.random.Generator, shape: tuple[int, ...], deviation: float | None
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the random elements of a tensor in blocks: normal, or uniform and positive where
+    `deviation` is None.
 
     All blocks share one buffer.
     """
@@ -181,12 +220,17 @@ def prefix(key: int, length: int) -> bytes:
 
 
 def write(graph: Graph, path: Path, *, external: bool = False, seed: int = SEED) -> None:
-    """Write a graph as a model; with `external`, write large tensors to `path` + .data as onnx.save does."""
+    """Write a graph as a model; with `external`, write large tensors to `path` + .data as onnx.save
+    does.
+    """
     rng = np.random.default_rng(seed)
     value = helper.make_tensor_value_info
     head = onnx.ModelProto(ir_version=8, producer_name="benchmark")
     tail = onnx.ModelProto(opset_import=[helper.make_opsetid("", 17)])
-    result = ["batch", *([1000] if graph.nodes[-1].op_type == "Gemm" else [graph.tensors[-1][1][0], None, None])]
+    result = [
+        "batch",
+        *([1000] if graph.nodes[-1].op_type == "Gemm" else [graph.tensors[-1][1][0], None, None]),
+    ]
     first = onnx.GraphProto(node=graph.nodes, name="graph").SerializeToString()
     ends = onnx.GraphProto(
         input=[value("input", onnx.TensorProto.FLOAT, ["batch", graph.tensors[0][1][1], 8, 8])],
@@ -228,7 +272,9 @@ def make(name: str, path: Path, *, small: bool) -> tuple[int, int]:
 
 
 def size(name: str, *, small: bool) -> int:
-    """Return the bytes of a workload's tensors, or 0 for the workloads of blocks, which take only megabytes."""
+    """Return the bytes of a workload's tensors, or 0 for the workloads of blocks, which take only
+    megabytes.
+    """
     workload = WORKLOADS[name]
     if small or workload.blocks:
         return 0
@@ -254,8 +300,8 @@ def tensors(path: Path, names: Callable[[onnx.GraphProto], list[str]]) -> list[N
 def wrong(source: Path, result: Path) -> str | None:
     """Return an error message for a wrongly compiled workload, or None.
 
-    No BatchNormalization may be left, and the parameters of the first, middle and last Conv must agree with float64
-    arithmetic within one unit in the last place.
+    No BatchNormalization may be left, and the parameters of the first, middle and last Conv must
+    agree with float64 arithmetic within one unit in the last place.
     """
     try:
         onnx.checker.check_model(str(result))
@@ -273,7 +319,9 @@ def wrong(source: Path, result: Path) -> str | None:
         return names
 
     def folded(graph: onnx.GraphProto) -> list[str]:
-        assert all(node.op_type != "BatchNormalization" for node in graph.node), "a BatchNormalization is left"
+        assert all(node.op_type != "BatchNormalization" for node in graph.node), (
+            "a BatchNormalization is left"
+        )
         convs = {node.name: node for node in graph.node if node.op_type == "Conv"}
         return [name for layer in layers for name in convs[layer].input[1:]]
 
@@ -287,6 +335,8 @@ def wrong(source: Path, result: Path) -> str | None:
         scale = gamma / np.sqrt(variance + np.float32(1e-5))
         expected = (weight * scale[:, None, None, None], beta - mean * scale)
         for exact, given in zip(expected, after[2 * i : 2 * i + 2], strict=True):
-            if exact.shape != given.shape or np.any(abs(given - exact) > np.spacing(abs(exact).astype(np.float32))):
+            if exact.shape != given.shape or np.any(
+                abs(given - exact) > np.spacing(abs(exact).astype(np.float32))
+            ):
                 return f"{layer} differs from float64"
     return None

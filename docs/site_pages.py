@@ -1,4 +1,7 @@
-"""Pages of the site that are files of the repository's root, and links to them. Called by mkdocs."""
+"""Pages of the site that are files of the repository's root, and links to them.
+
+Called by mkdocs.
+"""
 
 from __future__ import annotations
 

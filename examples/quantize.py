@@ -1,10 +1,12 @@
-"""Quantize a network with imbalanced channels to int8, with calibration data and from the fold map alone.
+"""Quantize a network with imbalanced channels to int8, with calibration data and from the fold map
+alone.
 
     make demo-quantize        or        python examples/quantize.py -o FOLDER
 
-The network is ../shared/models/digits/relu_imbalanced.onnx if that file exists, else the network of this folder after
-its channels are brought out of balance. In both the imbalance is artificial: one layer is multiplied by powers of two
-and the next divided by them, so that the function stays the same, bit for bit.
+The network is ../shared/models/digits/relu_imbalanced.onnx if that file exists, else the network of
+this folder after its channels are brought out of balance. In both the imbalance is artificial: one
+layer is multiplied by powers of two and the next divided by them, so that the function stays the
+same, bit for bit.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 @dataclass(frozen=True)
 class Task:
-    """A network before and after its channels were brought out of balance, and the images to test it."""
+    """A network before and after its channels were brought out of balance, and the images to test
+    it.
+    """
 
     about: str
     balanced: ModelProto
@@ -72,11 +76,15 @@ def shared_task() -> Task:
         images, labels, calibration = data["test_images"], data["test_labels"], data["calib_images"]
     limits = float(calibration.min()), float(calibration.max())
     models = (onnx.load(SHARED / f"{name}.onnx") for name in ("relu", "relu_imbalanced"))
-    return Task("shared/models/digits/relu_imbalanced.onnx", *models, images, labels, calibration, limits)
+    return Task(
+        "shared/models/digits/relu_imbalanced.onnx", *models, images, labels, calibration, limits
+    )
 
 
 def example_task() -> Task:
-    """Return the task of this folder: all held-out images with scikit-learn installed, else half of the samples."""
+    """Return the task of this folder: all held-out images with scikit-learn installed, else half of
+    the samples.
+    """
     balanced = onnx.load(HERE / "digits_cnn.onnx")
     try:
         from digits_data import load_splits
@@ -87,14 +95,16 @@ def example_task() -> Task:
     else:
         training, held_out = load_splits()
         parts = held_out.images, held_out.labels, training.images[:256]
-    return Task("examples/digits_cnn.onnx, imbalanced", balanced, imbalanced(balanced), *parts, (0.0, 1.0))
+    return Task(
+        "examples/digits_cnn.onnx, imbalanced", balanced, imbalanced(balanced), *parts, (0.0, 1.0)
+    )
 
 
 def imbalanced(model: ModelProto, octaves: int = 7, seed: int = 0) -> ModelProto:
     """Return a model of the same function with a factor of up to 2**octaves in each channel.
 
-    The factor multiplies a BatchNormalization, and divides the weight of its only reader after operators that commute
-    with a positive scale. It is a power of two, so nothing is rounded.
+    The factor multiplies a BatchNormalization, and divides the weight of its only reader after
+    operators that commute with a positive scale. It is a power of two, so nothing is rounded.
     """
     model = copy.deepcopy(model)
     rng = np.random.default_rng(seed)
@@ -102,7 +112,9 @@ def imbalanced(model: ModelProto, octaves: int = 7, seed: int = 0) -> ModelProto
     for node in model.graph.node:
         if node.op_type == "BatchNormalization" and (reader := reading_layer(model, node)):
             gamma, beta, weight = (tensors[name] for name in (*node.input[1:3], reader.input[1]))
-            factors = 2.0 ** rng.integers(-octaves, octaves, gamma.dims[0], endpoint=True).astype(np.float32)
+            factors = 2.0 ** rng.integers(-octaves, octaves, gamma.dims[0], endpoint=True).astype(
+                np.float32
+            )
             for tensor in (gamma, beta):
                 multiply(tensor, factors, 0)
             multiply(weight, 1 / factors, data_axis(reader))
@@ -110,10 +122,17 @@ def imbalanced(model: ModelProto, octaves: int = 7, seed: int = 0) -> ModelProto
 
 
 def reading_layer(model: ModelProto, node: NodeProto) -> NodeProto | None:
-    """Return the layer that alone reads the node's output, through activations and pools, or None."""
+    """Return the layer that alone reads the node's output, through activations and
+    pools, or None.
+    """
     while True:
         readers = [other for other in model.graph.node if node.output[0] in other.input]
-        if len(readers) != 1 or readers[0].op_type not in {"Relu", "GlobalAveragePool", "Flatten", *LAYERS}:
+        if len(readers) != 1 or readers[0].op_type not in {
+            "Relu",
+            "GlobalAveragePool",
+            "Flatten",
+            *LAYERS,
+        }:
             return None
         node = readers[0]
         if node.op_type in LAYERS:
@@ -148,13 +167,17 @@ def scores(model: ModelProto, images: Array) -> Array:
     """Return logits [N, 10], by onnxruntime without graph optimisations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return np.asarray(session.run(None, {session.get_inputs()[0].name: images})[0])
 
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a network on the test images: accuracy in %, and signal-to-noise ratio of the logits in dB."""
+    """The score of a network on the test images: accuracy in %, and signal-to-noise ratio of the
+    logits in dB.
+    """
 
     accuracy: float
     sqnr: float
@@ -190,14 +213,20 @@ class Batches(CalibrationDataReader):
         return next(self._batches, None)
 
 
-def quantized(task: Task, result: irc.Result, *, data: bool, ranges: Ranges | None = None) -> ModelProto:
-    """Return an int8 model; activation ranges come from the images with `data`, else from `ranges` and the fold map."""
+def quantized(
+    task: Task, result: irc.Result, *, data: bool, ranges: Ranges | None = None
+) -> ModelProto:
+    """Return an int8 model; activation ranges come from the images with `data`, else from `ranges`
+    and the fold map.
+    """
     name = result.model.graph.input[0].name
     with tempfile.TemporaryDirectory() as folder:
         target, cache = Path(folder) / "int8.onnx", Path(folder) / "cache.json"
         if not data:
             inputs = {name: task.input_range}
-            to_calibration_cache(result.model, result.fold_map, input_ranges=inputs, ranges=ranges).save(cache)
+            to_calibration_cache(
+                result.model, result.fold_map, input_ranges=inputs, ranges=ranges
+            ).save(cache)
         quantize_static(
             copy.deepcopy(result.model),  # quantize_static moves its tensors away
             target,
@@ -221,7 +250,9 @@ def stale_ranges(task: Task, before: irc.Result, after: irc.Result) -> Ranges:
 
 @dataclass(frozen=True)
 class Row:
-    """A way to quantize, with the scores for ranges from data (None if not measured) and from the fold map."""
+    """A way to quantize, with the scores for ranges from data (None if not measured) and from the
+    fold map.
+    """
 
     name: str
     data: Score | None
@@ -231,8 +262,8 @@ class Row:
 def measure(task: Task) -> tuple[Score, list[Row]]:
     """Return the score of float32, and rows for int8.
 
-    The rows are the balanced network, the imbalanced network after each step, and last the equalized network with
-    ranges that were not rescaled.
+    The rows are the balanced network, the imbalanced network after each step, and last the
+    equalized network with ranges that were not rescaled.
     """
     cases = [("before the imbalance", compiled(task.balanced))]
     cases += [(name, compiled(task.model, passes)) for name, passes in STEPS.items()]
@@ -249,8 +280,9 @@ def measure(task: Task) -> tuple[Score, list[Row]]:
 def report(task: Task, float32: Score, rows: Sequence[Row]) -> Table:
     """Return a table of accuracies and signal-to-noise ratios, with data and without."""
     caption = (
-        f"Accuracy in %, and signal-to-noise ratio of the logits in dB. {len(task.labels)} test images: one is "
-        f"{task.one:.2f} %, and differences of a few are noise. Data: {len(task.calibration)} other images."
+        f"Accuracy in %, and signal-to-noise ratio of the logits in dB. {len(task.labels)} test"
+        f" images: one is {task.one:.2f} %, and differences of a few are noise. Data:"
+        f" {len(task.calibration)} other images."
     )
     table = Table(title=task.about, caption=caption, caption_justify="left")
     table.add_column("weights and activations")
@@ -258,14 +290,20 @@ def report(task: Task, float32: Score, rows: Sequence[Row]) -> Table:
         table.add_column(column, justify="right")
     table.add_row("FP32", f"{float32.accuracy:.2f}", end_section=True)
     for row in rows:
-        cells = [cell for each in (row.data, row.free) for cell in (each.cells if each else ("", ""))]
-        table.add_row(f"int8 per tensor, {row.name}", *cells, end_section=row in (rows[0], rows[-2]))
+        cells = [
+            cell for each in (row.data, row.free) for cell in (each.cells if each else ("", ""))
+        ]
+        table.add_row(
+            f"int8 per tensor, {row.name}", *cells, end_section=row in (rows[0], rows[-2])
+        )
     return table
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The maximum |weight| of each output channel of a layer, relative to the maximum of the layer."""
+    """The maximum |weight| of each output channel of a layer, relative to the maximum
+    of the layer.
+    """
 
     label: str
     shares: Array
@@ -281,17 +319,23 @@ def layers(model: ModelProto) -> list[Layer]:
             axis = result_axis(node)
             ranges = weight.max(axis=tuple(i for i in range(weight.ndim) if i != axis))
             kernel = "×".join(map(str, weight.shape[2:])) or "dense"
-            kind = {"ConvTranspose": " up"}.get(node.op_type, " dw" if attribute(node, "group", 1) > 1 else "")
+            kind = {"ConvTranspose": " up"}.get(
+                node.op_type, " dw" if attribute(node, "group", 1) > 1 else ""
+            )
             found.append(Layer(kernel + kind, ranges / ranges.max()))
     return found
 
 
 LOST = 1 / 254
-"""Half a step of symmetric int8, relative to the maximum weight: a channel below it becomes all zeros."""
+"""Half a step of symmetric int8, relative to the maximum weight: a channel below it becomes all
+zeros.
+"""
 
 
 def picture(before: Sequence[Layer], after: Sequence[Layer], folder: Path) -> list[Path]:
-    """Draw the channel ranges of each layer before and after equalization; return the paths of a PNG and an SVG."""
+    """Draw the channel ranges of each layer before and after equalization; return the paths of a
+    PNG and an SVG.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -302,9 +346,21 @@ def picture(before: Sequence[Layer], after: Sequence[Layer], folder: Path) -> li
     octaves = np.arange(0, np.log2(min(layer.shares.min() for layer in (*before, *after))) - 4, -4)
     upper.set_yticks(2.0**octaves)
     upper.set_ylim(2.0 ** octaves[-1], 2)
-    lower.text(-0.45, LOST / 1.6, "below half a step of int8: rounded to zero", va="top", color="#57534e", fontsize=9)
-    lower.set_xticks(range(len(after)), [layer.label for layer in after], rotation=45, ha="right", fontsize=9)
-    lower.set_xlabel("layers in the order of the graph, each dot an output channel (dw: depthwise, up: transposed)")
+    lower.text(
+        -0.45,
+        LOST / 1.6,
+        "below half a step of int8: rounded to zero",
+        va="top",
+        color="#57534e",
+        fontsize=9,
+    )
+    lower.set_xticks(
+        range(len(after)), [layer.label for layer in after], rotation=45, ha="right", fontsize=9
+    )
+    lower.set_xlabel(
+        "layers in the order of the graph, each dot an output channel (dw: depthwise, up:"
+        " transposed)"
+    )
     figure.supylabel("greatest |weight| of a channel, relative to its layer", fontsize="medium")
     paths = [folder / f"channel_ranges.{ending}" for ending in ("png", "svg")]
     with rc_context({"svg.hashsalt": "irc"}):
@@ -329,16 +385,24 @@ def strip(axes: Any, found: Sequence[Layer], colour: str, title: str) -> None:
 
 
 def counted(layer: Layer) -> tuple[int, int]:
-    """Return the number of channels that a single int8 scale rounds to zero, and the number of all channels."""
+    """Return the number of channels that a single int8 scale rounds to zero, and the number of all
+    channels.
+    """
     return int((layer.shares < LOST).sum()), len(layer.shares)
 
 
 def main() -> None:
     """Measure the task, print the table and draw the picture."""
-    parser = argparse.ArgumentParser(description="Quantize a network with imbalanced channels, with and without data.")
-    parser.add_argument("-o", "--output", type=Path, help="folder for the picture (default: temporary)")
+    parser = argparse.ArgumentParser(
+        description="Quantize a network with imbalanced channels, with and without data."
+    )
     parser.add_argument(
-        "--example", action="store_true", help="use the network of this folder even if the shared models exist"
+        "-o", "--output", type=Path, help="folder for the picture (default: temporary)"
+    )
+    parser.add_argument(
+        "--example",
+        action="store_true",
+        help="use the network of this folder even if the shared models exist",
     )
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # quantize_static asks for a preprocessing that irc has done
@@ -347,7 +411,8 @@ def main() -> None:
     if not np.array_equal(scores(task.balanced, task.images), scores(task.model, task.images)):
         raise SystemExit("the imbalance changed the function")
     console.print(
-        "The channels were brought out of balance on purpose: in float32 the logits are the same, bit for bit."
+        "The channels were brought out of balance on purpose: in float32 the logits are the same,"
+        " bit for bit."
     )
 
     float32, rows = measure(task)
@@ -356,11 +421,16 @@ def main() -> None:
     for way in ("data", "free"):
         lost, left = (float32.accuracy - getattr(row, way).accuracy for row in (naive, equalized))
         if lost < 10 or left > max(1.0, task.one):
-            raise SystemExit(f"not as expected ({way}): int8 loses {lost:.2f} points as it is, {left:.2f} equalized")
+            raise SystemExit(
+                f"not as expected ({way}): int8 loses {lost:.2f} points as it is, {left:.2f}"
+                " equalized"
+            )
 
     folder = arguments.output or Path(tempfile.mkdtemp(prefix="irc-quantize-"))
     folder.mkdir(parents=True, exist_ok=True)
-    before, after = (layers(compiled(task.model, STEPS[step]).model) for step in ("naive", "+ equalization"))
+    before, after = (
+        layers(compiled(task.model, STEPS[step]).model) for step in ("naive", "+ equalization")
+    )
     try:
         console.print("ranges of channels:", *picture(before, after, folder), soft_wrap=True)
     except ImportError:

@@ -1,7 +1,9 @@
-"""Train the example network on scikit-learn's 8x8 digits and write it as ONNX, with every BatchNormalization.
+"""Train the example network on scikit-learn's 8x8 digits and write it as ONNX, with every
+BatchNormalization.
 
-Needs torch, scikit-learn, onnx, onnxruntime and numpy; see README.md beside this file for the versions used.
-The graph is written from the trained modules with `onnx.helper`, so every node keeps the name of its module.
+Needs torch, scikit-learn, onnx, onnxruntime and numpy; see README.md beside this file for the
+versions used. The graph is written from the trained modules with `onnx.helper`, so every node keeps
+the name of its module.
 """
 
 from __future__ import annotations
@@ -45,9 +47,13 @@ class DigitsNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = chain(conv=nn.Conv2d(1, 16, 3, padding=1, bias=False), bn=nn.BatchNorm2d(16), relu=nn.ReLU())
+        self.stem = chain(
+            conv=nn.Conv2d(1, 16, 3, padding=1, bias=False), bn=nn.BatchNorm2d(16), relu=nn.ReLU()
+        )
         self.depthwise = chain(
-            conv=nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False), bn=nn.BatchNorm2d(16), relu=nn.ReLU()
+            conv=nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False),
+            bn=nn.BatchNorm2d(16),
+            relu=nn.ReLU(),
         )
         self.pointwise = chain(conv=nn.Conv2d(16, 32, 1, bias=False), bn=nn.BatchNorm2d(32))
         self.residual = chain(
@@ -58,9 +64,15 @@ class DigitsNet(nn.Module):
             bn2=nn.BatchNorm2d(32),
         )
         self.down = chain(
-            conv=nn.Conv2d(32, 32, 3, stride=2, padding=1, bias=True), bn=nn.BatchNorm2d(32), relu=nn.ReLU()
+            conv=nn.Conv2d(32, 32, 3, stride=2, padding=1, bias=True),
+            bn=nn.BatchNorm2d(32),
+            relu=nn.ReLU(),
         )
-        self.up = chain(conv=nn.ConvTranspose2d(32, 24, 2, stride=2, bias=False), bn=nn.BatchNorm2d(24), relu=nn.ReLU())
+        self.up = chain(
+            conv=nn.ConvTranspose2d(32, 24, 2, stride=2, bias=False),
+            bn=nn.BatchNorm2d(24),
+            relu=nn.ReLU(),
+        )
         self.head = chain(
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
@@ -85,7 +97,9 @@ def train(data: Split) -> DigitsNet:
     images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
     batches = len(labels) // BATCH
     optimizer = torch.optim.AdamW(net.parameters(), lr=PEAK_LEARNING_RATE, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LEARNING_RATE, total_steps=EPOCHS * batches)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, PEAK_LEARNING_RATE, total_steps=EPOCHS * batches
+    )
     for _ in range(EPOCHS):
         order = torch.randperm(len(labels))
         for step in range(batches):
@@ -114,14 +128,20 @@ BN_PARAMETERS = ("weight", "bias", "running_mean", "running_var")
 
 
 def describe(layer: nn.Module) -> tuple[str, tuple[str, ...], dict[str, Any]]:
-    """Return the ONNX operator of a layer, the tensors it reads in input order, and its attributes."""
+    """Return the ONNX operator of a layer, the tensors it reads in input order, and its
+    attributes.
+    """
     match layer:
         case nn.Conv2d():
             return "Conv", ("weight", "bias"), spatial_attributes(layer)
         case nn.ConvTranspose2d():
             return "ConvTranspose", ("weight", "bias"), spatial_attributes(layer)
         case nn.BatchNorm1d() | nn.BatchNorm2d():
-            return "BatchNormalization", BN_PARAMETERS, {"epsilon": layer.eps, "momentum": 0.9, "training_mode": 0}
+            return (
+                "BatchNormalization",
+                BN_PARAMETERS,
+                {"epsilon": layer.eps, "momentum": 0.9, "training_mode": 0},
+            )
         case nn.Linear():
             return "Gemm", ("weight", "bias"), {"alpha": 1.0, "beta": 1.0, "transB": 1}
         case nn.ReLU():
@@ -140,7 +160,9 @@ class GraphWriter:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[TensorProto] = field(default_factory=list)
 
-    def node(self, name: str, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
+    def node(
+        self, name: str, op: str, inputs: list[str], output: str = "", **attributes: Any
+    ) -> str:
         """Add one node and return the name of its output."""
         output = output or f"{name}:0"
         self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
@@ -154,7 +176,9 @@ class GraphWriter:
             tensor = getattr(layer, parameter)
             if tensor is not None:
                 inputs.append(f"{name}.{parameter}")
-                self.initializers.append(numpy_helper.from_array(tensor.detach().numpy(), inputs[-1]))
+                self.initializers.append(
+                    numpy_helper.from_array(tensor.detach().numpy(), inputs[-1])
+                )
         return self.node(name, op, inputs, output, **attributes)
 
     def chain(self, prefix: str, layers: nn.Sequential, source: str, output: str = "") -> str:
@@ -184,7 +208,10 @@ def to_onnx(net: DigitsNet) -> onnx.ModelProto:
         writer.initializers,
     )
     model = helper.make_model(
-        graph, producer_name="train_digits.py", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
+        graph,
+        producer_name="train_digits.py",
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
     )
     onnx.checker.check_model(model, full_check=True)
     return model
@@ -206,8 +233,12 @@ def correct(logits: Images, labels: Labels) -> str:
 
 def parse_arguments() -> argparse.Namespace:
     """Return the command line arguments."""
-    parser = argparse.ArgumentParser(description="Train the digits example and write its model and samples.")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write to")
+    parser = argparse.ArgumentParser(
+        description="Train the digits example and write its model and samples."
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent, help="folder to write to"
+    )
     return parser.parse_args()
 
 
@@ -231,7 +262,10 @@ def main() -> None:
     print(f"training set: {correct(run_onnx(model_path, training.images), training.labels)}")
     print(f"held-out set: {correct(logits, held_out.labels)}")
     print(f"samples:      {correct(run_onnx(model_path, samples.images), samples.labels)}")
-    print(f"largest difference from torch on the held-out logits: {np.abs(logits - expected).max():.1e}")
+    print(
+        "largest difference from torch on the held-out logits:"
+        f" {np.abs(logits - expected).max():.1e}"
+    )
 
 
 if __name__ == "__main__":

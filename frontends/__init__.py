@@ -1,4 +1,7 @@
-"""Readers of model formats, each of which returns an `irc.ir.Module`. `load` chooses one by the name of the file."""
+"""Readers of model formats, each of which returns an `irc.ir.Module`.
+
+`load` chooses one by the name of the file.
+"""
 
 from __future__ import annotations
 
@@ -29,40 +32,55 @@ def load(
 ) -> Module:
     """Read a model into a module.
 
-    `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on standard input), a
-    ModelProto (do not change it while the module is in use), a torch module, or an ExportedProgram. A torch module
-    needs example inputs: `args=(x,)` and `kwargs`. `dynamic_shapes` is that of torch.export, and `export` are other
-    keyword arguments of torch.onnx.export. `data` is the file with the constants of IR text, by default the .npz file
-    beside it. `input_shapes` fixes the extents of inputs before anything else is done: `{"x": (1, 3, 224, 224)}`, with
-    None for one that stays.
+    `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on
+    standard input), a ModelProto (do not change it while the module is in use), a torch module, or
+    an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
+    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of
+    torch.onnx.export. `data` is the file with the constants of IR text, by default the .npz file
+    beside it. `input_shapes` fixes the extents of inputs before anything else is done: `{"x": (1,
+    3, 224, 224)}`, with None for one that stays.
 
-    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch cannot export the
-    model; ParseError if IR text does not parse; UsageError for arguments that do not belong to the model.
+    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch
+    cannot export the model; ParseError if IR text does not parse; UsageError for arguments that do
+    not belong to the model.
     """
     if isinstance(model, str | Path):
         if (args, kwargs, dynamic_shapes, export) != (None,) * 4:
-            raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules, not for files")
+            raise UsageError(
+                "args, kwargs, dynamic_shapes and export are for torch modules, not for files"
+            )
         return _load_file(model, limits, data, input_shapes)
     if isinstance(model, ModelProto):
         if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5:
-            raise UsageError("args, kwargs, dynamic_shapes, export and data do not go with a ModelProto")
+            raise UsageError(
+                "args, kwargs, dynamic_shapes, export and data do not go with a ModelProto"
+            )
         from .onnx import from_model
 
         return from_model(model, limits=limits, input_shapes=input_shapes)
     if data is not None or input_shapes:
-        raise UsageError("data and input_shapes are for files: export a torch module with the shapes of its args")
+        raise UsageError(
+            "data and input_shapes are for files: export a torch module with the shapes of its args"
+        )
     if isinstance(model, bytes):
-        raise UsageError("bytes are no model: onnx.load_from_string makes a ModelProto of them, which is one")
+        raise UsageError(
+            "bytes are no model: onnx.load_from_string makes a ModelProto of them, which is one"
+        )
     from .torch import from_torch, is_torch
 
     if not is_torch(model):
         raise UsageError(
-            f"{type(model).__name__} is no model: give a path, a ModelProto, a torch module or an ExportedProgram"
+            f"{type(model).__name__} is no model: give a path, a ModelProto, a torch module or an"
+            " ExportedProgram"
         )
-    return from_torch(model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits)
+    return from_torch(
+        model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits
+    )
 
 
-def _load_file(path: str | Path, limits: Limits, data: str | Path | None, input_shapes: InputShapes | None) -> Module:
+def _load_file(
+    path: str | Path, limits: Limits, data: str | Path | None, input_shapes: InputShapes | None
+) -> Module:
     if is_text(path):
         from .text import load_text
 
@@ -78,7 +96,9 @@ def _load_file(path: str | Path, limits: Limits, data: str | Path | None, input_
         from .torch import load_program
 
         if input_shapes:
-            raise UsageError(f"{path}: the input shapes of an ExportedProgram are fixed: export it with others")
+            raise UsageError(
+                f"{path}: the input shapes of an ExportedProgram are fixed: export it with others"
+            )
         return load_program(path, limits)
     from .onnx import load as load_onnx
 

@@ -1,4 +1,7 @@
-"""Fixed extents of the inputs of a model. Symbols have the same extent everywhere in the main graph."""
+"""Fixed extents of the inputs of a model.
+
+Symbols have the same extent everywhere in the main graph.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ InputShapes = Mapping[str, Sequence[int | None]]
 def fix_model(model: ModelProto, shapes: InputShapes) -> None:
     """Give the inputs of `model`, which is changed, the extents of `shapes`, before it is imported.
 
-    Raises UsageError for a name that is no input, and for extents that contradict the model or each other.
+    Raises UsageError for a name that is no input, and for extents that contradict the model or each
+    other.
     """
     graph = model.graph
     infos = {info.name: info for info in graph.input}
@@ -43,23 +47,34 @@ def fix_model(model: ModelProto, shapes: InputShapes) -> None:
 
 
 def complete_declarations(module: Module) -> None:
-    """Give the outputs and values of the imported model the extents that follow from those of the inputs."""
+    """Give the outputs and values of the imported model the extents that follow from those of the
+    inputs.
+    """
     model = module.source
     assert isinstance(model, ModelProto)
     types = {value.name: value.type for node in module.graph for value in node.outputs}
-    types |= {name: value.type for name, value in zip(module.graph.output_names, module.graph.outputs, strict=True)}
+    types |= {
+        name: value.type
+        for name, value in zip(module.graph.output_names, module.graph.outputs, strict=True)
+    }
     for info in (*model.graph.output, *model.graph.value_info):
         shape = shape_of(types.get(info.name, UNKNOWN))
         if shape is None or not info.type.HasField("tensor_type"):
             continue
         message = info.type.tensor_type.shape
-        for dim, extent in zip(message.dim, shape if len(shape) == len(message.dim) else (), strict=False):
-            if isinstance(extent, int) and not _is_static(dim.dim_value, has_value=dim.HasField("dim_value")):
+        for dim, extent in zip(
+            message.dim, shape if len(shape) == len(message.dim) else (), strict=False
+        ):
+            if isinstance(extent, int) and not _is_static(
+                dim.dim_value, has_value=dim.HasField("dim_value")
+            ):
                 dim.dim_value = extent
 
 
 def fix_module(module: Module, shapes: InputShapes) -> None:
-    """Give the inputs of a module that was read from IR text the extents of `shapes`, as `fix_model`."""
+    """Give the inputs of a module that was read from IR text the extents of `shapes`, as
+    `fix_model`.
+    """
     values = {value.name: value for value in module.graph.inputs}
     declared: dict[str, Shape] = {}
     for name in _inputs(shapes, values):
@@ -85,20 +100,32 @@ def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
     shape = shape_of(type_)
     if not isinstance(type_, TensorType) or shape is None or symbols.keys().isdisjoint(shape):
         return type_
-    return TensorType(type_.dtype, tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in shape))
+    return TensorType(
+        type_.dtype, tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
+    )
 
 
 def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
-    """Yield the names in `shapes`. Raises UsageError for one that is not known, and for what is no shape."""
+    """Yield the names in `shapes`.
+
+    Raises UsageError for one that is not known, and for what is no shape.
+    """
     known = list(known)
     if not isinstance(shapes, Mapping):
-        raise UsageError(f"input_shapes are given by name: write {{{next(iter(known), 'x')!r}: (1, 3, 224, 224)}}")
+        raise UsageError(
+            f"input_shapes are given by name: write {{{next(iter(known), 'x')!r}: (1, 3, 224,"
+            " 224)}"
+        )
     for name, shape in shapes.items():
         if name not in known:
             hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
-        if isinstance(shape, str) or not all(extent is None or isinstance(extent, int) for extent in shape):
-            raise UsageError(f"{shape!r} is no shape of input {clipped(name)}: write (1, 3, 224, 224)")
+        if isinstance(shape, str) or not all(
+            extent is None or isinstance(extent, int) for extent in shape
+        ):
+            raise UsageError(
+                f"{shape!r} is no shape of input {clipped(name)}: write (1, 3, 224, 224)"
+            )
         yield name
 
 
@@ -109,13 +136,17 @@ def _declared_shape(info: ValueInfoProto) -> Shape:
     if not tensor.HasField("shape"):
         return None
     return tuple(
-        dim.dim_value if _is_static(dim.dim_value, has_value=dim.HasField("dim_value")) else dim.dim_param or None
+        dim.dim_value
+        if _is_static(dim.dim_value, has_value=dim.HasField("dim_value"))
+        else dim.dim_param or None
         for dim in tensor.shape.dim
     )
 
 
 def _is_static(extent: int, *, has_value: bool) -> bool:
-    """Return whether a dimension states an extent: exporters write negative numbers for unknown ones."""
+    """Return whether a dimension states an extent: exporters write negative numbers for unknown
+    ones.
+    """
     return has_value and extent >= 0
 
 
@@ -123,8 +154,13 @@ def _no_tensor(name: str) -> UsageError:
     return UsageError(f"input {clipped(name)} is no tensor: it has no shape to be fixed")
 
 
-def _resolved(shapes: InputShapes, declared: Mapping[str, Shape]) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
-    """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model. Raises UsageError."""
+def _resolved(
+    shapes: InputShapes, declared: Mapping[str, Shape]
+) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
+    """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model.
+
+    Raises UsageError.
+    """
     fixed: dict[str, tuple[Dim, ...]] = {}
     symbols: dict[str, int] = {}
     sources: dict[str, str] = {}
@@ -136,20 +172,27 @@ def _resolved(shapes: InputShapes, declared: Mapping[str, Shape]) -> tuple[dict[
             fixed[name] = tuple(wanted)
             continue
         if len(known) != len(wanted):
-            raise UsageError(f"input {clipped(name)} has {len(known)} axes, and {len(wanted)} extents are given")
+            raise UsageError(
+                f"input {clipped(name)} has {len(known)} axes, and {len(wanted)} extents are given"
+            )
         for axis, (was, extent) in enumerate(zip(known, wanted, strict=True)):
             if extent is None:
                 continue
             if isinstance(was, int) and was != extent:
-                raise UsageError(f"axis {axis} of input {clipped(name)} is {was} in the model, and {extent} is given")
+                raise UsageError(
+                    f"axis {axis} of input {clipped(name)} is {was} in the model, and {extent} is"
+                    " given"
+                )
             if isinstance(was, str) and symbols.setdefault(was, extent) != extent:
                 raise UsageError(
-                    f"{clipped(was)} is {symbols[was]} by input {clipped(sources[was])}, and {extent} by input "
-                    f"{clipped(name)}"
+                    f"{clipped(was)} is {symbols[was]} by input {clipped(sources[was])}, and"
+                    f" {extent} by input {clipped(name)}"
                 )
             if isinstance(was, str):
                 sources.setdefault(was, name)
-        fixed[name] = tuple(was if extent is None else extent for was, extent in zip(known, wanted, strict=True))
+        fixed[name] = tuple(
+            was if extent is None else extent for was, extent in zip(known, wanted, strict=True)
+        )
     return fixed, symbols
 
 

@@ -18,32 +18,42 @@ from .text_doubts import doubts
 
 
 def parse(
-    text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None, limits: Limits = DEFAULT_LIMITS
+    text: str,
+    *,
+    name: str = "<text>",
+    data: Mapping[str, Tensor] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Module:
     """Return the module that IR text describes. O(len(text)).
 
-    `name` is the name of the text in messages; `data` holds the payloads that the text leaves out, by digest. Raises
-    ParseError if the text is not a module, or exceeds `limits`.
+    `name` is the name of the text in messages; `data` holds the payloads that the text leaves out,
+    by digest. Raises ParseError if the text is not a module, or exceeds `limits`.
     """
     module = parser.parse(text, name=name, data=data, limits=limits)
     module.foreign = ONNX_OPERATORS
     return module
 
 
-def load_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, data: str | Path | None = None) -> Module:
+def load_text(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, data: str | Path | None = None
+) -> Module:
     """Parse the IR text in the file at `path`.
 
-    The payloads that the text leaves out are those of the file `data`, by default the .npz file beside it, if there is
-    one. Raises ModelError if a file cannot be read, exceeds `limits` or is not valid IR, or if `data` is given and
-    lacks a payload; ParseError if the text does not parse.
+    The payloads that the text leaves out are those of the file `data`, by default the .npz file
+    beside it, if there is one. Raises ModelError if a file cannot be read, exceeds `limits` or is
+    not valid IR, or if `data` is given and lacks a payload; ParseError if the text does not parse.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ModelError(f"{path}: this is not IR text; the name of an ONNX file must not end with .irc") from None
+        raise ModelError(
+            f"{path}: this is not IR text; the name of an ONNX file must not end with .irc"
+        ) from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    archive = TensorArchive(arrays_path(Path(path)) if data is None else Path(data), is_required=data is not None)
+    archive = TensorArchive(
+        arrays_path(Path(path)) if data is None else Path(data), is_required=data is not None
+    )
     module = parse(text, name=str(path), data=archive, limits=limits)
     module.payloads.extend(archive.parts)
     try:

@@ -1,4 +1,6 @@
-"""Doubts about IR text: operators and attributes that ONNX does not have, which its checker would refuse later."""
+"""Doubts about IR text: operators and attributes that ONNX does not have, which its checker would
+refuse later.
+"""
 
 from __future__ import annotations
 

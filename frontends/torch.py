@@ -1,8 +1,9 @@
 """The torch reader: modules and ExportedPrograms, by torch's own ONNX exporter, in memory.
 
-torch is imported here and in `irc.backends.torch` only, and never required. The exporter is run without its optimizer,
-which would fold BatchNormalization and lose its statistics. Large parameters are not copied: the module shares their
-memory with torch, so they must not be changed before the result is saved.
+torch is imported here and in `irc.backends.torch` only, and never required. The exporter is run
+without its optimizer, which would fold BatchNormalization and lose its statistics. Large parameters
+are not copied: the module shares their memory with torch, so they must not be changed before the
+result is saved.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ SHARED_BYTES = 1 << 13
 
 INSTALL = f"torch is not installed: {install('torch')}"
 
-EVAL = "call eval() on the model first, so that BatchNormalization uses its running statistics and Dropout does nothing"
+EVAL = (
+    "call eval() on the model first, so that BatchNormalization uses its running statistics and"
+    " Dropout does nothing"
+)
 
 DYNAMO = {"optimize": False, "verbose": False}
 TORCHSCRIPT = {"do_constant_folding": False}
@@ -54,7 +58,9 @@ class SharedTensor(ArrayTensor):
 def is_torch(model: object) -> bool:
     """Return whether `model` is a torch module or an ExportedProgram, without importing torch."""
     torch: Any = sys.modules.get("torch")
-    return hasattr(torch, "nn") and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
+    return hasattr(torch, "nn") and isinstance(
+        model, torch.nn.Module | torch.export.ExportedProgram
+    )
 
 
 def from_torch(
@@ -68,10 +74,10 @@ def from_torch(
 ) -> Module:
     """Export a torch module or ExportedProgram to ONNX in memory, and import that.
 
-    `args` and `kwargs` are example inputs, which an ExportedProgram does not need; `dynamic_shapes` is that of
-    torch.export. `export` are other keyword arguments of torch.onnx.export, for example `{"dynamo": False}` for the
-    exporter by TorchScript. Raises ModelError if the module is in train() mode or cannot be exported, and UsageError
-    for arguments that contradict each other.
+    `args` and `kwargs` are example inputs, which an ExportedProgram does not need; `dynamic_shapes`
+    is that of torch.export. `export` are other keyword arguments of torch.onnx.export, for example
+    `{"dynamo": False}` for the exporter by TorchScript. Raises ModelError if the module is in
+    train() mode or cannot be exported, and UsageError for arguments that contradict each other.
     """
     import torch
 
@@ -82,7 +88,8 @@ def from_torch(
         raise UsageError("a torch module needs example inputs: args=(x,)")
     if not dynamo and (is_program or dynamic_shapes is not None):
         raise UsageError(
-            "the exporter by TorchScript takes modules, and export={'dynamic_axes': ...} for dynamic shapes"
+            "the exporter by TorchScript takes modules, and export={'dynamic_axes': ...} for"
+            " dynamic shapes"
         )
     if isinstance(args, torch.Tensor):
         raise UsageError("args is a tuple of inputs: args=(x,)")
@@ -108,7 +115,10 @@ def from_torch(
 
 
 def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
-    """Import an ExportedProgram that torch.export.save wrote. Raises ModelError if it cannot be read or exported."""
+    """Import an ExportedProgram that torch.export.save wrote.
+
+    Raises ModelError if it cannot be read or exported.
+    """
     try:
         import torch
     except ImportError:
@@ -119,7 +129,9 @@ def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such file") from None
     except Exception as error:
-        raise ModelError(f"{path}: torch cannot read this as an ExportedProgram: {_reason(error)}") from None
+        raise ModelError(
+            f"{path}: torch cannot read this as an ExportedProgram: {_reason(error)}"
+        ) from None
     try:
         return from_torch(program, limits=limits)
     except ModelError as error:
@@ -127,9 +139,11 @@ def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
 
 
 def load_state(path: str | Path) -> Any:
-    """Return what torch.save wrote, with arrays for tensors: nothing but tensors, numbers, texts and their containers.
+    """Return what torch.save wrote, with arrays for tensors: nothing but tensors, numbers, texts
+    and their containers.
 
-    Raises ModelError if the file cannot be read, or has anything else in it, such as a whole module.
+    Raises ModelError if the file cannot be read, or has anything else in it, such as a whole
+    module.
     """
     try:
         import torch
@@ -142,8 +156,12 @@ def load_state(path: str | Path) -> Any:
         raise ModelError(f"{path}: there is no such file") from None
     except Exception as error:
         if type(error).__name__ == "UnpicklingError":
-            raise ModelError(f"{path}: it holds more than tensors: save model.state_dict()") from None
-        raise ModelError(f"{path}: torch cannot read this as a checkpoint: {_reason(error)}") from None
+            raise ModelError(
+                f"{path}: it holds more than tensors: save model.state_dict()"
+            ) from None
+        raise ModelError(
+            f"{path}: torch cannot read this as a checkpoint: {_reason(error)}"
+        ) from None
 
 
 def _arrays_of(loaded: Any) -> Any:
@@ -173,7 +191,10 @@ def _check_inference(model: Any, *, is_program: bool) -> None:
         operator = str(node.target)
         at = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}.get(operator)
         if at is not None and len(node.args) > at and node.args[at] is True:
-            raise ModelError(f"the program was exported in train() mode ({operator}): {EVAL}, and export it again")
+            raise ModelError(
+                f"the program was exported in train() mode ({operator}): {EVAL}, and export it"
+                " again"
+            )
 
 
 def _proto_of(program: Any) -> tuple[ModelProto, list[SharedTensor]]:
@@ -201,7 +222,9 @@ def _proto_of(program: Any) -> tuple[ModelProto, list[SharedTensor]]:
 
 @contextmanager
 def _quietly() -> Iterator[list[str]]:
-    """Silence log and output of torch; yield a list that receives its warnings that a trace may be wrong."""
+    """Silence log and output of torch; yield a list that receives its warnings that a trace may be
+    wrong.
+    """
     import torch
 
     found: list[str] = []
@@ -212,12 +235,16 @@ def _quietly() -> Iterator[list[str]]:
         with output:
             caught = output.enter_context(warnings.catch_warnings(record=True))
             warnings.simplefilter("always")
-            output.enter_context(redirect_stderr(output.enter_context(redirect_stdout(io.StringIO()))))
+            output.enter_context(
+                redirect_stderr(output.enter_context(redirect_stdout(io.StringIO())))
+            )
             yield found
     finally:
         logging.disable(disabled)
     found += [
-        f"{w.filename}:{w.lineno}: {w.message}" for w in caught if issubclass(w.category, torch.jit.TracerWarning)
+        f"{w.filename}:{w.lineno}: {w.message}"
+        for w in caught
+        if issubclass(w.category, torch.jit.TracerWarning)
     ]
 
 
@@ -228,7 +255,9 @@ def _explaining() -> Iterator[list[str]]:
         with _quietly() as found:
             yield found
     except Exception as error:
-        raise ModelError(f"torch cannot export the model{_where(error)}: {_reason(error)}") from None
+        raise ModelError(
+            f"torch cannot export the model{_where(error)}: {_reason(error)}"
+        ) from None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -240,12 +269,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _reason(error: BaseException) -> str:
     """Return the first sentence of the error that caused all others."""
     *_, first = _chain(error)
-    line = next((line.strip() for line in str(first).splitlines() if line.strip()), "") or type(first).__name__
+    line = (
+        next((line.strip() for line in str(first).splitlines() if line.strip()), "")
+        or type(first).__name__
+    )
     return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}…"
 
 
 def _where(error: BaseException) -> str:
-    """Return the operator that failed, and the line of the user's code, as far as the exporter tells them."""
+    """Return the operator that failed, and the line of the user's code, as far as the exporter
+    tells them.
+    """
     import torch
 
     operator, trace = "", ""
@@ -257,9 +291,15 @@ def _where(error: BaseException) -> str:
                     operator, trace = str(value.target), value.meta.get("stack_trace") or ""
                 elif isinstance(value, torch._C.Node):
                     operator, trace = value.kind(), value.sourceRange()
-        frames += [(f.filename, str(f.lineno), f.name, f.line or "") for f in traceback.extract_tb(each.__traceback__)]
+        frames += [
+            (f.filename, str(f.lineno), f.name, f.line or "")
+            for f in traceback.extract_tb(each.__traceback__)
+        ]
         frames += _FRAME.findall(str(each))
-    frames += [(*found, linecache.getline(found[0], int(found[1]))) for found in _SCRIPT_FRAME.findall(trace)[::-1]]
+    frames += [
+        (*found, linecache.getline(found[0], int(found[1])))
+        for found in _SCRIPT_FRAME.findall(trace)[::-1]
+    ]
     frames += _FRAME.findall(trace)
     subject = f" at {operator}" if operator else ""
     own = [frame for frame in frames if _is_users(frame[0])]
@@ -272,5 +312,7 @@ def _where(error: BaseException) -> str:
 def _is_users(file: str) -> bool:
     """Return whether a file belongs neither to Python and its packages nor to this module."""
     path = Path(file).absolute()
-    installed = any(Path(place) in path.parents for place in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    installed = any(
+        Path(place) in path.parents for place in {sys.prefix, sys.base_prefix, sys.exec_prefix}
+    )
     return path.exists() and not installed and not path.samefile(__file__)

@@ -1,4 +1,7 @@
-"""The IR: an SSA graph with use lists. See `graph` for its structure, `ops` for the operators, `text` for its text."""
+"""The IR: an SSA graph with use lists.
+
+See `graph` for its structure, `ops` for the operators, `text` for its text.
+"""
 
 from __future__ import annotations
 

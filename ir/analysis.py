@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:
     """Return the dataflow between the nodes of `graph`, `return` included. O(nodes + uses).
 
-    Each use is an edge with the attributes `value` and `input`, the index of the input that reads it. A use inside a
-    region is a use by the node that has the region. Values that no node of this graph defines have no edge. Raises
-    MissingPackageError without networkx.
+    Each use is an edge with the attributes `value` and `input`, the index of the input that reads
+    it. A use inside a region is a use by the node that has the region. Values that no node of this
+    graph defines have no edge. Raises MissingPackageError without networkx.
     """
     with needing("networkx"):
         import networkx

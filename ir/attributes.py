@@ -9,7 +9,9 @@ from .types import DType, TensorType, Type, element_count
 
 @value
 class AttributeRef:
-    """A reference in the body of a function to its attribute `name`; `kind` is the name of its type in ONNX."""
+    """A reference in the body of a function to its attribute `name`; `kind` is the name of its type
+    in ONNX.
+    """
 
     name: str
     kind: str
@@ -31,7 +33,9 @@ class EmptyList:
 
 @value
 class SparseTensor:
-    """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of `shape`."""
+    """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of
+    `shape`.
+    """
 
     values: Tensor
     indices: Tensor

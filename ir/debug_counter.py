@@ -1,4 +1,6 @@
-"""A counter of rule applications with a limit, and a trace of attempts, for bisecting a wrong rewrite."""
+"""A counter of rule applications with a limit, and a trace of attempts, for bisecting a wrong
+rewrite.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .tensor import Array
 APPLIED = "applied"
 
 Trace = Callable[[str, str, str], None]
-"""Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave none)."""
+"""Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave
+none).
+"""
 
 
 class Described(Protocol):
@@ -25,9 +29,9 @@ class Described(Protocol):
 class DebugCounter:
     """The number of rule applications in a module, and their limit.
 
-    `last` holds the rule that was applied last, and its node. `trace` is called at every attempt. `log`, if
-    it is a list, takes every application with its node, and `computed` the constants that a runtime computed, by the
-    names of their values.
+    `last` holds the rule that was applied last, and its node. `trace` is called at every attempt.
+    `log`, if it is a list, takes every application with its node, and `computed` the constants that
+    a runtime computed, by the names of their values.
     """
 
     limit: int | None = None
@@ -48,7 +52,9 @@ class DebugCounter:
         return not (self.trace is None and self.limit is None and self.log is None)
 
     def label(self, node: Described) -> str:
-        """Return the description of `node` for `note` and `decline`, empty where nobody reads it."""
+        """Return the description of `node` for `note` and `decline`, empty where nobody
+        reads it.
+        """
         return node.description if self.is_watched else ""
 
     def note(self, rule: str, where: str) -> None:

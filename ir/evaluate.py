@@ -33,19 +33,33 @@ _UNSEEN: Any = object()
 _CASTS = ("cast", "cast_like")
 """Operators of which ONNX leaves elements open."""
 
-UNREADABLE = (NotEvaluable, ValueError, IndexError, TypeError, OSError, MemoryError, OverflowError, AssertionError)
+UNREADABLE = (
+    NotEvaluable,
+    ValueError,
+    IndexError,
+    TypeError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    AssertionError,
+)
 """The exceptions of an evaluation that has no result."""
 
 
 class ConstantEvaluator:
     """The evaluator of constant values: it computes elements on demand and caches them.
 
-    Rewrites do not change the elements of a value. So one evaluator serves all rules of a pass (`Module.constants`);
-    every pass resets it. `budget` bounds the bytes that it reads and keeps.
+    Rewrites do not change the elements of a value. So one evaluator serves all rules of a pass
+    (`Module.constants`); every pass resets it. `budget` bounds the bytes that it reads and keeps.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, *, beside: ConstantEvaluator | None = None) -> None:
-        """Evaluate results of at most `max_bytes` each. Elements that the evaluator `beside` keeps are kept here."""
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, *, beside: ConstantEvaluator | None = None
+    ) -> None:
+        """Evaluate results of at most `max_bytes` each.
+
+        Elements that the evaluator `beside` keeps are kept here.
+        """
         self.budget = Budget(max_bytes)
         self._kept: dict[Value, Array] = {} if beside is None else beside._kept
         self._known: dict[Value, Array | None] = {}
@@ -53,7 +67,9 @@ class ConstantEvaluator:
         """Values of which some elements may be any number, and which count as unknown."""
 
     def reset(self) -> None:
-        """Clear the cache, but not the elements that were provided to be kept, and renew the budget."""
+        """Clear the cache, but not the elements that were provided to be kept, and renew the
+        budget.
+        """
         self._known = {}
         self._open = {}
         self.budget.renew()
@@ -65,7 +81,9 @@ class ConstantEvaluator:
         self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
-        """Return the elements of a constant value in its own dtype, or None where it cannot be evaluated."""
+        """Return the elements of a constant value in its own dtype, or None where it cannot be
+        evaluated.
+        """
         found = self.exact(value)
         if found is None or value is None or found.dtype != _FLOAT64:
             return found
@@ -75,7 +93,11 @@ class ConstantEvaluator:
     def is_constant(self, value: Value | None) -> bool:
         """Return whether the elements of `value` are known, without reading a dense payload."""
         node = None if value is None else value.node
-        if node is not None and node.op == "constant" and isinstance(node.attrs.get("value"), Tensor):
+        if (
+            node is not None
+            and node.op == "constant"
+            and isinstance(node.attrs.get("value"), Tensor)
+        ):
             return True
         return self.array(value) is not None
 
@@ -85,7 +107,9 @@ class ConstantEvaluator:
         return isinstance(payload, Tensor) and payload.in_memory and payload.nbytes <= SMALL
 
     def exact(self, value: Value | None) -> Array | None:
-        """Return the elements as `array` does, but float64 and unrounded for a product or sum that `is_wide`."""
+        """Return the elements as `array` does, but float64 and unrounded for a product or sum that
+        `is_wide`.
+        """
         if value is None:
             return None
         found: Array | None = self._known.get(value, _UNSEEN)
@@ -97,9 +121,11 @@ class ConstantEvaluator:
         return self._resolve(value)
 
     def provide(self, value: Value, array: Array, *, keep: bool = False) -> None:
-        """Set the elements of a constant value to `array` until the next reset or, to `keep` them, its erasure.
+        """Set the elements of a constant value to `array` until the next reset or, to `keep` them,
+        its erasure.
 
-        The float64 `array` that a constant was rounded from stands for it then, and later folds round that.
+        The float64 `array` that a constant was rounded from stands for it then, and later folds
+        round that.
         """
         self._known[value] = array
         if keep:
@@ -117,7 +143,9 @@ class ConstantEvaluator:
         self._open = {}
 
     def tensor(self, value: Value | None) -> Tensor | None:
-        """Return the elements of a constant value as a tensor: the payload of a `constant` node, else computed."""
+        """Return the elements of a constant value as a tensor: the payload of a `constant` node,
+        else computed.
+        """
         if value is None:
             return None
         node = value.node
@@ -188,7 +216,9 @@ class ConstantEvaluator:
                     self.budget.add_payload(found)
         elif isinstance(payload, SparseTensor):
             with suppress(*UNREADABLE):
-                if self.budget.pay_sparse(payload.nbytes, payload.dense_nbytes, is_source=is_source):
+                if self.budget.pay_sparse(
+                    payload.nbytes, payload.dense_nbytes, is_source=is_source
+                ):
                     found = dense(payload)
         self._known[value] = found
         return found
@@ -208,7 +238,9 @@ class ConstantEvaluator:
         if node.op in _CASTS or self._open:
             results = self._known_throughout(node, evaluate, by_type, arrays, results)
         for output, result in zip(node.outputs, results, strict=False):
-            array = None if result is None else np.asarray(result)  # numpy returns scalars for rank 0
+            array = (
+                None if result is None else np.asarray(result)
+            )  # numpy returns scalars for rank 0
             if array is None:
                 continue
             self._known[output] = array if array.nbytes <= self.budget.max_bytes else None
@@ -222,15 +254,22 @@ class ConstantEvaluator:
         arrays: Inputs,
         results: Sequence[Array | None],
     ) -> Sequence[Array | None]:
-        """Return `results`, or others where a Cast has elements that ONNX leaves open, or an operand has."""
+        """Return `results`, or others where a Cast has elements that ONNX leaves open, or an
+        operand has.
+        """
         opened = [
-            None if value is None or i in by_type else self._open.get(value) for i, value in enumerate(node.inputs)
+            None if value is None or i in by_type else self._open.get(value)
+            for i, value in enumerate(node.inputs)
         ]
-        if not any(opened) and not (node.op in _CASTS and results[0] is None and arrays[0] is not None):
+        if not any(opened) and not (
+            node.op in _CASTS and results[0] is None and arrays[0] is not None
+        ):
             return results
         from .open_elements import partly_known
 
-        operands = [array if each is None else each for array, each in zip(arrays, opened, strict=True)]
+        operands = [
+            array if each is None else each for array, each in zip(arrays, opened, strict=True)
+        ]
         try:
             found = partly_known(node, evaluate, operands)
         except UNREADABLE:
@@ -254,8 +293,12 @@ class ConstantEvaluator:
 
 
 def operands_by_use(node: Node, by_type: frozenset[int]) -> tuple[list[Value], list[Value]]:
-    """Return the operands of `node` whose elements it needs, and those `by_type`, of which it needs the type."""
+    """Return the operands of `node` whose elements it needs, and those `by_type`, of which it needs
+    the type.
+    """
     if not by_type:
         return [value for value in node.inputs if value is not None], []
     given = [(value, i in by_type) for i, value in enumerate(node.inputs) if value is not None]
-    return [value for value, typed in given if not typed], [value for value, typed in given if typed]
+    return [value for value, typed in given if not typed], [
+        value for value, typed in given if typed
+    ]

@@ -1,6 +1,8 @@
-"""The operators of the source format that the operator table does not have: schemas, types, constants, lowering.
+"""The operators of the source format that the operator table does not have: schemas, types,
+constants, lowering.
 
-They belong to the format, which stands above the IR: a module carries them from its frontend, and passes ask it.
+They belong to the format, which stands above the IR: a module carries them from its frontend, and
+passes ask it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from .types import DType, Type
 
 @record
 class Operand:
-    """An operand of a schema: operands of one `kind` have one type; `dtypes` are the element types that it may have."""
+    """An operand of a schema: operands of one `kind` have one type; `dtypes` are the element types
+    that it may have.
+    """
 
     kind: str
     dtypes: frozenset[DType]
@@ -30,9 +34,9 @@ class Operand:
 class Schema:
     """An operator in one opset of its domain.
 
-    `attributes` maps names to kinds of ONNX (`INT`, `FLOATS`, ...), `required` are those without a default. `least` and
-    `greatest` bound the number of inputs, and `results` that of the outputs that are needed. The last operand may stand
-    for several.
+    `attributes` maps names to kinds of ONNX (`INT`, `FLOATS`, ...), `required` are those without a
+    default. `least` and `greatest` bound the number of inputs, and `results` that of the outputs
+    that are needed. The last operand may stand for several.
     """
 
     attributes: Mapping[str, str]
@@ -62,8 +66,12 @@ class ForeignOperators:
         """Return the last opset of a domain whose operators are known."""
         return 0
 
-    def why_absent(self, domain: str, op_type: str, opset: int, owner: str = "the model") -> str | None:
-        """Return why the opset of a domain that `owner` imports has no such operator, None if it may have it."""
+    def why_absent(
+        self, domain: str, op_type: str, opset: int, owner: str = "the model"
+    ) -> str | None:
+        """Return why the opset of a domain that `owner` imports has no such operator, None if it
+        may have it.
+        """
         newest = self.newest(domain)
         if not newest or opset > newest or self.find(domain, op_type, opset) is not None:
             return None
@@ -74,28 +82,42 @@ class ForeignOperators:
         return f"opset {opset} of {title}, which {owner} imports, has no {op_type}: {title} {since}"
 
     def since(self, op_type: str, opset: int) -> int:
-        """Return the opset that introduced an operator of the default domain as it is in `opset`, 0 if unknown."""
+        """Return the opset that introduced an operator of the default domain as it is in `opset`, 0
+        if unknown.
+        """
         return 0
 
     def lower(self, domain: str, op_type: str, view: NodeView) -> tuple[str | None, Refusal | None]:
-        """Return the in-house operator that a node is, or None and, for an affine, why it is not one."""
+        """Return the in-house operator that a node is, or None and, for an affine, why it is not
+        one.
+        """
         return None, None
 
     def constant_payload(self, form: str, value: Attribute) -> Attribute | None:
-        """Return the payload of a Constant whose attribute `form` is `value`, None if they do not fit."""
+        """Return the payload of a Constant whose attribute `form` is `value`, None if they do not
+        fit.
+        """
         return None
 
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
-        """Return the types of the results of a node that the table does not infer; unknown parts are left open."""
+        """Return the types of the results of a node that the table does not infer; unknown parts
+        are left open.
+        """
         return ()
 
-    def infer_all(self, module: Any) -> Callable[[Node], Sequence[Type]] | None:  # a Module, which has its operators
-        """Return a function that returns the types of the results of any node of `module`, None if inference fails."""
+    def infer_all(
+        self, module: Any
+    ) -> Callable[[Node], Sequence[Type]] | None:  # a Module, which has its operators
+        """Return a function that returns the types of the results of any node of `module`, None if
+        inference fails.
+        """
         return None
 
 
 def near_name(name: str, known: Collection[str]) -> str:
-    """Return a question for the end of a message with the known name most similar to `name`, of letters of any case."""
+    """Return a question for the end of a message with the known name most similar to `name`, of
+    letters of any case.
+    """
     folded = {each.lower(): each for each in known}
     near = nearest(name.lower(), folded, cutoff=0.6)
     return "" if near is None else f"; did you mean {folded[near]}?"

@@ -1,8 +1,9 @@
 """The dataflow graph: values, nodes, graphs and functions.
 
-A graph is SSA: every value is defined once, by a node or as a graph input, and lists its users. Nodes form an
-intrusive linked list in topological order. Its last node is `return`, so a graph output is an ordinary use.
-Constants are nodes. The bodies of control flow are regions of a node and read outer values directly.
+A graph is SSA: every value is defined once, by a node or as a graph input, and lists its users.
+Nodes form an intrusive linked list in topological order. Its last node is `return`, so a graph
+output is an ordinary use. Constants are nodes. The bodies of control flow are regions of a node and
+read outer values directly.
 
 Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains origins.
 """
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 Origins = tuple["int | Origins", ...]
-"""Ids of imported nodes, as a rope (nested tuples): merging two is O(1), and `flatten_origins` lists the ids."""
+"""Ids of imported nodes, as a rope (nested tuples): merging two is O(1), and `flatten_origins`
+lists the ids.
+"""
 
 
 def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]:
     """Return the ids in a rope of origins, each once, in ascending order.
 
-    Ropes share parts. Pass the same `seen` for several ropes to visit each shared part once: linear time in all, and
-    the ids of a shared part are listed for the first rope only.
+    Ropes share parts. Pass the same `seen` for several ropes to visit each shared part once: linear
+    time in all, and the ids of a shared part are listed for the first rope only.
     """
     if seen is None and len(origins) == 1 and isinstance(origins[0], int):
         return [origins[0]]
@@ -46,13 +49,16 @@ def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]
 class Value:
     """One SSA value.
 
-    It is output `index` of `node`. For a graph input, `node` is None and `owner` is the graph. `users` maps each node
-    that reads the value to the number of its inputs that do, in the order in which the nodes began to read it.
+    It is output `index` of `node`. For a graph input, `node` is None and `owner` is the graph.
+    `users` maps each node that reads the value to the number of its inputs that do, in the order in
+    which the nodes began to read it.
     """
 
     __slots__ = ("_source_name", "index", "name", "node", "owner", "type", "users")
 
-    def __init__(self, node: Node | None, index: int, type_: Type, name: str, owner: Graph | None = None) -> None:
+    def __init__(
+        self, node: Node | None, index: int, type_: Type, name: str, owner: Graph | None = None
+    ) -> None:
         self.node = node
         self.index = index
         self.type = type_
@@ -70,7 +76,9 @@ class Value:
 
     @property
     def source_name(self) -> str:
-        """The name in the source model, for messages: of the value, or of the result that it is a part of."""
+        """The name in the source model, for messages: of the value, or of the result that it is a
+        part of.
+        """
         return self._source_name or self.name
 
     def rename(self, name: str) -> None:
@@ -125,17 +133,21 @@ def payload_of(value: Value | None) -> Attribute | None:
 
 
 HIDDEN = "irc.hidden::"
-"""How the operator of a node begins that the running pass has to leave alone (`irc.passes.keeping`)."""
+"""How the operator of a node begins that the running pass has to leave alone
+(`irc.passes.keeping`).
+"""
 
 ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 
 
 class Source:
-    """The object that a frontend imported a node from: `message`, opaque to passes (for ONNX a NodeProto).
+    """The object that a frontend imported a node from: `message`, opaque to passes (for ONNX a
+    NodeProto).
 
-    `attrs` are the attributes that were read from it, by name. A backend of the same format takes an attribute of the
-    node from the message only if it is the same object: an equal number that a pass has set is written from the IR.
+    `attrs` are the attributes that were read from it, by name. A backend of the same format takes
+    an attribute of the node from the message only if it is the same object: an equal number that a
+    pass has set is written from the IR.
     """
 
     __slots__ = ("attrs", "message")
@@ -148,38 +160,45 @@ class Source:
         """Return whether `attrs` are the attributes that were read, neither more nor fewer."""
         if attrs is self.attrs:
             return True
-        return len(attrs) == len(self.attrs) and all(attrs.get(name) is value for name, value in self.attrs.items())
+        return len(attrs) == len(self.attrs) and all(
+            attrs.get(name) is value for name, value in self.attrs.items()
+        )
 
 
 def has_marks(message: object) -> bool:
-    """Return whether the message of a node has more than the operator: metadata, documentation, devices."""
+    """Return whether the message of a node has more than the operator: metadata, documentation,
+    devices.
+    """
     if getattr(message, "metadata_props", None):
         return True
-    return bool(getattr(message, "doc_string", "") or getattr(message, "device_configurations", None))
+    return bool(
+        getattr(message, "doc_string", "") or getattr(message, "device_configurations", None)
+    )
 
 
 class Node:
     """One operation.
 
-    `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType` (`::Sigmoid` in the
-    default domain). `overload` distinguishes functions of the same name. `inputs` hold None for an absent optional
-    input. `output` is the first of the `outputs`. `inputs` and `attrs` are replaced, never changed in place, so nodes
-    may share them.
+    `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType`
+    (`::Sigmoid` in the default domain). `overload` distinguishes functions of the same name.
+    `inputs` hold None for an absent optional input. `output` is the first of the `outputs`.
+    `inputs` and `attrs` are replaced, never changed in place, so nodes may share them.
 
-    `origins` are the imported nodes that the node computes; `inherited` are the origins of erased nodes that were
-    merged into it.
+    `origins` are the imported nodes that the node computes; `inherited` are the origins of erased
+    nodes that were merged into it.
 
-    `source` is what the frontend imported the node from. The backend of the same format writes the node back from it,
-    but for what differs. It is None for a node that a pass made.
+    `source` is what the frontend imported the node from. The backend of the same format writes the
+    node back from it, but for what differs. It is None for a node that a pass made.
 
-    `metadata` are marks of the user and of passes, which are no part of the operator: `metadata_props` of ONNX. Change
-    them there. `own_metadata` is None until somebody asks for them. `merged` is a rope of the messages of erased nodes
-    whose marks and documentation the node takes over, the one whose name it took first.
+    `metadata` are marks of the user and of passes, which are no part of the operator:
+    `metadata_props` of ONNX. Change them there. `own_metadata` is None until somebody asks for
+    them. `merged` is a rope of the messages of erased nodes whose marks and documentation the node
+    takes over, the one whose name it took first.
     """
 
     __slots__ = (
-        "attrs", "graph", "inherited", "inputs", "merged", "name", "next", "op", "origins", "output", "outputs",
-        "overload", "own_metadata", "prev", "regions", "source",
+        "attrs", "graph", "inherited", "inputs", "merged", "name", "next", "op", "origins",
+        "output", "outputs", "overload", "own_metadata", "prev", "regions", "source",
     )  # fmt: skip
 
     def __init__(
@@ -202,7 +221,9 @@ class Node:
             self.output = Value(self, 0, outputs[0][1], outputs[0][0])
             self.outputs: tuple[Value, ...] = (self.output,)
         else:
-            self.outputs = tuple([Value(self, i, type_, name_) for i, (name_, type_) in enumerate(outputs)])
+            self.outputs = tuple(
+                [Value(self, i, type_, name_) for i, (name_, type_) in enumerate(outputs)]
+            )
             if self.outputs:
                 self.output = self.outputs[0]
         self.regions = tuple(regions)
@@ -224,7 +245,9 @@ class Node:
 
     @property
     def message(self) -> object:
-        """The object of the source model that the node was imported from, None for a node that a pass made."""
+        """The object of the source model that the node was imported from, None for a node that a
+        pass made.
+        """
         return None if self.source is None else self.source.message
 
     @property
@@ -235,13 +258,18 @@ class Node:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The marks of the node by key, at first those of its source and of the nodes that were merged into it."""
+        """The marks of the node by key, at first those of its source and of the nodes that were
+        merged into it.
+        """
         if self.own_metadata is None:
             self.own_metadata = self.source_metadata()
         return self.own_metadata
 
     def messages(self) -> list[object]:
-        """Return the message of the node and those of the merged nodes that have marks, each once. O(messages)."""
+        """Return the message of the node and those of the merged nodes that have marks, each once.
+
+        O(messages).
+        """
         if not self.merged:
             return [] if self.source is None else [self.source.message]
         found: dict[int, object] = {}
@@ -257,7 +285,9 @@ class Node:
         return [message for message in found.values() if message is not None]
 
     def source_metadata(self) -> dict[str, str]:
-        """Return the marks in the message of the node, and those of the merged nodes under other keys."""
+        """Return the marks in the message of the node, and those of the merged nodes under other
+        keys.
+        """
         marks: dict[str, str] = {}
         for message in self.messages():
             for entry in getattr(message, "metadata_props", ()):
@@ -269,8 +299,8 @@ class Node:
         self.source, self.own_metadata, self.merged = node.source, node.own_metadata, node.merged
 
     def take_marks(self, erased: Node) -> None:
-        """Take over the marks of a node that is merged into this one. Its own go first, unless it took the name. O(1),
-        but for marks that somebody changed.
+        """Take over the marks of a node that is merged into this one. Its own go first, unless it
+        took the name. O(1), but for marks that somebody changed.
         """
         message, takes_place = erased.message, self.source is None and erased.name == self.name
         new = (message, erased.merged) if has_marks(message) else erased.merged
@@ -278,7 +308,9 @@ class Node:
             mine, theirs = self.metadata, erased.metadata
             self.own_metadata = {**mine, **theirs} if takes_place else {**theirs, **mine}
         if new and new is not self.merged:
-            self.merged = ((new, self.merged) if takes_place else (self.merged, new)) if self.merged else new
+            self.merged = (
+                ((new, self.merged) if takes_place else (self.merged, new)) if self.merged else new
+            )
 
     @property
     def is_read(self) -> bool:
@@ -323,20 +355,26 @@ class Node:
 
     @property
     def label(self) -> str:
-        """The operator and the name of the node, or `%` and the name of its first output where it has no name."""
+        """The operator and the name of the node, or `%` and the name of its first output where it
+        has no name.
+        """
         name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
         return f"{self.op.removeprefix('::')} {name}"
 
     @property
     def description(self) -> str:
-        """The node in a message to users: its ONNX operator, and its name or the source name of its first result."""
+        """The node in a message to users: its ONNX operator, and its name or the source name of its
+        first result.
+        """
         operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
         name = self.name or (self.outputs[0].source_name if self.outputs else "")
         return f"{operator} {name!r}"
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the running pass has to leave the node, and the names of its results, as they are."""
+        """Whether the running pass has to leave the node, and the names of its results, as they
+        are.
+        """
         return self.op.startswith(HIDDEN)
 
     def _drop_uses(self) -> None:
@@ -356,12 +394,13 @@ class Node:
 class Graph:
     """A graph or a region: inputs, then nodes in topological order, the last of them `return`.
 
-    `defaults` holds the payloads of inputs with an initializer that the caller may override (ONNX IR >= 4). `opsets`
-    maps operator domains to versions and is shared with the nested regions. `output_names` are the names of the graph
-    outputs; they may differ from the names of the returned values.
+    `defaults` holds the payloads of inputs with an initializer that the caller may override (ONNX
+    IR >= 4). `opsets` maps operator domains to versions and is shared with the nested regions.
+    `output_names` are the names of the graph outputs; they may differ from the names of the
+    returned values.
 
-    `source` is the object that the frontend imported (for ONNX a GraphProto). If its nodes are not in topological
-    order, `source_order` holds the position of each node in it.
+    `source` is the object that the frontend imported (for ONNX a GraphProto). If its nodes are not
+    in topological order, `source_order` holds the position of each node in it.
     """
 
     __slots__ = (
@@ -370,7 +409,9 @@ class Graph:
         "source_order",
     )  # fmt: skip
 
-    def __init__(self, name: str = "", opsets: dict[str, int] | None = None, source: object = None) -> None:
+    def __init__(
+        self, name: str = "", opsets: dict[str, int] | None = None, source: object = None
+    ) -> None:
         self.name = name
         self.opsets: dict[str, int] = {} if opsets is None else opsets
         self.inputs: list[Value] = []
@@ -394,7 +435,9 @@ class Graph:
         return value
 
     def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
-        """Make `values` the outputs of the graph, under `names` (by default the names of the values)."""
+        """Make `values` the outputs of the graph, under `names` (by default the names of the
+        values).
+        """
         self.return_.set_inputs(values)
         self.output_names = tuple(value.name for value in values) if names is None else tuple(names)
 
@@ -431,8 +474,8 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs have no users. O(inputs + size of its regions).
 
-        This clears `outputs`, which breaks the reference cycle between the node and its values: the node is freed
-        without the garbage collector.
+        This clears `outputs`, which breaks the reference cycle between the node and its values: the
+        node is freed without the garbage collector.
         """
         assert node.graph is self, f"{node!r} is not in this graph"
         assert node is not self.return_, "return cannot be removed"
@@ -477,7 +520,10 @@ class Graph:
         return self._count
 
     def __iter__(self) -> Iterator[Node]:
-        """Yield the nodes in order, without `return`. Any node may be removed during the iteration."""
+        """Yield the nodes in order, without `return`.
+
+        Any node may be removed during the iteration.
+        """
         node = self._first
         while node is not self.return_:
             if node.graph is self:
@@ -501,7 +547,9 @@ class Graph:
             node = following
 
     def operators_of(self, ops: Container[str]) -> list[Node]:
-        """Return a list of the nodes whose operators are `ops`, none of them `constant`, in order."""
+        """Return a list of the nodes whose operators are `ops`, none of them
+        `constant`, in order.
+        """
         found: list[Node] = []
         node = self._first_operator
         while node is not self.return_:
@@ -523,7 +571,10 @@ class Graph:
         return found
 
     def nodes(self) -> list[Node]:
-        """Return a list of the nodes in order, without `return`. Takes half as long as `list(graph)`."""
+        """Return a list of the nodes in order, without `return`.
+
+        Takes half as long as `list(graph)`.
+        """
         found: list[Node] = []
         node = self._first
         while node is not self.return_:
@@ -533,7 +584,9 @@ class Graph:
         return found
 
     def walk(self) -> Iterator[Node]:
-        """Yield all nodes, including nested regions and each `return`; a node comes before the nodes of its regions."""
+        """Yield all nodes, including nested regions and each `return`; a node comes before the
+        nodes of its regions.
+        """
         if not self.has_regions:
             for node in self:
                 yield node
@@ -552,7 +605,9 @@ class Graph:
                 stack.pop()
 
     def walked(self) -> list[Node]:
-        """Return a list of the nodes that `walk` yields, of a graph without regions in a third of the time."""
+        """Return a list of the nodes that `walk` yields, of a graph without regions in a third of
+        the time.
+        """
         return list(self.walk()) if self.has_regions else [*self.nodes(), self.return_]
 
     def _with_return(self) -> Iterator[Node]:
@@ -590,14 +645,17 @@ def call_key(node: Node) -> FunctionKey:
 
 
 class Function:
-    """A model-local function: `graph` is its body, and `attributes` are the names of attributes without a default.
+    """A model-local function: `graph` is its body, and `attributes` are the names of attributes
+    without a default.
 
     `defaults` holds the attributes with a default value.
     """
 
     __slots__ = ("attributes", "defaults", "domain", "graph", "name", "overload", "source")
 
-    def __init__(self, domain: str, name: str, graph: Graph, *, overload: str = "", source: object = None) -> None:
+    def __init__(
+        self, domain: str, name: str, graph: Graph, *, overload: str = "", source: object = None
+    ) -> None:
         self.domain = domain
         self.name = name
         self.overload = overload

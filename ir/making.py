@@ -1,7 +1,9 @@
-"""Checks and conversions for nodes that passes make: operators by name, numbers as operands, attributes.
+"""Checks and conversions for nodes that passes make: operators by name, numbers as operands,
+attributes.
 
-`Rewriter.make` and `Rewriter.set_attr` use them. Facts come from the operator table, and from the schemas of the module
-for all other operators. Each error is one sentence that says what there is instead.
+`Rewriter.make` and `Rewriter.set_attr` use them. Facts come from the operator table, and from the
+schemas of the module for all other operators. Each error is one sentence that says what there is
+instead.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 
 @record
 class Operator:
-    """An operator of ONNX or of another domain, in the `opset` that the graph imports; `schema` is None if unknown."""
+    """An operator of ONNX or of another domain, in the `opset` that the graph imports; `schema` is
+    None if unknown.
+    """
 
     domain: str
     op_type: str
@@ -45,9 +49,9 @@ class Operator:
 def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Operator:
     """Return the operator that `op` names in the graph of `at`, where it is none of the table's.
 
-    `op` is `onnx::HardSwish` (also `::HardSwish`, `HardSwish`) or `domain::OpType`. A domain that the graph does not
-    import gets an import of `opset`, by default of the first opset that has the operator. Raises IRError where there is
-    no such operator, or the graph imports another opset.
+    `op` is `onnx::HardSwish` (also `::HardSwish`, `HardSwish`) or `domain::OpType`. A domain that
+    the graph does not import gets an import of `opset`, by default of the first opset that has the
+    operator. Raises IRError where there is no such operator, or the graph imports another opset.
     """
     graph = at.graph
     assert graph is not None
@@ -66,7 +70,9 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
     if version is None:
         version = opsets[domain] = opset or first or 1
     if opset is not None and opset != version:
-        raise IRError(f"the model imports opset {version} of {title}, so {op_type} cannot be of opset {opset}")
+        raise IRError(
+            f"the model imports opset {version} of {title}, so {op_type} cannot be of opset {opset}"
+        )
     if (domain, op_type, "") in module.functions:
         return Operator(domain, op_type, version, None)
     if (why := schemas.why_absent(domain, op_type, version)) is not None:
@@ -75,7 +81,9 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
 
 
 def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
-    """Return the schema of an operator of the table in the form that the IR has, None where it is not known."""
+    """Return the schema of an operator of the table in the form that the IR has, None where it is
+    not known.
+    """
     if info.onnx is None:
         return None
     return module.foreign.find("", info.onnx, form_opset(info, at.opset))
@@ -84,7 +92,13 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
 def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
     """Raise IRError unless the number of inputs is allowed, and none that is needed is absent."""
     if not least <= len(inputs) <= greatest:
-        wanted = f"{least}" if least == greatest else f"{least} or more" if greatest > 99 else f"{least} to {greatest}"
+        wanted = (
+            f"{least}"
+            if least == greatest
+            else f"{least} or more"
+            if greatest > 99
+            else f"{least} to {greatest}"
+        )
         raise IRError(f"{title} takes {wanted} inputs, not {len(inputs)}")
     if any(value is None for value in inputs[:least]):
         raise IRError(f"{title} lacks a required input")
@@ -93,19 +107,32 @@ def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None
 def constants_for(title: str, inputs: Operands, schema: Schema | None) -> dict[int, ArrayTensor]:
     """Return the constants that the numbers among `inputs` become, by index.
 
-    A number has the element type of the operands that share its type in the schema; without a schema that is the type
-    of the first operand of known type. Raises IRError where the number is none of that type.
+    A number has the element type of the operands that share its type in the schema; without a
+    schema that is the type of the first operand of known type. Raises IRError where the number is
+    none of that type.
     """
-    numbers = {i: value for i, value in enumerate(inputs) if value is not None and not isinstance(value, Value)}
+    numbers = {
+        i: value
+        for i, value in enumerate(inputs)
+        if value is not None and not isinstance(value, Value)
+    }
     found: dict[int, ArrayTensor] = {}
     for i, number in numbers.items():
         dtype = None
         if schema is None or not schema.operands:
-            dtype = next((each for value in inputs if (each := _known_dtype(value)) is not None), None)
+            dtype = next(
+                (each for value in inputs if (each := _known_dtype(value)) is not None), None
+            )
         else:
             formal = [schema.operands[min(j, len(schema.operands) - 1)] for j in range(len(inputs))]
-            peers = [value for value, each in zip(inputs, formal, strict=True) if each.kind == formal[i].kind]
-            dtype = next((each for value in peers if (each := _known_dtype(value)) is not None), None)
+            peers = [
+                value
+                for value, each in zip(inputs, formal, strict=True)
+                if each.kind == formal[i].kind
+            ]
+            dtype = next(
+                (each for value in peers if (each := _known_dtype(value)) is not None), None
+            )
             if dtype is None and len(formal[i].dtypes) == 1:
                 (dtype,) = formal[i].dtypes
         found[i] = constant_of(number, dtype, title)
@@ -119,12 +146,15 @@ def _known_dtype(value: Value | Number | None) -> DType | None:
 def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
     """Return a constant of `dtype`, or by default of f32, i64, bool or the dtype of the array.
 
-    Raises IRError unless `dtype` has the number: a float is rounded to a float, other changes are refused.
+    Raises IRError unless `dtype` has the number: a float is rounded to a float, other changes are
+    refused.
     """
     array = np.array(number)
     if array.dtype.kind not in "biufcV":
         kind = type(number).__name__
-        raise IRError(f"{title}: {kind} is no operand: give a value of the graph, a number or an array")
+        raise IRError(
+            f"{title}: {kind} is no operand: give a value of the graph, a number or an array"
+        )
     if dtype is None:
         if not isinstance(number, np.ndarray | np.generic) and array.dtype.kind == "f":
             array = array.astype(np.float32)
@@ -142,22 +172,31 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
             fits = np.array_equal(converted.astype(array.dtype), array)
     if not fits:
         shown = repr(number) if array.ndim == 0 else f"an array of {array.dtype}"
-        raise IRError(f"{title}: {shown} cannot be an operand of type {dtype}, the type of the other operands")
+        raise IRError(
+            f"{title}: {shown} cannot be an operand of type {dtype}, the type of the other operands"
+        )
     return ArrayTensor(converted, dtype)
 
 
 def checked_attributes(
     title: str, attrs: Mapping[str, object], info: OpInfo | None, schema: Schema | None
 ) -> dict[str, Attribute]:
-    """Return attributes in the form of the IR. Raises IRError for an unknown one, or one of another kind."""
+    """Return attributes in the form of the IR.
+
+    Raises IRError for an unknown one, or one of another kind.
+    """
     result: dict[str, Attribute] = {}
     for name, value in attrs.items():
         kind = None if schema is None else schema.attributes.get(name)
-        if schema is not None and kind is None and not (info and (name in info.attrs or name in OWN_ATTRIBUTES)):
+        if (
+            schema is not None
+            and kind is None
+            and not (info and (name in info.attrs or name in OWN_ATTRIBUTES))
+        ):
             known = sorted(schema.attributes)
             raise IRError(
-                f"{title} has no attribute {name!r}{near_name(name, known)} "
-                f"(attributes: {', '.join(known) or 'none'}); a marker goes into the metadata of the node"
+                f"{title} has no attribute {name!r}{near_name(name, known)} (attributes:"
+                f" {', '.join(known) or 'none'}); a marker goes into the metadata of the node"
             )
         result[name] = _attribute(title, name, value, kind)
     invalid = None if info is None else invalid_attribute(info, result)
@@ -167,7 +206,9 @@ def checked_attributes(
 
 
 def _attribute(title: str, name: str, value: object, kind: str | None) -> Attribute:
-    """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and lists are taken."""
+    """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and
+    lists are taken.
+    """
     if kind is None and (value.__class__ is int or value.__class__ is float):
         return value
     if isinstance(value, AttributeRef | EmptyList):
@@ -183,7 +224,8 @@ def _attribute(title: str, name: str, value: object, kind: str | None) -> Attrib
         items = [float(item) if isinstance(item, int) else item for item in items]
     wanted = _PYTHON_TYPES.get((kind or "").removesuffix("S"))
     if kind is not None and (
-        (wanted is not None and not all(isinstance(item, wanted) for item in items)) or plural != kind.endswith("S")
+        (wanted is not None and not all(isinstance(item, wanted) for item in items))
+        or plural != kind.endswith("S")
     ):
         raise IRError(f"{title}: attribute {name} is of kind {kind.lower()}, and {value!r} is not")
     if plural:
@@ -191,7 +233,11 @@ def _attribute(title: str, name: str, value: object, kind: str | None) -> Attrib
     return items[0]
 
 
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {"INT": (int,), "FLOAT": (float,), "STRING": (str, bytes)}
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "INT": (int,),
+    "FLOAT": (float,),
+    "STRING": (str, bytes),
+}
 """The Python types of the items of an attribute, by its kind in ONNX."""
 
 

@@ -1,4 +1,6 @@
-"""Readers for rules: each returns one part of what a rule matches, or raises Declined with the reason."""
+"""Readers for rules: each returns one part of what a rule matches, or raises Declined with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .types import Dim, DType, dtype_of, shape_of, static_shape_of
 
 
 def result_of(value: Value, *ops: str, only_for: Node | None = None) -> Node:
-    """Return the node that computes `value`, which must be one of `ops`, and read by `only_for` alone."""
+    """Return the node that computes `value`, which must be one of `ops`, and read by `only_for`
+    alone.
+    """
     node = value.node
     if node is None or node.op not in ops:
         raise Declined(_is_no_result(ops))
@@ -28,7 +32,9 @@ def _is_no_result(ops: tuple[str, ...]) -> str:
 
 
 def reader_of(node: Node, *ops: str) -> Node:
-    """Return the only reader of the first result of `node`, which must be one of `ops` in the same graph."""
+    """Return the only reader of the first result of `node`, which must be one of `ops` in the same
+    graph.
+    """
     reader = node.output.sole_user()
     if reader is None or reader.op not in ops or reader.graph is not node.graph:
         raise Declined(_is_not_read_by(ops))
@@ -48,9 +54,16 @@ def other_operand(node: Node, value: Value) -> Value:
 
 
 def is_only_reader(value: Value | None, node: Node) -> bool:
-    """Whether `node` is the only reader of `value`, reads it once, and is in the graph that computes it."""
+    """Whether `node` is the only reader of `value`, reads it once, and is in the graph that
+    computes it.
+    """
     producer = None if value is None else value.node
-    return value is not None and producer is not None and producer.graph is node.graph and value.sole_user() is node
+    return (
+        value is not None
+        and producer is not None
+        and producer.graph is node.graph
+        and value.sole_user() is node
+    )
 
 
 def check_only_reader(value: Value, node: Node) -> None:
@@ -74,7 +87,9 @@ def elements(value: Value | None, constants: Constants) -> Array:
 
 
 def integers(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...]:
-    """Return the integers of the constant input `index`, which is named `name`; none where it is absent."""
+    """Return the integers of the constant input `index`, which is named `name`; none where it is
+    absent.
+    """
     found = integers_of(node, index, constants)
     if found is None:
         raise Declined(f"its {name} are not constant")

@@ -31,7 +31,12 @@ class Module:
     """
 
     def __init__(
-        self, graph: Graph, *, ir_version: int = 10, source: Any = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        graph: Graph,
+        *,
+        ir_version: int = 10,
+        source: Any = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.graph = graph
         self.functions: dict[FunctionKey, Function] = {}
@@ -49,7 +54,9 @@ class Module:
         self.warnings: list[str] = []
         """Warnings of the frontend."""
         self.untouchable = ""
-        """The reason why no pass may edit the module, which is then written back unchanged; empty if any may."""
+        """The reason why no pass may edit the module, which is then written back unchanged; empty
+        if any may.
+        """
 
         self.constants = ConstantEvaluator(limits.max_constant_bytes)
         """The evaluator of constant expressions."""
@@ -70,7 +77,9 @@ class Module:
 
     @property
     def foreign(self) -> ForeignOperators:
-        """The operators of the source format: its frontend sets them, and a module made by hand has those of ONNX."""
+        """The operators of the source format: its frontend sets them, and a module made by hand has
+        those of ONNX.
+        """
         if self._foreign is None:
             self._foreign = provided("foreign operators")
         return self._foreign
@@ -104,7 +113,10 @@ class Module:
         return (self.next_origin - 1,)
 
     def all_names(self) -> set[str]:
-        """Return the names of all values and graph outputs, in any graph, and the empty name. O(nodes)."""
+        """Return the names of all values and graph outputs, in any graph, and the empty name.
+
+        O(nodes).
+        """
         names = {""}
         for graph in self.graphs():
             names.update([value.name for value in graph.inputs])
@@ -113,7 +125,9 @@ class Module:
         return names
 
     def fresh_name(self, hint: str) -> str:
-        """Return a value name that occurs nowhere in the module: `hint`, or `hint.1`, `hint.2`, ..."""
+        """Return a value name that occurs nowhere in the module: `hint`, or `hint.1`,
+        `hint.2`, ...
+        """
         if self._value_names is None:
             self._value_names = NamePool(self.all_names())
         return self._value_names.fresh(hint)
@@ -121,18 +135,28 @@ class Module:
     def unique_node_name(self, node: Node, hint: str) -> str:
         """Return the name of `node` if no other node has it, else a fresh name.
 
-        The fresh name derives from the old one; where that is empty from `hint`, and at last from the operator.
+        The fresh name derives from the old one; where that is empty from `hint`, and at last from
+        the operator.
         """
         if self._node_names is None:
-            self._node_names = NodeNames(other.name for graph in self.graphs() for other in graph.nodes())
+            self._node_names = NodeNames(
+                other.name for graph in self.graphs() for other in graph.nodes()
+            )
         return self._node_names.unique(node.name, hint or node.op)
 
     def __repr__(self) -> str:
-        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items())
-        return f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets: {opsets or 'none'}>"
+        opsets = ", ".join(
+            f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items()
+        )
+        return (
+            f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets:"
+            f" {opsets or 'none'}>"
+        )
 
     def operators(self) -> Counter[str]:
-        """Count the operators of all graphs by name, without constants, also those that the IR cannot represent."""
+        """Count the operators of all graphs by name, without constants, also those that the IR
+        cannot represent.
+        """
         return Counter(node.op for node in self.walk() if node.op not in CONSTANTS)
 
     def _repr_html_(self) -> str:

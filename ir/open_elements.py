@@ -1,6 +1,8 @@
-"""Elements whose number ONNX leaves open: those of infinity, NaN and numbers out of range that are cast to integers.
+"""Elements whose number ONNX leaves open: those of infinity, NaN and numbers out of range that are
+cast to integers.
 
-The other elements are known. The tensor is constant again behind a Where that chooses none of the open ones.
+The other elements are known. The tensor is constant again behind a Where that chooses none of the
+open ones.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ Operands = Sequence[Array | PartlyKnown | None]
 
 
 def partly_known(node: Node, evaluate: Evaluate, operands: Operands) -> PartlyKnown:
-    """Return the result of `node`, with what is open in it. Raises NotEvaluable where that is not known.
+    """Return the result of `node`, with what is open in it. Raises NotEvaluable where that is not
+    known.
 
-    An element is open if an open one may reach it: where an operator works element by element, by the elements at its
-    place; where it moves elements, by the one that is moved; in a Where, by its condition and the one that is chosen.
+    An element is open if an open one may reach it: where an operator works element by element, by
+    the elements at its place; where it moves elements, by the one that is moved; in a Where, by its
+    condition and the one that is chosen.
     """
     arrays = [each.array if isinstance(each, PartlyKnown) else each for each in operands]
     masks = [_mask(each) for each in operands]
@@ -48,7 +52,9 @@ def partly_known(node: Node, evaluate: Evaluate, operands: Operands) -> PartlyKn
         condition, chosen, other = (_given(mask) for mask in masks)
         is_open = condition | np.where(arrays[0], chosen, other)  # type: ignore[arg-type]
     elif has_trait(node, Trait.BROADCASTS):
-        is_open = np.logical_or.reduce(np.broadcast_arrays(*[mask for mask in masks if mask is not None]))
+        is_open = np.logical_or.reduce(
+            np.broadcast_arrays(*[mask for mask in masks if mask is not None])
+        )
     elif has_trait(node, Trait.ELEMENTWISE) and only_data:
         is_open = _given(masks[0])
     elif has_trait(node, Trait.MOVES) and only_data:

@@ -1,10 +1,11 @@
 r"""Patterns of operators: what a rewrite looks for, written like the expression.
 
     x = value("x")
-    HARD_SWISH = op("divide", op("multiply", x, op("clip", op("add", x, const(3)), const(0), const(6))), const(6))
+    RELU6 = op("clip", op("add", x, const(3)), const(0), const(6))
+    HARD_SWISH = op("divide", op("multiply", x, RELU6), const(6))
 
-    found = HARD_SWISH.match(node)      # a Match: found["x"], found.root, found.nodes
-    found = HARD_SWISH.bind(node)       # in a rule: declines with the reason where the pattern does not match
+    found = HARD_SWISH.match(node)    # a Match: found["x"], found.root, found.nodes
+    found = HARD_SWISH.bind(node)     # in a rule: declines if the pattern does not match
 
 | pattern | matches |
 | --- | --- |
@@ -13,14 +14,14 @@ r"""Patterns of operators: what a rewrite looks for, written like the expression
 | `op("nn.conv", a, b)` | a result of this operator, with these operands; `op("nn.conv")` with any |
 | `op("nn.conv", a, ...)` | operands beyond those listed may follow |
 | `op(("nn.relu", "clip"), a, ...)` | one of several operators |
-| `op("onnx::Gelu", a, attrs={"approximate": "tanh"})` | an attribute: a value, or a function that tests it |
+| `op("onnx::Gelu", a, attrs={"approximate": "tanh"})` | an attribute: its value, or a test of it |
 | `p.once()` | a result that nothing else reads |
 | `p.maybe()` | the operator, or its first operand in its place |
 | `p.absent()` | the operand, or none |
 | `p \| q` | one of two patterns, tried in this order |
 
-Operands of `add`, `multiply` and the like match in either order. A match is exact: operators are those of the IR, where
-an operator of ONNX that irc knows has the name of the operator table.
+Operands of `add`, `multiply` and the like match in either order. A match is exact: operators are
+those of the IR, where an operator of ONNX that irc knows has the name of the operator table.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from .rule_driver import ANY, AffineEffect, Rule, Rules
 from .tensor import Tensor, numpy_dtype
 
 COMMUTATIVE = frozenset(
-    ("add", "multiply", "equal", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "::BitwiseAnd",
-     "::BitwiseOr", "::BitwiseXor")
+    ("add", "multiply", "equal", "logical_and", "logical_or", "logical_xor", "maximum", "minimum",
+     "::BitwiseAnd", "::BitwiseOr", "::BitwiseXor")
 )  # fmt: skip
 """Operators whose two operands a pattern may find in either order."""
 
@@ -53,7 +54,9 @@ AttributeTest = Attribute | Callable[[Attribute | None], bool]
 
 
 class Match:
-    """The values by the names of the pattern, the nodes that it covers, the matched one (`root`) first."""
+    """The values by the names of the pattern, the nodes that it covers, the matched one (`root`)
+    first.
+    """
 
     def __init__(self, root: Node, values: Mapping[str, Value], nodes: Sequence[Node]) -> None:
         self.root = root
@@ -75,7 +78,10 @@ class Match:
         return node
 
     def __repr__(self) -> str:
-        return f"<Match at {self.root.label}: {', '.join(f'{k}=%{v.name}' for k, v in self.values.items())}>"
+        return (
+            f"<Match at {self.root.label}:"
+            f" {', '.join(f'{k}=%{v.name}' for k, v in self.values.items())}>"
+        )
 
 
 class Mismatch:
@@ -118,7 +124,9 @@ Ways = Iterator[_State]
 class Pattern:
     """Base of all patterns: use the functions of this module to make one."""
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         """Yield the ways in which the pattern matches a value, which is an operand of `reader`."""
         raise NotImplementedError
 
@@ -128,13 +136,16 @@ class Pattern:
         return frozenset()
 
     def match(self, found: Node | Value) -> Match | Mismatch:
-        """Return the first match at a value, or at the first result of a node; a Mismatch has the `reason`.
+        """Return the first match at a value, or at the first result of a node; a Mismatch has the
+        `reason`.
 
         Raises UsageError for anything else.
         """
         value_ = found.output if isinstance(found, Node) else found
         if not isinstance(value_, Value):
-            raise UsageError(f"a pattern matches at a Node or a Value, and {type(found).__name__} is neither")
+            raise UsageError(
+                f"a pattern matches at a Node or a Value, and {type(found).__name__} is neither"
+            )
         if value_.node is None:
             return Mismatch(f"%{value_.name} is an input of the graph")
         search = _Attempt()
@@ -168,20 +179,26 @@ class _Named(Pattern):
         self.name = name
 
     def bound(self, found: Value, state: _State, search: _Attempt) -> _State | None:
-        """Return the state in which the name stands for `found`, None where it stands for another value."""
+        """Return the state in which the name stands for `found`, None where it stands for another
+        value.
+        """
         if not self.name:
             return state
         known = state.values.get(self.name)
         if known is not None and known is not found:
             search.fail(
-                state, f"{self.name!r} is %{known.source_name} in one place and %{found.source_name} in another"
+                state,
+                f"{self.name!r} is %{known.source_name} in one place and %{found.source_name} in"
+                " another",
             )
             return None
         return _State({**state.values, self.name: found}, state.nodes)
 
 
 class _AnyValue(_Named):
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         if found is None:
             search.fail(state, f"an operand of {_described(reader)} is absent")
         elif (bound := self.bound(found, state, search)) is not None:
@@ -193,12 +210,24 @@ class _Constant(_Named):
         super().__init__(name)
         self.number = number
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
-        payload = found.node.attrs.get("value") if found is not None and found.node is not None else None
-        if found is None or found.node is None or found.node.op != "constant" or not isinstance(payload, Tensor):
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
+        payload = (
+            found.node.attrs.get("value") if found is not None and found.node is not None else None
+        )
+        if (
+            found is None
+            or found.node is None
+            or found.node.op != "constant"
+            or not isinstance(payload, Tensor)
+        ):
             search.fail(state, f"an operand of {_described(reader)} is not constant")
         elif self.number is not None and not _is_all(payload, self.number):
-            search.fail(state, f"the constant %{found.source_name} of {_described(reader)} is not {self.number}")
+            search.fail(
+                state,
+                f"the constant %{found.source_name} of {_described(reader)} is not {self.number}",
+            )
         elif (bound := self.bound(found, state, search)) is not None:
             yield bound
 
@@ -241,14 +270,22 @@ class _Operator(_Named):
             raise ValueError("a part that may be missing needs an operand that takes its place")
         return _Either((self, self.operands[0]))
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         node = None if found is None else found.node
-        if found is None or node is None or node.op not in self.ops or self.result not in (None, found.index):
+        if (
+            found is None
+            or node is None
+            or node.op not in self.ops
+            or self.result not in (None, found.index)
+        ):
             names = " or ".join(ONNX_NAMES.get(op, op.removeprefix("::")) for op in self.ops)
             where = "the value" if reader is None else f"an operand of {_described(reader)}"
             search.fail(
                 state,
-                f"{where} is not the result of {names}" + ("" if node is None else f", but of {node.description}"),
+                f"{where} is not the result of {names}"
+                + ("" if node is None else f", but of {node.description}"),
             )
             return
         if not self.fits(node, state, search):
@@ -263,7 +300,9 @@ class _Operator(_Named):
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         if len(inputs) > len(self.operands) and not self.more:
-            search.fail(bound, f"{node.description} has {len(inputs)} operands, not {len(self.operands)}")
+            search.fail(
+                bound, f"{node.description} has {len(inputs)} operands, not {len(self.operands)}"
+            )
             return
         given = [node.input(i) for i in range(len(self.operands))]
         yield from _in_order(self.operands, given, node, bound, search)
@@ -275,7 +314,9 @@ class _Operator(_Named):
         for name, test in self.attrs.items():
             given = node.attrs.get(name)
             if isinstance(given, AttributeRef):
-                search.fail(state, f"attribute {name} of {node.description} is a parameter of its function")
+                search.fail(
+                    state, f"attribute {name} of {node.description} is a parameter of its function"
+                )
                 return False
             if not (test(given) if callable(test) else _equal(given, test)):
                 search.fail(state, f"attribute {name} of {node.description} is {given!r}")
@@ -290,7 +331,11 @@ def _equal(given: Attribute | None, wanted: object) -> bool:
 
 
 def _in_order(
-    operands: Sequence[Pattern], given: Sequence[Value | None], reader: Node, state: _State, search: _Attempt
+    operands: Sequence[Pattern],
+    given: Sequence[Value | None],
+    reader: Node,
+    state: _State,
+    search: _Attempt,
 ) -> Ways:
     """Yield the ways in which all operands match, in this order."""
     search.steps += 1
@@ -313,7 +358,9 @@ class _Either(Pattern):
         each = [pattern.roots for pattern in self.patterns]
         return frozenset().union(*each) if all(each) else frozenset()
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         for pattern in self.patterns:
             yield from pattern.ways(found, reader, state, search)
 
@@ -326,20 +373,26 @@ class _Once(Pattern):
     def roots(self) -> frozenset[str]:
         return self.pattern.roots
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         for way in self.pattern.ways(found, reader, state, search):
             assert found is not None
             if reader is None or found.sole_user() is reader:
                 yield way
             else:
-                search.fail(way, f"%{found.source_name} has other readers than {_described(reader)}")
+                search.fail(
+                    way, f"%{found.source_name} has other readers than {_described(reader)}"
+                )
 
 
 class _Absent(Pattern):
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
 
-    def ways(self, found: Value | None, reader: Node | None, state: _State, search: _Attempt) -> Ways:
+    def ways(
+        self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
+    ) -> Ways:
         if found is None:
             yield state
         else:
@@ -367,14 +420,18 @@ def op(
     name: str = "",
     result: int | None = 0,
 ) -> _Operator:
-    """Return the pattern of a result of one of `ops`: the first one, `result`, or any if that is None.
+    """Return the pattern of a result of one of `ops`: the first one, `result`, or any if that is
+    None.
 
     Without operands any are taken; `...` takes the rest.
     """
     more = bool(operands) and operands[-1] is ...
     listed = [operand for operand in operands if isinstance(operand, Pattern)]
     if len(listed) + more != len(operands):
-        raise TypeError("the operands of a pattern are patterns: value(), const(6), op(...), and ... as the last")
+        raise TypeError(
+            "the operands of a pattern are patterns: value(), const(6), op(...), and ... as the"
+            " last"
+        )
     names = (ops,) if isinstance(ops, str) else tuple(ops)
     return _Operator(names, listed if operands else None, more, attrs or {}, name, result)
 
@@ -392,7 +449,8 @@ def canonical(op_name: str) -> str:
         if op_type not in BY_ONNX_NAME:
             near = did_you_mean(op_name, [*OPS, *BY_ONNX_NAME])
             raise UsageError(
-                f"the IR has no operator {op_name!r}{near} (others are written onnx::Name or domain::Name)"
+                f"the IR has no operator {op_name!r}{near} (others are written onnx::Name or"
+                " domain::Name)"
             )
     row = BY_ONNX_NAME.get(op_type)
     return f"::{op_type}" if row is None else row.name
@@ -410,10 +468,11 @@ class Rewrite:
 
 
 def rewrite(pattern: Pattern, *, affine: AffineEffect = "merges") -> Callable[[Replace], Rewrite]:
-    """Make a rewrite of a function that returns the value which replaces the matched one, or None to decline.
+    """Make a rewrite of a function that returns the value which replaces the matched one, or None
+    to decline.
 
-    The function gets the match and the Rewriter; it may raise Declined, or return `rewriter.decline(reason) or None`.
-    It changes nothing before it is sure.
+    The function gets the match and the Rewriter; it may raise Declined, or return
+    `rewriter.decline(reason) or None`. It changes nothing before it is sure.
     """
 
     def made(function: Replace) -> Rewrite:
@@ -432,7 +491,9 @@ def rule_table(rewrites: Sequence[Rewrite]) -> Rules[object]:
     table: dict[str, tuple[Rule[object], ...]] = {}
     named = sorted({root for each in rewrites for root in each.pattern.roots})
     for root in (*named, ANY):
-        found = tuple(each.rule for each in rewrites if not each.pattern.roots or root in each.pattern.roots)
+        found = tuple(
+            each.rule for each in rewrites if not each.pattern.roots or root in each.pattern.roots
+        )
         if found:
             table[root] = found
     return table

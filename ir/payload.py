@@ -15,14 +15,19 @@ import numpy as np
 from ..support.errors import ModelError
 
 BLOCK = 1 << 20
-"""Bytes that are read, computed or written at a time: few enough to stay in the cache of a processor."""
+"""Bytes that are read, computed or written at a time: few enough to stay in the cache of a
+processor.
+"""
 
 Block = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type, used for its bytes."""
 
 
 _SCRATCH = range(64 << 10, BLOCK + 1)
-"""Sizes of buffers that are reused. A new buffer of such a size is cleared by the system, page by page."""
+"""Sizes of buffers that are reused.
+
+A new buffer of such a size is cleared by the system, page by page.
+"""
 
 _SPARE = 8
 """The greatest number of buffers that wait to be reused."""
@@ -61,9 +66,11 @@ class Payload(Protocol):
 
 
 class SourceFile:
-    """A file that is open and read by position. It is the same file even if another one gets its name.
+    """A file that is open and read by position. It is the same file even if another one gets its
+    name.
 
-    It is not mapped into memory, so a file that shrinks causes an error and not the end of the process.
+    It is not mapped into memory, so a file that shrinks causes an error and not the end of the
+    process.
     """
 
     __slots__ = ("__weakref__", "_fd", "path", "size", "stamp")
@@ -71,7 +78,9 @@ class SourceFile:
     def __init__(self, path: Path) -> None:
         """Open the file. Raises OSError if that fails."""
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        self._fd = os.open(
+            path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        )
         weakref.finalize(self, os.close, self._fd)
         self.stamp = _stamp(self._fd)
         self.size = os.fstat(self._fd).st_size
@@ -96,7 +105,10 @@ class SourceFile:
         return self._fd
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`. Raises ModelError if the file does not have them any more."""
+        """Return `size` bytes from `offset`.
+
+        Raises ModelError if the file does not have them any more.
+        """
         data = bytearray(size)
         self.read_into(offset, memoryview(data))
         return bytes(data)
@@ -110,7 +122,10 @@ class SourceFile:
             except OSError as error:
                 raise ModelError(f"{self.path}: cannot be read: {error.strerror}") from None
             if not count:
-                raise ModelError(f"{self.path}: the file ends before byte {offset + len(buffer)}: it is truncated")
+                raise ModelError(
+                    f"{self.path}: the file ends before byte {offset + len(buffer)}: it is"
+                    " truncated"
+                )
             done += count
 
     def check_unchanged(self) -> None:
@@ -151,11 +166,16 @@ class FilePart:
             yield block
 
 
-_files: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], SourceFile] = weakref.WeakValueDictionary()
+_files: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], SourceFile] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file as fold maps state it. Raises OSError if the file cannot be read."""
+    """Return the digest of a file as fold maps state it.
+
+    Raises OSError if the file cannot be read.
+    """
     from xxhash import xxh3_128
 
     file, hasher = SourceFile(path), xxh3_128()

@@ -1,7 +1,8 @@
-"""Provenance: which imported nodes the nodes of a module come from, and what became of those that are gone.
+"""Provenance: which imported nodes the nodes of a module come from, and what became of those that
+are gone.
 
-The `Rewriter` writes all of it. Records that belong to one pass or analysis stand in a `SideTable`, which the Rewriter
-keeps informed.
+The `Rewriter` writes all of it. Records that belong to one pass or analysis stand in a `SideTable`,
+which the Rewriter keeps informed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from .graph import Node, Origins, Value, flatten_origins, is_constant
 class Refusal:
     """Why an affine stays: a reason code of the fold map, and a sentence that names the obstacle.
 
-    `notes` has a line for every way that was tried, with the operators that the affine would have passed.
+    `notes` has a line for every way that was tried, with the operators that the affine would have
+    passed.
     """
 
     code: str
@@ -29,7 +31,9 @@ class Declined(Exception):
 
     @property
     def reason(self) -> str:
-        """The last argument: rules decline thousands of times, so there is no constructor in Python."""
+        """The last argument: rules decline thousands of times, so there is no constructor in
+        Python.
+        """
         return str(self.args[-1])
 
 
@@ -47,19 +51,25 @@ class Refused(Declined):
 
 
 class SideTable:
-    """Records that are keyed by nodes or values, kept right by the Rewriter (as MLIR's RewriterBase::Listener).
+    """Records that are keyed by nodes or values, kept right by the Rewriter (as MLIR's
+    RewriterBase::Listener).
 
-    A subclass has a constructor without arguments; `Provenance.table` makes the one instance of a module.
+    A subclass has a constructor without arguments; `Provenance.table` makes the one instance of a
+    module.
     """
 
     def node_erased(self, node: Node, heir: Node | None) -> None:
         """Hear that `node` goes; `heir` computes what it computed, or is None."""
 
     def value_replaced(self, old: Value, new: Value) -> None:
-        """Hear that `new` now stands for `old` under its name; whatever it held before, it holds what `old` held."""
+        """Hear that `new` now stands for `old` under its name; whatever it held before, it holds
+        what `old` held.
+        """
 
     def value_forwarded(self, old: Value, new: Value) -> None:
-        """Hear that the readers of `old` read `new`, which is equal to it and keeps its own name."""
+        """Hear that the readers of `old` read `new`, which is equal to it and keeps its
+        own name.
+        """
 
 
 MERGED = "went into another operator by"
@@ -83,7 +93,9 @@ class Consumed:
         key = (note, running, rule)
         sentence = self._sentences.get(key)
         if sentence is None:
-            sentence = self._sentences[key] = f"{note} {running}.{rule}" if rule else f"{note} {running}"
+            sentence = self._sentences[key] = (
+                f"{note} {running}.{rule}" if rule else f"{note} {running}"
+            )
         self._origins.append(origins)
         self._notes.append(sentence)
 
@@ -101,12 +113,14 @@ class Provenance:
     """The record of one module.
 
     - `refusals` says by origin why an affine stays.
-    - `merged` are the origins that a rule consumed, `replaced` those that it made another operator of.
+    - `merged` are the origins that a rule consumed, `replaced` those that it made another operator
+      of.
     - `dropped` lists the origins that nothing in the module descends from any more.
-    - `tables` are the side tables by their class, `node_tables` and `value_tables` those that listen to either.
-    - `passes` are those that ran, and `running` is the name of the one that runs; `is_foreign` says that it is one of
-      another package. `foreign` are the nodes that such passes made. They compute no affine of the source, unless they
-      stand in its place and read its data.
+    - `tables` are the side tables by their class, `node_tables` and `value_tables` those that
+      listen to either.
+    - `passes` are those that ran, and `running` is the name of the one that runs; `is_foreign` says
+      that it is one of another package. `foreign` are the nodes that such passes made. They compute
+      no affine of the source, unless they stand in its place and read its data.
     """
 
     def __init__(self) -> None:
@@ -141,9 +155,9 @@ class Provenance:
     def consume(self, node: Node, heir: Node | None, rule: str, note: str) -> None:
         """Record that `rule` of the running pass erased `node` in favour of `heir`.
 
-        The `note` is MERGED, or REMOVED where its result was equal to an operand, which its readers read now.
-        An heir that was made from `node` shares its origins. If it is another operator, it may or may not compute the
-        same: whoever asks knows which operators do.
+        The `note` is MERGED, or REMOVED where its result was equal to an operand, which its readers
+        read now. An heir that was made from `node` shares its origins. If it is another operator,
+        it may or may not compute the same: whoever asks knows which operators do.
         """
         if heir is not None and heir in self.foreign and heir.origins is node.origins:
             data = {value for value in node.inputs if value is not None and not is_constant(value)}

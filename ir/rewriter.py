@@ -1,8 +1,9 @@
 """The Rewriter, through which passes edit a module. It maintains users, names and origins.
 
-A node that is made while another is rewritten takes over its origins. The replacement of a node inherits the origins of
-the node and of all operands that are erased with it; `Provenance.merged` lists them with the rule. `Provenance.dropped`
-lists the origins that nothing inherits. So every imported node is an origin of an emitted node, or dropped.
+A node that is made while another is rewritten takes over its origins. The replacement of a node
+inherits the origins of the node and of all operands that are erased with it; `Provenance.merged`
+lists them with the rule. `Provenance.dropped` lists the origins that nothing inherits. So every
+imported node is an origin of an emitted node, or dropped.
 """
 
 from __future__ import annotations
@@ -28,17 +29,27 @@ from .types import F64, UNKNOWN, DType, Type
 
 
 def _is_operand(value: Value, node: Node) -> bool:
-    """Return whether `node` reads `value`, itself or by one operator between, as in negative(negative(value))."""
-    before = (operand.node.inputs for operand in node.inputs if operand is not None and operand.node is not None)
+    """Return whether `node` reads `value`, itself or by one operator between, as in
+    negative(negative(value)).
+    """
+    before = (
+        operand.node.inputs
+        for operand in node.inputs
+        if operand is not None and operand.node is not None
+    )
     return value in node.inputs or any(value in inputs for inputs in before)
 
 
 _no_reason: Callable[[str], bool] = frozenset[str]().__contains__
-"""Returns False, without a call of Python: rules decline at nearly every node, and traces are rare."""
+"""Returns False, without a call of Python: rules decline at nearly every node, and
+traces are rare.
+"""
 
 
 class _Rewriting:
-    """The context of `Rewriter.rewriting`: no generator, since it is entered for every rule at every node."""
+    """The context of `Rewriter.rewriting`: no generator, since it is entered for every rule at
+    every node.
+    """
 
     __slots__ = ("_outer", "_rewriter")
 
@@ -50,15 +61,21 @@ class _Rewriting:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._rewriter.root = self._outer
 
 
 class Rewriter:
     """The editor of one module for one pass. `changed` tells whether it edited anything.
 
-    Passes ask `debug_counter` before they apply a rule, and notify it afterwards. `root` is the node that is being
-    rewritten, whose origins new nodes take over. `rule` is the name under which erased nodes are recorded.
+    Passes ask `debug_counter` before they apply a rule, and notify it afterwards. `root` is the
+    node that is being rewritten, whose origins new nodes take over. `rule` is the name under which
+    erased nodes are recorded.
     """
 
     def __init__(self, module: Module) -> None:
@@ -68,8 +85,12 @@ class Rewriter:
         self.root: Node | None = None
         self.rule = ""
         self._reason = ""
-        self.decline: Callable[[str], bool] = _no_reason if self.debug_counter.trace is None else self._keep_reason
-        """Keep the reason why a rule declines, for the driver's trace, and return False for the rule to return."""
+        self.decline: Callable[[str], bool] = (
+            _no_reason if self.debug_counter.trace is None else self._keep_reason
+        )
+        """Keep the reason why a rule declines, for the driver's trace, and return False for the
+        rule to return.
+        """
 
     @property
     def changed(self) -> bool:
@@ -120,13 +141,15 @@ class Rewriter:
     ) -> Node:
         """Insert and return a new node before the node `before`. O(inputs).
 
-        `op` is an operator of the operator table (`nn.conv`), one of ONNX (`onnx::HardSwish`), or one of another domain
-        (`com.acme::Foo`), which the graph then imports in `opset` if it does not yet. A number or an array among the
-        `inputs` becomes a constant of the element type of the other operands.
+        `op` is an operator of the operator table (`nn.conv`), one of ONNX (`onnx::HardSwish`), or
+        one of another domain (`com.acme::Foo`), which the graph then imports in `opset` if it does
+        not yet. A number or an array among the `inputs` becomes a constant of the element type of
+        the other operands.
 
-        The node has `results` outputs, by default as many as `op` needs. They have the type `type_`, or inferred types
-        where it is unknown, and fresh names made from `hint`. Raises IRError for an unknown operator or attribute, for
-        an attribute of another kind, and for too many or too few inputs.
+        The node has `results` outputs, by default as many as `op` needs. They have the type
+        `type_`, or inferred types where it is unknown, and fresh names made from `hint`. Raises
+        IRError for an unknown operator or attribute, for an attribute of another kind, and for too
+        many or too few inputs.
         """
         info = op_info(op)
         if info is None:
@@ -177,7 +200,9 @@ class Rewriter:
             return inputs  # type: ignore[return-value]  # as the loop says
         from .making import constants_for, newest_form
 
-        tensors = constants_for(info.onnx or info.name, inputs, newest_form(info, self.module, before))
+        tensors = constants_for(
+            info.onnx or info.name, inputs, newest_form(info, self.module, before)
+        )
         return self._with_constants(inputs, tensors, before)
 
     def _with_constants(
@@ -193,9 +218,15 @@ class Rewriter:
         return tuple(values)
 
     def _foreign(
-        self, op: str, inputs: Operands, attrs: Mapping[str, object], before: Node, opset: int | None
+        self,
+        op: str,
+        inputs: Operands,
+        attrs: Mapping[str, object],
+        before: Node,
+        opset: int | None,
     ) -> tuple[str, Sequence[Value | None], dict[str, Attribute], int]:
-        """Return operator, inputs, attributes and the number of results of a node that ONNX or another domain defines.
+        """Return operator, inputs, attributes and the number of results of a node that ONNX or
+        another domain defines.
 
         Where the operator table has the operator, it is that one.
         """
@@ -212,7 +243,9 @@ class Rewriter:
         module, operator = self.module, find_operator(op, self.module, before, opset)
         row, schema, version = table_row(operator), operator.schema, operator.opset
         if row is not None and schema is not None and len(inputs) > schema.greatest:
-            schema = newest_form(row, module, before) or schema  # the form of the IR, in a model of an older opset
+            schema = (
+                newest_form(row, module, before) or schema
+            )  # the form of the IR, in a model of an older opset
             version = max(version, *[parameter.since for parameter in row.parameters.values()], 1)
         title = operator.op_type
         if schema is not None:
@@ -223,7 +256,9 @@ class Rewriter:
         needed = max(1, 1 if schema is None else schema.results)
         values = self._with_constants(inputs, tensors, before)
         if row is not None and (operator.domain, operator.op_type, "") not in module.functions:
-            lowered = module.foreign.lower("", title, NodeView(version, checked, values, ("result",) * needed))[0]
+            lowered = module.foreign.lower(
+                "", title, NodeView(version, checked, values, ("result",) * needed)
+            )[0]
             if lowered is not None:
                 with_parameters, all_values = with_operands(
                     row, checked, values, lambda node: self._insert(node, before), version
@@ -239,8 +274,12 @@ class Rewriter:
             if output.type is UNKNOWN:
                 output.type = inferred
 
-    def constant(self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = "") -> Value:
-        """Insert a constant before the node `before`, and return its value; a number or an array keeps its dtype."""
+    def constant(
+        self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = ""
+    ) -> Value:
+        """Insert a constant before the node `before`, and return its value; a number or an array
+        keeps its dtype.
+        """
         if isinstance(tensor, Tensor | SparseTensor):
             payload = tensor
         else:
@@ -248,28 +287,37 @@ class Rewriter:
 
             payload = constant_of(tensor, None, "a constant")
         outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
-        return self._insert(Node("constant", (), {"value": payload}, outputs=outputs), before).output
+        return self._insert(
+            Node("constant", (), {"value": payload}, outputs=outputs), before
+        ).output
 
     def rounded(self, array: Array, dtype: DType, *, before: Node, hint: str = "") -> Value:
         """Insert a constant that is `array` rounded to `dtype`.
 
-        A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before. So a number is
-        rounded once, however many rewrites change it.
+        A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before.
+        So a number is rounded once, however many rewrites change it.
         """
-        made = self.constant(ArrayTensor(rounded_in_pass(array, dtype), dtype), before=before, hint=hint)
+        made = self.constant(
+            ArrayTensor(rounded_in_pass(array, dtype), dtype), before=before, hint=hint
+        )
         if array.dtype == np.float64 and dtype is not F64:
             self.module.constants.provide(made, array, keep=True)
         return made
 
-    def replace(self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None) -> None:
-        """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users. O(uses).
+    def replace(
+        self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None
+    ) -> None:
+        """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users.
+        O(uses).
 
-        With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default the node of `new`,
-        inherits the origins of erased nodes.
+        With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default
+        the node of `new`, inherits the origins of erased nodes.
         """
         self._replace(old, new, take_name, heir or new.node, MERGED)
 
-    def _replace(self, old: Value, new: Value, take_name: bool, heir: Node | None, note: str) -> None:
+    def _replace(
+        self, old: Value, new: Value, take_name: bool, heir: Node | None, note: str
+    ) -> None:
         for user in list(old.users):
             user.replace_input(old, new)
         if take_name:
@@ -283,7 +331,8 @@ class Rewriter:
         self._changed = self.module.changed = True
 
     def interpose(self, node: Node) -> None:
-        """Let all readers of the first operand of `node` read the result of `node` in its place. O(uses).
+        """Let all readers of the first operand of `node` read the result of `node` in its place.
+        O(uses).
 
         The result takes the name of the operand, which takes the fresh name of the result.
         """
@@ -298,18 +347,22 @@ class Rewriter:
     def forward(self, old: Value, new: Value) -> bool:
         """Replace `old` in all users by `new`, an equal value, and return True.
 
-        Decline where the replacement would change the interface: an output of a graph cannot become an input, a
-        constant, a value of an outer graph or another output of the same graph.
+        Decline where the replacement would change the interface: an output of a graph cannot become
+        an input, a constant, a value of an outer graph or another output of the same graph.
         """
         returned = old.is_returned
         if returned:
             producer = new.node
             if producer is None or old.node is None or producer.graph is not old.node.graph:
-                return self.decline("a result of the graph may not be an input or a value of an outer graph")
+                return self.decline(
+                    "a result of the graph may not be an input or a value of an outer graph"
+                )
             if producer.op in ("constant", "variable") or new.is_returned:
                 return self.decline("a result of the graph may not be a constant or another result")
             if producer.is_hidden:
-                return self.decline(f"{producer.description} is kept, and so is the name of its result")
+                return self.decline(
+                    f"{producer.description} is kept, and so is the name of its result"
+                )
         if not returned:
             for table in self.module.provenance.value_tables:
                 table.value_forwarded(old, new)
@@ -318,14 +371,18 @@ class Rewriter:
         return True
 
     def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
-        """Replace the inputs of `node`, erase old operands without users, and let `node` inherit their origins."""
+        """Replace the inputs of `node`, erase old operands without users, and let `node` inherit
+        their origins.
+        """
         before = node.inputs
         node.set_inputs(inputs)
         self._erase_unread(before, node, MERGED)
         self._changed = self.module.changed = True
 
     def set_attr(self, node: Node, name: str, value: object) -> None:
-        """Set one attribute. Raises IRError where the operator has none of that name, or of that kind."""
+        """Set one attribute. Raises IRError where the operator has none of that name, or of that
+        kind.
+        """
         info = op_info(node.op)
         plain = None if info is None else plain_attributes(info, {name: value})
         if plain is None:
@@ -333,20 +390,28 @@ class Rewriter:
         node.attrs = {**node.attrs, **plain}
         self._changed = self.module.changed = True
 
-    def _checked_attribute(self, node: Node, info: OpInfo | None, name: str, value: object) -> dict[str, Attribute]:
+    def _checked_attribute(
+        self, node: Node, info: OpInfo | None, name: str, value: object
+    ) -> dict[str, Attribute]:
         from .making import checked_attributes, newest_form
 
         schema = None
         if info is None:
             domain, _, op_type = node.op.partition("::")
-            if node.graph is not None and (domain, op_type, node.overload) not in self.module.functions:
+            if (
+                node.graph is not None
+                and (domain, op_type, node.overload) not in self.module.functions
+            ):
                 schema = self.module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 0))
         elif need_schema(info, (name,)):
             schema = newest_form(info, self.module, node)
         return checked_attributes(node.description, {name: value}, info, schema)
 
     def set_metadata(self, node: Node, key: str, value: str) -> None:
-        """Set one entry of the metadata of a node. Raises IRError unless key and value are text, as ONNX has them."""
+        """Set one entry of the metadata of a node.
+
+        Raises IRError unless key and value are text, as ONNX has them.
+        """
         if not (isinstance(key, str) and isinstance(value, str)):
             raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
         node.metadata[key] = value
@@ -358,7 +423,9 @@ class Rewriter:
         self._changed = self.module.changed = True
 
     def erase(self, node: Node, *, heir: Node | None = None) -> None:
-        """Erase a node without users, and the pure operands that only it read; `heir` inherits their origins."""
+        """Erase a node without users, and the pure operands that only it read; `heir` inherits
+        their origins.
+        """
         self._erase(node, heir, MERGED if heir else "")
         self._changed = self.module.changed = True
 
@@ -395,7 +462,9 @@ class Rewriter:
                 stack += reversed(inputs)
 
     def _drop_regions(self, node: Node) -> list[Value | None]:
-        """Record the nodes in the regions of `node` as erased, and return the values that they read."""
+        """Record the nodes in the regions of `node` as erased, and return the values that they
+        read.
+        """
         captured: list[Value | None] = []
         for region in node.regions:
             for inner in region.walk():
@@ -404,9 +473,11 @@ class Rewriter:
         return captured
 
     def _bequeath(self, node: Node, heir: Node | None, note: str) -> None:
-        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work with `note`, if any.
+        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work
+        with `note`, if any.
 
-        A node that was made while `node` was rewritten shares its tuples, so it has these origins already.
+        A node that was made while `node` was rewritten shares its tuples, so it has these origins
+        already.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
         for value in node.outputs:
@@ -416,7 +487,11 @@ class Rewriter:
                 table.node_erased(node, heir)
             if origins and note:
                 module.provenance.consume(node, heir, self.rule, note)
-            if heir is not None and note == MERGED and (node.source is not None or node.merged or node.own_metadata):
+            if (
+                heir is not None
+                and note == MERGED
+                and (node.source is not None or node.merged or node.own_metadata)
+            ):
                 heir.take_marks(node)
         elif not (origins or inherited):
             return

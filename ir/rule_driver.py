@@ -1,7 +1,8 @@
 """The driver of rewrite rules: every pass that rewrites node by node uses it.
 
-A rule edits the graph at one node, or declines. The driver asks the debug counter before each rule, counts and traces
-each attempt, and has the Rewriter stamp new nodes with the origins of the node that is rewritten.
+A rule edits the graph at one node, or declines. The driver asks the debug counter before each rule,
+counts and traces each attempt, and has the Rewriter stamp new nodes with the origins of the node
+that is rewritten.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ C = TypeVar("C", contravariant=True)
 AffineEffect = Literal["untouched", "merges", "obstructs"]
 """The effect of a rule on affines.
 
-- `untouched`: no affine goes or changes, and what stood between an affine and a layer only gets less.
+- `untouched`: no affine goes or changes, and what stood between an affine and a layer only gets
+  less.
 - `merges`: an affine may go, or become part of another operator.
 - `obstructs`: no affine goes, but a fold may need what the rule removes.
 """
@@ -42,11 +44,12 @@ ROUNDS = 64
 class Rule(Generic[C]):
     """A rewrite at one node: `apply` edits the graph and returns True, or declines.
 
-    It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises Declined.
+    It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises
+    Declined.
 
-    `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule is tried only where
-    one of these operators computes an operand, with `skips_floats` only where the first result is not of floats.
-    `identity` is the identity that it applies: docs/proofs.md.
+    `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule
+    is tried only where one of these operators computes an operand, with `skips_floats` only where
+    the first result is not of floats. `identity` is the identity that it applies: docs/proofs.md.
     """
 
     name: str
@@ -66,11 +69,20 @@ Rules = Mapping[str, Sequence[Rule[C]]]
 
 
 def rule(
-    *, affine: AffineEffect, reads: Iterable[str] | None = None, skips_floats: bool = False, identity: str = ""
+    *,
+    affine: AffineEffect,
+    reads: Iterable[str] | None = None,
+    skips_floats: bool = False,
+    identity: str = "",
 ) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
-    """Make a rule of a function. Declare its effect on affines, where it is tried, and its identity: see `Rule`."""
+    """Make a rule of a function.
+
+    Declare its effect on affines, where it is tried, and its identity: see `Rule`.
+    """
     operands = None if reads is None else frozenset(reads)
-    return lambda function: Rule(function.__name__, function, affine, operands, skips_floats, identity)
+    return lambda function: Rule(
+        function.__name__, function, affine, operands, skips_floats, identity
+    )
 
 
 @rule(affine="untouched")
@@ -78,13 +90,17 @@ def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
     """op(x) -> nothing, where nobody reads a result"""
     info = op_info(node.op)
     if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
-        return rewriter.decline("a result of it is read, or it may have an effect beyond its results")
+        return rewriter.decline(
+            "a result of it is read, or it may have an effect beyond its results"
+        )
     rewriter.erase(node)
     return True
 
 
 class _Tried(Generic[C]):
-    """The `rules` of one operator, and the places where one of them is tried: `everywhere`, or some only."""
+    """The `rules` of one operator, and the places where one of them is tried: `everywhere`, or some
+    only.
+    """
 
     __slots__ = ("_reads", "_skips_floats", "everywhere", "rules")
 
@@ -93,16 +109,19 @@ class _Tried(Generic[C]):
         others = [each for each in rules if each.reads is None]
         self.everywhere = not all(each.skips_floats for each in others)
         self._skips_floats = bool(others)
-        self._reads = frozenset[str]().union(*[each.reads for each in rules if each.reads is not None])
+        self._reads = frozenset[str]().union(
+            *[each.reads for each in rules if each.reads is not None]
+        )
 
     def is_tried_at(self, node: Node) -> bool:
-        """Return whether an operator that a rule reads computes an operand of `node`, or a rule that skips floats is
-        tried at it.
+        """Return whether an operator that a rule reads computes an operand of `node`, or a rule
+        that skips floats is tried at it.
         """
         if self._skips_floats and not _is_of_floats(node):
             return True
         reads = self._reads
-        for value in node.inputs:  # noqa: SIM110 - it is asked of every node; a generator takes twice as long
+        # A loop, since this is asked of every node: any() of a generator takes twice as long.
+        for value in node.inputs:
             if value is not None and value.node is not None and value.node.op in reads:
                 return True
         return False
@@ -111,9 +130,9 @@ class _Tried(Generic[C]):
 class RuleDriver(Generic[C]):
     """Applies `rules` with one Rewriter.
 
-    With `erase_dead`, pure in-house operators that nobody reads go before any rule is tried at them. `before_node` is
-    called with a node and the context before the rules are tried at it, once something was changed, and `before_round`
-    after a round that changed something.
+    With `erase_dead`, pure in-house operators that nobody reads go before any rule is tried at
+    them. `before_node` is called with a node and the context before the rules are tried at it, once
+    something was changed, and `before_round` after a round that changed something.
     """
 
     def __init__(
@@ -143,7 +162,10 @@ class RuleDriver(Generic[C]):
         rewriter, context, counter = self.rewriter, self.context, self._counter
         if counter.limit is not None and counter.exhausted:
             return False
-        outer, rewriter.root = rewriter.root, node  # as `Rewriter.rewriting`, which costs more than most rules
+        outer, rewriter.root = (
+            rewriter.root,
+            node,
+        )  # as `Rewriter.rewriting`, which costs more than most rules
         trace = counter.trace
         label = counter.label(node) if self._is_watched else ""
         operands = None
@@ -176,8 +198,15 @@ class RuleDriver(Generic[C]):
         return False
 
     def run(self, nodes: Iterable[Node]) -> bool:
-        """Visit the nodes in order, as far as they still stand in a graph; return whether anything was rewritten."""
-        changed, rewriter, before_node, context = False, self.rewriter, self._before_node, self.context
+        """Visit the nodes in order, as far as they still stand in a graph; return whether anything
+        was rewritten.
+        """
+        changed, rewriter, before_node, context = (
+            False,
+            self.rewriter,
+            self._before_node,
+            self.context,
+        )
         known, erase_dead = self._tried, self._erase_dead
         is_watched = self._is_watched = self._counter.is_watched
         is_old = rewriter.changed
@@ -220,4 +249,6 @@ def _is_of_floats(node: Node) -> bool:
 
 def _not_read(ops: frozenset[str]) -> str:
     names = sorted({ONNX_NAMES.get(op, op) for op in ops})
-    return f"it reads no result of {', '.join(names[:MAX_NAMED])}" + (" or the like" if len(names) > MAX_NAMED else "")
+    return f"it reads no result of {', '.join(names[:MAX_NAMED])}" + (
+        " or the like" if len(names) > MAX_NAMED else ""
+    )

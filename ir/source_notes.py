@@ -11,10 +11,14 @@ class SourceNotes:
 
     def __init__(self) -> None:
         self.annotating: set[str] = set()
-        """Constants that annotations of other values refer to: they stay though no operator reads them."""
+        """Constants that annotations of other values refer to: they stay though no operator reads
+        them.
+        """
         self.unimported: set[str] = set()
         """Domains of which IR text has operators and imports no opset."""
         self.misdeclared: dict[Graph, set[str]] = {}
-        """Values whose declared types are wrong: once a pass has run, the model is written without them."""
+        """Values whose declared types are wrong: once a pass has run, the model is written without
+        them.
+        """
         self.declared: dict[Graph, dict[str, tuple[Type, Type]]] = {}
         """The declared and the inferred types of values of which more may become known."""

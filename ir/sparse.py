@@ -1,4 +1,7 @@
-"""Sparse payloads as arrays. A payload from an untrusted model is checked before anything is allocated for it."""
+"""Sparse payloads as arrays.
+
+A payload from an untrusted model is checked before anything is allocated for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ _INDEX_BYTES = 8
 def linear_indices(sparse: SparseTensor) -> Array:
     """Return the place of each value in the order of the elements.
 
-    Raises ValueError with the end of a sentence "the tensor ..." if the places are none that ONNX allows.
+    Raises ValueError with the end of a sentence "the tensor ..." if the places are none that ONNX
+    allows.
     """
     shape, values, indices = sparse.shape, sparse.values, sparse.indices
     size = element_count(shape)
@@ -24,7 +28,9 @@ def linear_indices(sparse: SparseTensor) -> Array:
     if indices.dtype.name != "i64" or len(values.shape) != 1:
         raise ValueError("has indices that are not i64, or values that are no list")
     if indices.shape not in (values.shape, (*values.shape, len(shape))):
-        raise ValueError(f"has {values.size} values, and indices of the shape {list(indices.shape[:8])}")
+        raise ValueError(
+            f"has {values.size} values, and indices of the shape {list(indices.shape[:8])}"
+        )
     places: Array = indices.numpy()
     if places.ndim == 2:
         if ((places < 0) | (places >= np.array(shape, np.int64))).any():
@@ -39,7 +45,9 @@ def linear_indices(sparse: SparseTensor) -> Array:
 
 
 def dense(sparse: SparseTensor) -> Array:
-    """Return all elements. Raises ValueError if the payload is malformed, or has elements other than numbers."""
+    """Return all elements. Raises ValueError if the payload is malformed, or has elements other
+    than numbers.
+    """
     places = linear_indices(sparse)
     if sparse.dtype.kind in ("string", "unknown"):
         raise ValueError("has no numbers")
@@ -63,7 +71,9 @@ def scaled_values(sparse: SparseTensor, factor: Array) -> SparseTensor:
 
 
 def stored_shorter(tensor: Tensor) -> Tensor | SparseTensor:
-    """Return a tensor of numbers without its zeros where that takes fewer bytes; a negative zero stays."""
+    """Return a tensor of numbers without its zeros where that takes fewer bytes; a negative zero
+    stays.
+    """
     array = tensor.numpy()
     if tensor.dtype.bits < 8 or array.dtype == object or not array.ndim:
         return tensor

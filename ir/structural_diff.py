@@ -14,13 +14,16 @@ from .text.printer import to_text
 
 
 def structural_digest(module: Module) -> str:
-    """Return a digest of the operators, attributes, constants, dataflow and interface types of `module`.
+    """Return a digest of the operators, attributes, constants, dataflow and interface types of
+    `module`.
 
     It ignores the names of values and nodes, and the order of independent nodes. O(nodes + bytes).
     """
     hasher = hashlib.sha256(f"{sorted(module.graph.opsets.items())}".encode())
     hasher.update(f"{module.graph.output_names}{_graph_digest(module.graph, {})}".encode())
-    for (domain, name, overload), function in sorted(module.functions.items(), key=lambda item: item[0]):
+    for (domain, name, overload), function in sorted(
+        module.functions.items(), key=lambda item: item[0]
+    ):
         hasher.update(f"{domain}:{name}:{overload}:{_graph_digest(function.graph, {})}".encode())
     return hasher.hexdigest()
 
@@ -34,16 +37,22 @@ def _graph_digest(graph: Graph, outer: dict[Value, str]) -> str:
         for value in node.outputs:
             known[value] = f"{digest}.{value.index}"
     effects = sorted(
-        known[node.outputs[0]] for node in graph if node.outputs and not any(v.users for v in node.outputs)
+        known[node.outputs[0]]
+        for node in graph
+        if node.outputs and not any(v.users for v in node.outputs)
     )
     results = [known[value] for value in graph.outputs]
     return hashlib.sha256(repr((results, effects)).encode()).hexdigest()
 
 
 def _node_digest(node: Node, known: dict[Value, str]) -> str:
-    attributes = sorted((name, _attribute_text(value, node, known)) for name, value in node.attrs.items())
+    attributes = sorted(
+        (name, _attribute_text(value, node, known)) for name, value in node.attrs.items()
+    )
     inputs = [None if value is None else known[value] for value in node.inputs]
-    return hashlib.sha256(repr((node.op, node.overload, attributes, inputs, len(node.outputs))).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((node.op, node.overload, attributes, inputs, len(node.outputs))).encode()
+    ).hexdigest()
 
 
 def _attribute_text(value: object, node: Node, known: dict[Value, str]) -> str:
@@ -63,12 +72,18 @@ def _payload_text(value: Tensor | SparseTensor | None) -> str:
 
 
 def operator_changes(a: Module, b: Module) -> dict[str, int]:
-    """Return how many more nodes of each operator `b` has than `a`, without constants and returns."""
+    """Return how many more nodes of each operator `b` has than `a`, without constants
+    and returns.
+    """
     first, second = a.operators(), b.operators()
     return {op: second[op] - first[op] for op in sorted(first | second) if second[op] != first[op]}
 
 
-def diff_lines(a: Module | str, b: Module | str, names: tuple[str, str], context: int = 3) -> Iterator[str]:
+def diff_lines(
+    a: Module | str, b: Module | str, names: tuple[str, str], context: int = 3
+) -> Iterator[str]:
     """Yield the lines of the unified diff of two texts of modules, without line ends."""
     first, second = (to_text(module) if isinstance(module, Module) else module for module in (a, b))
-    return difflib.unified_diff(first.splitlines(), second.splitlines(), *names, lineterm="", n=context)
+    return difflib.unified_diff(
+        first.splitlines(), second.splitlines(), *names, lineterm="", n=context
+    )

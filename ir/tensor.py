@@ -1,4 +1,6 @@
-"""Payloads of constants: references to tensors that are read on demand and never changed in place."""
+"""Payloads of constants: references to tensors that are read on demand and never
+changed in place.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ _BY_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
 @cache
 def _ml_dtypes() -> dict[str, np.dtype[Any]]:
-    """Return the storage dtypes that only ml_dtypes has. Few models need them, and the import takes time."""
+    """Return the storage dtypes that only ml_dtypes has.
+
+    Few models need them, and the import takes time.
+    """
     import ml_dtypes
 
     return {
@@ -68,7 +73,10 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def dtype_from_numpy(storage: np.dtype[Any]) -> DType:
-    """Return the element type that a numpy or ml_dtypes dtype stores. Raises KeyError if there is none."""
+    """Return the element type that a numpy or ml_dtypes dtype stores.
+
+    Raises KeyError if there is none.
+    """
     found = _BY_NUMPY.get(storage)
     return found if found is not None else _from_ml_dtypes()[storage]
 
@@ -84,7 +92,8 @@ def finfo(dtype: DType) -> Any:
 
 
 class Tensor:
-    """The payload of a constant. Its shape is concrete; subclasses implement `numpy`, which reads the elements.
+    """The payload of a constant. Its shape is concrete; subclasses implement `numpy`, which reads
+    the elements.
 
     This is not an ABC: `isinstance` on one runs in Python, and passes call it very often.
     """
@@ -114,12 +123,17 @@ class Tensor:
 
     @property
     def rows_per_block(self) -> int:
-        """Extent of a block of `blocks` along the first axis. Rows without elements are one block."""
+        """Extent of a block of `blocks` along the first axis.
+
+        Rows without elements are one block.
+        """
         bits = element_count(self.shape[1:]) * self.dtype.bits
         return max(1, 8 * BLOCK // bits if bits else self.shape[0])
 
     def blocks(self) -> Iterator[Array]:
-        """Yield the elements in order, `rows_per_block` along the first axis at a time; a scalar as one block."""
+        """Yield the elements in order, `rows_per_block` along the first axis at a time; a scalar as
+        one block.
+        """
         array = self.numpy()
         if not array.ndim:
             yield array
@@ -133,14 +147,20 @@ class Tensor:
         return TensorType(self.dtype, self.shape)
 
     def digest(self) -> str:
-        """Return a hexadecimal digest of dtype, shape and elements, independent of how they are stored."""
+        """Return a hexadecimal digest of dtype, shape and elements, independent of how they are
+        stored.
+        """
         from hashlib import sha256
 
         hasher = sha256(f"{self.dtype}{self.shape}".encode())
         for block in self.blocks():
             if block.dtype == object:
                 for item in block.ravel():
-                    data = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
+                    data = (
+                        item
+                        if isinstance(item, bytes)
+                        else str(item).encode("utf-8", "surrogatepass")
+                    )
                     hasher.update(len(data).to_bytes(8, "little") + data)
             else:
                 hasher.update(byte_view(block))
@@ -153,7 +173,8 @@ class ArrayTensor(Tensor):
     __slots__ = ("_array", "dtype", "shape", "size")
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        """Refer to `array`, or a numpy scalar, through a read-only view; `dtype` is derived from it by default.
+        """Refer to `array`, or a numpy scalar, through a read-only view; `dtype` is derived from it
+        by default.
 
         Raises KeyError if the dtype of the array has no element type.
         """
@@ -164,7 +185,9 @@ class ArrayTensor(Tensor):
         self._array.setflags(write=False)
 
     def numpy(self) -> Array:
-        if not self._array.flags.c_contiguous:  # not before somebody asks: a broadcast view may stand for much
+        if (
+            not self._array.flags.c_contiguous
+        ):  # not before somebody asks: a broadcast view may stand for much
             self._array = np.ascontiguousarray(self._array)
             self._array.flags.writeable = False
         return self._array
@@ -227,7 +250,9 @@ class ScaledTensor(Tensor):
 
 
 class OpaqueTensor(Tensor):
-    """A payload of which only type and digest are known, because IR text was read without its payloads."""
+    """A payload of which only type and digest are known, because IR text was read without its
+    payloads.
+    """
 
     __slots__ = ("_digest", "dtype", "shape", "size")
 
@@ -238,8 +263,8 @@ class OpaqueTensor(Tensor):
     def numpy(self) -> Array:
         """Raise ValueError: there are no elements."""
         raise ValueError(
-            f"the elements of {self.type} #{self._digest} were not given: `irc dump MODEL -o FILE.irc` writes them to "
-            "FILE.npz, --data names another file"
+            f"the elements of {self.type} #{self._digest} were not given: `irc dump MODEL -o"
+            " FILE.irc` writes them to FILE.npz, --data names another file"
         )
 
     def digest(self) -> str:
@@ -249,15 +274,18 @@ class OpaqueTensor(Tensor):
 def round_to(array: Array, dtype: DType) -> Array:
     """Round a float64 array once, to nearest even, to the floating type `dtype`.
 
-    ml_dtypes converts float64 to bfloat16 through float32, which rounds twice. Rounding the first step to odd makes the
-    second step exact (Boldo and Melquiond, "When double rounding is odd", 2005).
+    ml_dtypes converts float64 to bfloat16 through float32, which rounds twice. Rounding the first
+    step to odd makes the second step exact (Boldo and Melquiond, "When double rounding is odd",
+    2005).
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return rounded_in_pass(array, dtype)
 
 
 def rounded_in_pass(array: Array, dtype: DType) -> Array:
-    """Do what `round_to` does, where numpy's warnings are off as in a pass: to turn them off takes as long again."""
+    """Do what `round_to` does, where numpy's warnings are off as in a pass: to turn them off takes
+    as long again.
+    """
     if dtype is not BF16:
         rounded: Array = array.astype(numpy_dtype(dtype))
         return rounded
@@ -276,18 +304,24 @@ def expand_rank(factor: Array, rank: int) -> Array:
 
 
 def scaled(array: Array, factor: Array, dtype: DType) -> Array:
-    """Return `array` times the float64 `factor`, computed in float64 and rounded once to `dtype`."""
+    """Return `array` times the float64 `factor`, computed in float64 and rounded once
+    to `dtype`.
+    """
     if dtype is not F32 or array.dtype != np.float32:
         with np.errstate(all="ignore"):
             return round_to(array.astype(np.float64) * factor, dtype)
-    result = scratch(array.shape, array.dtype)  # numpy casts in chunks: no float64 copy of the array is made
+    result = scratch(
+        array.shape, array.dtype
+    )  # numpy casts in chunks: no float64 copy of the array is made
     with np.errstate(all="ignore"):
         np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 
 
 def float64(tensor: Tensor) -> Array:
-    """Return the elements of a floating or integer tensor as float64, exact except 64-bit integers above 2**53."""
+    """Return the elements of a floating or integer tensor as float64, exact except 64-bit integers
+    above 2**53.
+    """
     array = tensor.numpy()
     return array if tensor.dtype is F64 else array.astype(np.float64)
 
@@ -300,14 +334,18 @@ def to_float64(array: Array) -> Array:
 
 def all_finite(array: Array) -> bool:
     """Return whether every number of a floating array is finite."""
-    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # faster than `all` on small arrays
+    return bool(
+        np.count_nonzero(np.isfinite(array)) == array.size
+    )  # faster than `all` on small arrays
 
 
 def fits(array: Array, dtype: DType) -> bool:
     """Return whether every number of a float64 array stays finite when it is rounded to `dtype`."""
     if np.count_nonzero(np.abs(array) <= largest_finite(dtype)) == array.size:
         return True
-    return all_finite(to_float64(round_to(array, dtype)))  # numbers just above the greatest are rounded down to it
+    return all_finite(
+        to_float64(round_to(array, dtype))
+    )  # numbers just above the greatest are rounded down to it
 
 
 @cache
@@ -317,10 +355,14 @@ def largest_finite(dtype: DType) -> float:
 
 
 def half_ulp(magnitudes: Array | float, dtype: DType) -> Array:
-    """Return half of the distance from each magnitude to the next of a floating type, 0 for those below all normal."""
+    """Return half of the distance from each magnitude to the next of a floating type, 0 for those
+    below all normal.
+    """
     mantissa, exponent = np.frexp(magnitudes)
     distance = np.ldexp(1.0, exponent - 2 - int(finfo(dtype).nmant))
-    return np.where((mantissa > 0) & (np.asarray(magnitudes) >= smallest_normal(dtype)), distance, 0.0)
+    return np.where(
+        (mantissa > 0) & (np.asarray(magnitudes) >= smallest_normal(dtype)), distance, 0.0
+    )
 
 
 @cache

@@ -1,4 +1,6 @@
-"""Types of results by the operator table, whether other inference may know more, and comparison with declared types."""
+"""Types of results by the operator table, whether other inference may know more, and comparison
+with declared types.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator table."""
+    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator
+    table.
+    """
     outputs, decides_rank = node.outputs, node.op in _DECIDE_RANK
     if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
         if not decides_rank or _has_rank_of_weight(node):
@@ -30,36 +34,55 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             output.type = merged(known, inferred)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
-                output.type = TensorType(known.dtype or inferred.dtype, inferred.shape)  # known is impossible
+                output.type = TensorType(
+                    known.dtype or inferred.dtype, inferred.shape
+                )  # known is impossible
 
 
 def may_infer_more(node: Node, result: Value) -> bool:
-    """Return whether onnx's shape inference may know more of the type of a result than the operator table.
+    """Return whether onnx's shape inference may know more of the type of a result than the operator
+    table.
 
-    It may where the rank of the data is known but not that of the result, and where an extent is open though nothing
-    that it depends on is.
+    It may where the rank of the data is known but not that of the result, and where an extent is
+    open though nothing that it depends on is.
     """
     info, type_ = op_info(node.op), result.type
-    if info is None or not info.infers_all or not isinstance(type_, TensorType) or type_.dtype is None:
+    if (
+        info is None
+        or not info.infers_all
+        or not isinstance(type_, TensorType)
+        or type_.dtype is None
+    ):
         return True
     data = input_shape(node)
     if type_.shape is None or data is None:
         return data is not None
     if _counts_otherwise(node, info):
-        return any(extent is None and isinstance(dim, int) for extent, dim in zip(type_.shape, data, strict=False))
-    return static_dims(data) is not None and all([value is None or is_constant(value) for value in node.inputs[1:]])
+        return any(
+            extent is None and isinstance(dim, int)
+            for extent, dim in zip(type_.shape, data, strict=False)
+        )
+    return static_dims(data) is not None and all(
+        [value is None or is_constant(value) for value in node.inputs[1:]]
+    )
 
 
 def _counts_otherwise(node: Node, info: OpInfo) -> bool:
-    """Return whether onnx may count extents that the operator table leaves open, beside data of known extents.
+    """Return whether onnx may count extents that the operator table leaves open, beside data of
+    known extents.
 
     It counts windows that are larger than the data, and those of every `auto_pad`.
     """
-    return "strides" in info.attrs or text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    return (
+        "strides" in info.attrs
+        or text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    )
 
 
 def _has_rank_of_weight(node: Node) -> bool:
-    """Return whether the declared rank of a layer's output is the rank that its weight or operator gives."""
+    """Return whether the declared rank of a layer's output is the rank that its weight or operator
+    gives.
+    """
     shape, known = input_shape(node, 1), shape_of(node.output.type)
     if shape is None or known is None:
         return False
@@ -96,7 +119,8 @@ def _merged_shape(known: Shape, inferred: Shape) -> Shape:
 def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
     """Return whether a declared tensor type excludes an inferred one.
 
-    An extent of a model's input that is one of `symbols` may be any number, so that no number is right for it.
+    An extent of a model's input that is one of `symbols` may be any number, so that no number is
+    right for it.
     """
     if not isinstance(declared, TensorType) or not isinstance(found, TensorType):
         return False
@@ -107,7 +131,9 @@ def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
     if len(declared.shape) != len(found.shape):
         return True
     return any(
-        isinstance(said, int) and said >= 0 and (said != is_ if isinstance(is_, int) else is_ in symbols)
+        isinstance(said, int)
+        and said >= 0
+        and (said != is_ if isinstance(is_, int) else is_ in symbols)
         for said, is_ in zip(declared.shape, found.shape, strict=True)
     )
 
@@ -117,7 +143,11 @@ def confirms(declared: Type, found: Type, symbols: Container[str]) -> bool:
 
     A symbol says nothing of an extent unless it is one of `symbols`, those of the model's inputs.
     """
-    if declared == found or not isinstance(declared, TensorType) or not isinstance(found, TensorType):
+    if (
+        declared == found
+        or not isinstance(declared, TensorType)
+        or not isinstance(found, TensorType)
+    ):
         return declared == found
     if declared.dtype not in (None, found.dtype):
         return False

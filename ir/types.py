@@ -9,7 +9,9 @@ from math import prod
 from ..support.record import value
 
 Dim = int | str | None
-"""An extent: a number, a symbol that is the same number wherever it occurs, or None if it is unknown."""
+"""An extent: a number, a symbol that is the same number wherever it occurs, or None if it is
+unknown.
+"""
 
 Shape = tuple[Dim, ...] | None
 """Extents from the outermost axis on, None if the rank is unknown."""
@@ -23,7 +25,9 @@ MAX_RANK = 64
 
 @value
 class DType:
-    """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as `float` or `int`."""
+    """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as
+    `float` or `int`.
+    """
 
     name: str
     bits: int
@@ -41,7 +45,13 @@ class DType:
 def _dtypes() -> dict[str, DType]:
     rows = [
         ("float", "f16 16, bf16 16, f32 32, f64 64"),
-        ("float8", "f8e4m3fn 8, f8e4m3fnuz 8, f8e5m2 8, f8e5m2fnuz 8, f8e8m0 8, f4e2m1 4, f6e2m3 6, f6e3m2 6"),
+        (
+            "float8",
+            (
+                "f8e4m3fn 8, f8e4m3fnuz 8, f8e5m2 8, f8e5m2fnuz 8, f8e8m0 8, f4e2m1 4, f6e2m3 6,"
+                " f6e3m2 6"
+            ),
+        ),
         ("int", "i2 2, i4 4, i8 8, i16 16, i32 32, i64 64"),
         ("uint", "u2 2, u4 4, u8 8, u16 16, u32 32, u64 64"),
         ("complex", "c64 64, c128 128"),
@@ -86,7 +96,9 @@ def dim_text(dim: Dim) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a double-quoted literal of `text`; every character that could end it or split the line is escaped."""
+    """Return a double-quoted literal of `text`; every character that could end it or split the line
+    is escaped.
+    """
     if re.fullmatch(_PLAIN, text):
         return f'"{text}"'
     out = ['"']
@@ -195,15 +207,23 @@ def dtype_of(type_: Type) -> DType | None:
 
 
 def have_unknown_dtype(types: Iterable[Type]) -> bool:
-    """Return whether one of `types` is a tensor with an element type of ONNX that irc does not know."""
+    """Return whether one of `types` is a tensor with an element type of ONNX that irc does not
+    know.
+    """
     for type_ in types:
-        if isinstance(type_, TensorType) and type_.dtype is not None and type_.dtype.kind == "unknown":
+        if (
+            isinstance(type_, TensorType)
+            and type_.dtype is not None
+            and type_.dtype.kind == "unknown"
+        ):
             return True
     return False
 
 
 def shape_of(type_: Type) -> Shape:
-    """Return the shape of a tensor type, None for other types and if the rank is unknown or above MAX_RANK."""
+    """Return the shape of a tensor type, None for other types and if the rank is unknown or above
+    MAX_RANK.
+    """
     shape = type_.shape if isinstance(type_, TensorType) else None
     return shape if shape is None or len(shape) <= MAX_RANK else None
 

@@ -34,7 +34,9 @@ def check(module: Module) -> Iterator[str]:
 
 
 def _check_graph(top: Graph) -> Iterator[str]:
-    """Check links, inputs, returns, definitions before uses, and every node of a graph and its regions."""
+    """Check links, inputs, returns, definitions before uses, and every node of a graph and its
+    regions.
+    """
     for graph in top.graphs():
         yield from _check_links(graph)
         if len(graph.output_names) != len(graph.return_.inputs):
@@ -45,18 +47,26 @@ def _check_graph(top: Graph) -> Iterator[str]:
                 yield f"input {i} of graph {graph.name!r} is not its own"
         for overridable in graph.defaults:
             if overridable.owner is not graph:
-                yield f"graph {graph.name!r} has a default for %{overridable.name}, which is not its input"
+                yield (
+                    f"graph {graph.name!r} has a default for %{overridable.name}, which is not its"
+                    " input"
+                )
     visited: set[Node] = set()
     for node in top.walk():
         for i, value in enumerate(node.inputs):
             if value is not None and not _visible(value, node, visited):
-                yield f"{node.label} reads %{value.name} as input {i} before its definition, or outside its scope"
+                yield (
+                    f"{node.label} reads %{value.name} as input {i} before its definition, or"
+                    " outside its scope"
+                )
         yield from _check_node(node)
         visited.add(node)
 
 
 def _visible(value: Value, node: Node, visited: set[Node]) -> bool:
-    """Return whether `value` is defined before `node`, in its graph or one around it, not by a node around `node`."""
+    """Return whether `value` is defined before `node`, in its graph or one around it, not by a node
+    around `node`.
+    """
     if value.node is not None and value.node not in visited:
         return False
     scope = value.owner if value.node is None else value.node.graph
@@ -113,7 +123,9 @@ def _check_node(node: Node) -> Iterator[str]:
 
 
 def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
-    """Check that float64 operands of narrower data are parameters, at the inputs that the operator table allows."""
+    """Check that float64 operands of narrower data are parameters, at the inputs that the operator
+    table allows.
+    """
     parameter = None if wide is None else node.input(wide)
     data = node.input(0)
     if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
@@ -122,7 +134,10 @@ def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
         return
     if parameter.node is None or op_info(parameter.node.op) is None:
         narrow = dtype_of(data.type)
-        yield f"{node.label} has {narrow} data and a float64 operand %{parameter.name} that is not a parameter"
+        yield (
+            f"{node.label} has {narrow} data and a float64 operand %{parameter.name} that is not a"
+            " parameter"
+        )
 
 
 def _check_imports(module: Module) -> Iterator[str]:
@@ -132,7 +147,10 @@ def _check_imports(module: Module) -> Iterator[str]:
             domain, opsets = node.op.partition("::")[0], node.graph.opsets
             if domain and domain not in opsets and domain not in module.notes.unimported:
                 example = f"graph.opsets[{domain!r}] = 1"
-                yield f"{node.label} is of domain {domain!r}, of which its graph imports no opset: set {example}"
+                yield (
+                    f"{node.label} is of domain {domain!r}, of which its graph imports no opset:"
+                    f" set {example}"
+                )
 
 
 def _check_functions(module: Module) -> Iterator[str]:
@@ -142,7 +160,9 @@ def _check_functions(module: Module) -> Iterator[str]:
 
 
 def _function_name(function: Function) -> str:
-    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+    return f"{function.domain}::{function.name}" + (
+        f":{function.overload}" if function.overload else ""
+    )
 
 
 def _check_uses(module: Module) -> Iterator[str]:
@@ -157,7 +177,10 @@ def _check_uses(module: Module) -> Iterator[str]:
     values.extend(value for node in module.walk() for value in node.outputs)
     for value in values:
         if value.users != found.get(value, {}):
-            yield f"the users of %{value.name} are {_users(value.users)}, its readers {_users(found.get(value, {}))}"
+            yield (
+                f"the users of %{value.name} are {_users(value.users)}, its readers"
+                f" {_users(found.get(value, {}))}"
+            )
 
 
 def _users(users: dict[Node, int]) -> str:
@@ -166,5 +189,8 @@ def _users(users: dict[Node, int]) -> str:
 
 def _check_origins(module: Module) -> Iterator[str]:
     for node in module.walk():
-        if any(isinstance(origin, int) and not 0 <= origin < module.next_origin for origin in node.origins):
+        if any(
+            isinstance(origin, int) and not 0 <= origin < module.next_origin
+            for origin in node.origins
+        ):
             yield f"{node.label} has an origin that does not exist"

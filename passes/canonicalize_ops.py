@@ -18,10 +18,11 @@ from .infra import Pass, PassContext
 class CanonicalizeOps(Pass):
     """Rewrite operators to the one form that later passes match.
 
-    1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With `bias_add=false` it stays,
-       for tools that match `nn.bias_add`.
-    2. A Constant operator in the main graph or a subgraph becomes an initializer, if the IR version has initializers
-       that are no inputs (4 and newer). A constant that is a result of its graph stays.
+    1. `nn.bias_add(x, b)` with a constant b becomes `add(x, b)` along the same axis. With
+       `bias_add=false` it stays, for tools that match `nn.bias_add`.
+    2. A Constant operator in the main graph or a subgraph becomes an initializer, if the IR version
+       has initializers that are no inputs (4 and newer). A constant that is a result of its graph
+       stays.
     """
 
     name: ClassVar[str] = "CanonicalizeOps"
@@ -45,7 +46,9 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
     if evaluator.array(node.inputs[1]) is None:
         return rewriter.decline("the bias is not constant")
     attrs = {"axis": 1, **node.attrs}  # 1 is the default of bias_add, which add does not have
-    add = rewriter.make("add", node.inputs, attrs, before=node, hint=node.output.name, name=node.name)
+    add = rewriter.make(
+        "add", node.inputs, attrs, before=node, hint=node.output.name, name=node.name
+    )
     add.output.type = node.output.type
     rewriter.replace(node.output, add.output, take_name=True)
     return True
@@ -54,7 +57,11 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
 @rule(affine="untouched")
 def canonicalize_constant(node: Node, rewriter: Rewriter, context: None) -> bool:
     """Constant() -> an initializer"""
-    if "form" not in node.attrs or not isinstance(node.attrs["value"], Tensor) or node.output.is_returned:
+    if (
+        "form" not in node.attrs
+        or not isinstance(node.attrs["value"], Tensor)
+        or node.output.is_returned
+    ):
         return rewriter.decline("it is a result of its graph, or no dense tensor")
     rewriter.drop_attr(node, "form")
     return True

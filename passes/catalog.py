@@ -1,4 +1,6 @@
-"""Names of all passes, and their options, which are listed without importing the passes: numpy alone takes longer."""
+"""Names of all passes, and their options, which are listed without importing the passes: numpy
+alone takes longer.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ DEFINED: dict[str, str] = {}
 
 
 class Description(TypedDict):
-    """The first line of a pass's docstring, its options with their defaults, and its home in another package."""
+    """The first line of a pass's docstring, its options with their defaults, and its home in
+    another package.
+    """
 
     summary: str
     options: dict[str, object]
@@ -63,19 +67,29 @@ def describe_entry_point(point: EntryPoint) -> Description:
             found = _described(Path(spec.origin), point.attr)
     except Exception:  # the package of the module is imported, and may do anything
         found = None
-    found = found or {"summary": "its source cannot be read: its package has its options", "options": {}}
+    found = found or {
+        "summary": "its source cannot be read: its package has its options",
+        "options": {},
+    }
     return {**found, "package": point.value}
 
 
 def _described(path: Path, name: str) -> Description | None:
-    """Return the description of a class in a file, None if the file does not define it. Options are its fields."""
+    """Return the description of a class in a file, None if the file does not define it.
+
+    Options are its fields.
+    """
     import ast
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    body = next((item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == name), None)
+    body = next(
+        (item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == name), None
+    )
     if body is None:
         return None
-    fields = (item for item in body.body if isinstance(item, ast.AnnAssign) and item.value is not None)
+    fields = (
+        item for item in body.body if isinstance(item, ast.AnnAssign) and item.value is not None
+    )
     options = {
         field.target.id: _constant(field.value)
         for field in fields
@@ -91,7 +105,11 @@ def _constant(expression: ast.expr) -> object:
     import ast
 
     match expression:
-        case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.LShift(), right=ast.Constant(value=int(bits))):
+        case ast.BinOp(
+            left=ast.Constant(value=int(number)),
+            op=ast.LShift(),
+            right=ast.Constant(value=int(bits)),
+        ):
             return number << bits
     try:
         return ast.literal_eval(expression)

@@ -19,31 +19,40 @@ from .dying_constants import dying_bytes
 from .foreign import is_deterministic
 from .infra import PassContext
 
-MISSING = f"constant expressions stay that onnxruntime would compute, which is not installed: {install('verify')}"
+MISSING = (
+    "constant expressions stay that onnxruntime would compute, which is not installed:"
+    f" {install('verify')}"
+)
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
-"""Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its result is larger
-than its input).
+"""Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its
+result is larger than its input).
 """
 
 EXCHANGED = frozenset(
-    dtype for dtype in DTYPES.values() if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
+    dtype
+    for dtype in DTYPES.values()
+    if dtype.bits >= 8 and dtype.kind in ("float", "int", "uint", "bool")
 ) - {BF16}
 """Element types that numpy and onnxruntime can exchange."""
 
 MAX_READ = 16 << 20
-"""Most bytes that the operands of one operator may have, and its results if only constant expressions read them, unless
-constants that become unused are as large.
+"""Most bytes that the operands of one operator may have, and its results if only constant
+expressions read them, unless constants that become unused are as large.
 """
 
 HEAVY = (
     *("Conv", "Deform", "Einsum", "MatMul", "QLinear", "Attention", "LSTM", "GRU", "RNN", "Gemm"),
     *("DFT", "STFT", "Det", "GridSample", "Resize", "CausalConv", "LinearAttention"),
 )
-"""Prefixes of the names of foreign operators that do more work than their operands and results have elements."""
+"""Prefixes of the names of foreign operators that do more work than their operands and results have
+elements.
+"""
 
 MAX_PRODUCTS = 1 << 40
-"""Bound on the work of a heavy operator, estimated from above by the product of the sizes of operands and result."""
+"""Bound on the work of a heavy operator, estimated from above by the product of the sizes of
+operands and result.
+"""
 
 MAX_DENSE = 1 << 26
 """Most multiplications of a dense layer."""
@@ -52,7 +61,10 @@ MAX_SINGLE_SESSIONS = 4096
 """Most nodes of a graph that are computed one by one after a crash."""
 
 MAX_SESSIONS = 32
-"""Most sessions for one graph. If a session fails, its values are halved, to find those that cannot be computed."""
+"""Most sessions for one graph.
+
+If a session fails, its values are halved, to find those that cannot be computed.
+"""
 
 
 class ConstantRegions:
@@ -61,7 +73,9 @@ class ConstantRegions:
     The elements of their results are in the evaluator of the module.
     """
 
-    def __init__(self, module: Module, max_bytes: int, ctx: PassContext, computed: dict[Node, None]) -> None:
+    def __init__(
+        self, module: Module, max_bytes: int, ctx: PassContext, computed: dict[Node, None]
+    ) -> None:
         self.module = module
         self.evaluator = module.constants
         self.max_bytes = max_bytes
@@ -73,7 +87,8 @@ class ConstantRegions:
     def compute(self, graph: Graph) -> bool:
         """Compute the constant expressions in `graph`, and return whether there were any.
 
-        Call it for enclosing graphs first, whose values `graph` may read. O(nodes), without the time of the runtime.
+        Call it for enclosing graphs first, whose values `graph` may read. O(nodes), without the
+        time of the runtime.
         """
         self.sessions = 0
         opset = graph.opsets.get("", 1)
@@ -95,8 +110,8 @@ class ConstantRegions:
     def candidates(self, graph: Graph) -> list[Node]:
         """Return the nodes to be computed by the runtime, in order, without evaluating anything.
 
-        These are foreign operators with constant operands only, and operators of the op table between them that the
-        runtime computes exactly.
+        These are foreign operators with constant operands only, and operators of the op table
+        between them that the runtime computes exactly.
         """
         order: list[Node] = []
         found: set[Node] = set()
@@ -117,7 +132,11 @@ class ConstantRegions:
                 continue
             elif any(value in foreign for value in operands):
                 foreign.update(node.outputs)
-                if has_trait(node, Trait.EXACT_AT_RUNTIME) and "axis" not in node.attrs and self.fits(node):
+                if (
+                    has_trait(node, Trait.EXACT_AT_RUNTIME)
+                    and "axis" not in node.attrs
+                    and self.fits(node)
+                ):
                     found.add(node)
             self.constants.update(node.outputs)
             order.append(node)
@@ -128,51 +147,69 @@ class ConstantRegions:
         return [node for node in order if node in found]
 
     def is_worth_it(self, node: Node, for_runtime: bool) -> bool:
-        """Return whether results of `node` may be written, or constant expressions that are worth it read one.
+        """Return whether results of `node` may be written, or constant expressions that are worth
+        it read one.
 
-        Asked of readers before producers. The budget of the evaluator bounds what the runtime makes beyond what may be
-        written.
+        Asked of readers before producers. The budget of the evaluator bounds what the runtime makes
+        beyond what may be written.
         """
         made = _made(node)
         if self.may_write(node, made):
             return True
         results = [value for reader in _readers(node) for value in reader.outputs]
-        return not self.constants.isdisjoint(results) and (not for_runtime or self.evaluator.budget.pay_kept(made))
+        return not self.constants.isdisjoint(results) and (
+            not for_runtime or self.evaluator.budget.pay_kept(made)
+        )
 
     def may_write(self, node: Node, made: int) -> bool:
         """Return whether results of `node`, of `made` bytes, are not too large for constants."""
         return made <= self.max_bytes or made <= dying_bytes(node)
 
     def leave_large(self) -> None:
-        """Take the nodes for not computed of which a result is needed that is too large to be written."""
+        """Take the nodes for not computed of which a result is needed that is too large to be
+        written.
+        """
         for node in list(reversed(self.computed)):
             if not self.may_write(node, _made(node)) and not all(map(self.is_done, _readers(node))):
                 del self.computed[node]
 
     def is_done(self, reader: Node) -> bool:
         """Return whether `reader` is computed, by the runtime or by the operator table."""
-        return reader in self.computed or any(self.evaluator.array(value) is not None for value in reader.outputs)
+        return reader in self.computed or any(
+            self.evaluator.array(value) is not None for value in reader.outputs
+        )
 
     def is_computed(self, value: Value | None) -> bool:
         """Return whether `value` is absent, a constant, or the result of a constant expression."""
         return value is None or is_constant(value) or value in self.constants
 
     def is_for_runtime(self, node: Node) -> bool:
-        """Return whether `node` is a deterministic operator of ONNX that the op table cannot compute."""
+        """Return whether `node` is a deterministic operator of ONNX that the op table cannot
+        compute.
+        """
         info = op_info(node.op)
         if info is None:
-            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(node, self.module)
+            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(
+                node, self.module
+            )
         elif info.evaluate is not None:
             dtype = dtype_of(node.output.type)
-            standard = has_trait(node, Trait.EVALUATED_FOR_INTEGERS) and dtype is not None and dtype.is_float
+            standard = (
+                has_trait(node, Trait.EVALUATED_FOR_INTEGERS)
+                and dtype is not None
+                and dtype.is_float
+            )
         else:
             parameter = None if info.wide is None else node.input(info.wide)
-            wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(node.output.type)
+            wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(
+                node.output.type
+            )
             standard = info.pure and not wide and Trait.GROWS not in info.traits
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
-        """Return whether all types are known, static and exchangeable, and sizes and work are within the limits.
+        """Return whether all types are known, static and exchangeable, and sizes and work are
+        within the limits.
 
         No operator here has a region in ONNX: one that has is malformed.
         """
@@ -184,11 +221,17 @@ class ConstantRegions:
             return False
         if node.op == "nn.dense":
             columns = static_shape_of(node.output.type) or (1,)
-            if _elements(node.output) * _elements(node.operand(1)) // max(columns[-1], 1) > MAX_DENSE:
+            if (
+                _elements(node.output) * _elements(node.operand(1)) // max(columns[-1], 1)
+                > MAX_DENSE
+            ):
                 return False
         elif has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY):
             largest = 1 if node.op == "einsum" else max(map(_elements, results), default=1)
-            if prod(max(_elements(value), 1) for value in operands) * max(largest, 1) > MAX_PRODUCTS:
+            if (
+                prod(max(_elements(value), 1) for value in operands) * max(largest, 1)
+                > MAX_PRODUCTS
+            ):
                 return False
         made, read = _made(node), sum(map(_bytes, operands))
         if made <= max(MAX_READ, self.max_bytes) and read <= MAX_READ:
@@ -197,7 +240,9 @@ class ConstantRegions:
         return made <= dying and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
-        """Return the nodes whose operands are all known, or computed by other nodes that are ready."""
+        """Return the nodes whose operands are all known, or computed by other nodes
+        that are ready.
+        """
         ready: dict[Node, None] = {}
         if not waiting or self.ctx.runtime.gave_up:
             return ready
@@ -210,18 +255,32 @@ class ConstantRegions:
         return ready
 
     def run(self, ready: dict[Node, None], opset: int) -> bool:
-        """Compute the values of the region that are read outside it, and return whether any could be computed."""
-        outside = [node for node in ready if any(user not in ready for value in node.outputs for user in value.users)]
+        """Compute the values of the region that are read outside it, and return whether any could
+        be computed.
+        """
+        outside = [
+            node
+            for node in ready
+            if any(user not in ready for value in node.outputs for user in value.users)
+        ]
         done = self.run_in_halves(outside, ready, opset)
         needed = set(done)
         for node in reversed(ready):
             if node in needed:
-                needed.update(v.node for v in node.inputs if v is not None and v.node is not None and v.node in ready)
+                needed.update(
+                    v.node
+                    for v in node.inputs
+                    if v is not None and v.node is not None and v.node in ready
+                )
         self.computed.update((node, None) for node in ready if node in needed)
         return bool(done)
 
-    def run_in_halves(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> list[Node]:
-        """Compute `nodes` in one session, or in halves if that fails, and return the nodes that could be computed."""
+    def run_in_halves(
+        self, nodes: Sequence[Node], ready: dict[Node, None], opset: int
+    ) -> list[Node]:
+        """Compute `nodes` in one session, or in halves if that fails, and return the nodes that
+        could be computed.
+        """
         done: list[Node] = []
         stack = [list(nodes)] if nodes else []
         while stack and self.sessions < MAX_SESSIONS:
@@ -234,17 +293,23 @@ class ConstantRegions:
         return done
 
     def run_singly(self, ready: dict[Node, None], opset: int) -> bool:
-        """Compute each node in a session of its own after a crash, and return whether any could be computed.
+        """Compute each node in a session of its own after a crash, and return whether any could be
+        computed.
 
-        The operator that crashes the runtime stays, as do all others of its type, and a warning names it.
+        The operator that crashes the runtime stays, as do all others of its type, and a warning
+        names it.
         """
         runtime = self.ctx.runtime
         for node in islice(ready, MAX_SINGLE_SESSIONS):
             operands = [value for value in node.inputs if value is not None]
-            if node.op in runtime.blamed or any(self.evaluator.array(value) is None for value in operands):
+            if node.op in runtime.blamed or any(
+                self.evaluator.array(value) is None for value in operands
+            ):
                 continue
             if runtime.gave_up:
-                self.ctx.warnings.append("onnxruntime crashed too often on constant expressions: the others stay, too")
+                self.ctx.warnings.append(
+                    "onnxruntime crashed too often on constant expressions: the others stay, too"
+                )
                 break
             try:
                 if self.run_session([node], {node: None}, opset):
@@ -252,12 +317,14 @@ class ConstantRegions:
             except WorkerDiedError as reason:
                 runtime.blamed.add(node.op)
                 self.ctx.warnings.append(
-                    f"{node.description} stays, though its operands are constant: onnxruntime {reason} on it"
+                    f"{node.description} stays, though its operands are constant: onnxruntime"
+                    f" {reason} on it"
                 )
         return any(node in self.computed for node in ready)
 
     def run_session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
-        """Compute the results of `nodes` in one session, and return whether that gave the inferred types.
+        """Compute the results of `nodes` in one session, and return whether that gave the inferred
+        types.
 
         Raises WorkerDiedError if the runtime crashes.
         """
@@ -271,14 +338,19 @@ class ConstantRegions:
         for value, array in zip((*values, *inner), arrays, strict=True):
             counter.note_computed(value.name, array)
         arrays = arrays[: len(values)]
-        if any(ArrayTensor(array).type != value.type for value, array in zip(values, arrays, strict=True)):
+        if any(
+            ArrayTensor(array).type != value.type
+            for value, array in zip(values, arrays, strict=True)
+        ):
             return False
         for value, array in zip(values, arrays, strict=True):
             self.evaluator.provide(value, array)
         return True
 
     def feeds(self, nodes: Sequence[Node], ready: dict[Node, None]) -> dict[Value, Array]:
-        """Return the known values that `nodes` are computed from, through other nodes that are ready."""
+        """Return the known values that `nodes` are computed from, through other nodes that are
+        ready.
+        """
         feeds: dict[Value, Array] = {}
         stack, seen = list(nodes), set(nodes)
         while stack:
@@ -303,7 +375,11 @@ def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Valu
     while stack:
         node = stack.pop().node
         operands = () if node is None else node.inputs
-        new = [value for value in operands if value is not None and value not in feeds and value not in found]
+        new = [
+            value
+            for value in operands
+            if value is not None and value not in feeds and value not in found
+        ]
         found.update(dict.fromkeys(new))
         stack += new
     return list(found)[len(values) :]

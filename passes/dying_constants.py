@@ -8,7 +8,10 @@ from ..ir.tensor import Tensor
 
 
 def dying_bytes(node: Node) -> int:
-    """Return the bytes of the constants that nothing reads any more once `node` is removed. O(region)."""
+    """Return the bytes of the constants that nothing reads any more once `node` is removed.
+
+    O(region).
+    """
     total, gone = 0, {value: value.use_count for value in node.outputs}
     stack = [node]
     while stack:

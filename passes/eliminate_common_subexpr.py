@@ -29,11 +29,12 @@ COMPARED_BYTES = 1024
 class EliminateCommonSubexpr(Pass):
     """Merge equal expressions in one graph.
 
-    1. Of two operators of one type with equal attributes and the same operands the second is removed, unless both have
-       a result that is a result of the graph. Never merged are operators that draw random numbers, operators outside
-       ONNX's own domains, function calls and control flow.
-    2. Constants of equal type and elements become one. The elements of a constant are read only if another constant
-       has its type. With `constants=keep` constants stay.
+    1. Of two operators of one type with equal attributes and the same operands the second is
+       removed, unless both have a result that is a result of the graph. Never merged are operators
+       that draw random numbers, operators outside ONNX's own domains, function calls and control
+       flow.
+    2. Constants of equal type and elements become one. The elements of a constant are read only if
+       another constant has its type. With `constants=keep` constants stay.
     3. Constants of at most 1 KiB that operators read are the same operand if they are equal.
     """
 
@@ -52,8 +53,13 @@ class EliminateCommonSubexpr(Pass):
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
             seen, is_watched = _EqualOperators(), rewriter.debug_counter.is_watched
-            # Most operators are the first of their kind: the driver is not asked about these unless somebody listens.
-            again = (node for node in graph.operators() if is_watched or seen.first_equal(node) is not None)
+            # Most operators are the first of their kind: the driver is not asked about these unless
+            # somebody listens.
+            again = (
+                node
+                for node in graph.operators()
+                if is_watched or seen.first_equal(node) is not None
+            )
             RuleDriver(rewriter, OPERATORS, seen).run(again)
         return rewriter.changed
 
@@ -63,7 +69,9 @@ class _EqualConstants:
 
     def __init__(self, graph: Graph) -> None:
         payloads = [node.attrs.get("value") for node in graph if node.op == "constant"]
-        self.count = Counter((item.dtype, item.shape) for item in payloads if isinstance(item, Tensor))
+        self.count = Counter(
+            (item.dtype, item.shape) for item in payloads if isinstance(item, Tensor)
+        )
         self.first: dict[Key, Node] = {}
 
 
@@ -85,13 +93,17 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
 
 
 class _EqualOperators:
-    """The operators seen so far, by operator and first computed operand; keys are made when a second one comes."""
+    """The operators seen so far, by operator and first computed operand; keys are made when a
+    second one comes.
+    """
 
     def __init__(self) -> None:
         self.alike: dict[Key, Node | dict[Key, Node]] = {}
 
     def first_equal(self, node: Node) -> Node | None:
-        """Return the first operator seen that is equal to `node`; None if there is none, and `node` is the first."""
+        """Return the first operator seen that is equal to `node`; None if there is none, and `node`
+        is the first.
+        """
         first: Value | None = None
         for value in node.inputs:
             if value is not None and (value.node is None or value.node.op != "constant"):
@@ -116,12 +128,16 @@ def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bo
     if has_trait(node, Trait.ATOMIC) or not is_deterministic(node, rewriter.module):
         return rewriter.decline("two runs on equal operands may give different results")
     pairs = list(zip(node.outputs, known.outputs, strict=False))
-    if any(a.is_returned and b.is_returned for a, b in pairs) or any(a.is_returned for a, _ in pairs[1:]):
+    if any(a.is_returned and b.is_returned for a, b in pairs) or any(
+        a.is_returned for a, _ in pairs[1:]
+    ):
         return rewriter.decline("one of its results is a result of the graph")
     if any(a.users and not b.name for a, b in pairs):
         return rewriter.decline("the equal operator omits an optional result that is read here")
     merged = [rewriter.forward(old, new) for old, new in pairs if old.users]
-    return any(merged) or rewriter.decline("its result cannot be replaced in the interface of the graph")
+    return any(merged) or rewriter.decline(
+        "its result cannot be replaced in the interface of the graph"
+    )
 
 
 CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}
@@ -135,7 +151,9 @@ def _key(node: Node) -> Key:
 
 
 def _operand_key(value: Value | None) -> Key:
-    """Return a key that is equal only for equal values: type and elements of a small constant, or else the value."""
+    """Return a key that is equal only for equal values: type and elements of a small constant, or
+    else the value.
+    """
     payload = payload_of(value)
     if not (isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES):
         return value
@@ -148,7 +166,9 @@ def _operand_key(value: Value | None) -> Key:
 
 
 def _content(value: Attribute) -> str:
-    """Return a text that is equal only for attribute values that compute the same; 0.0 and -0.0 differ."""
+    """Return a text that is equal only for attribute values that compute the same; 0.0 and -0.0
+    differ.
+    """
     if isinstance(value, tuple):
         return "(" + ",".join(map(_content, value)) + ")"
     if isinstance(value, SparseTensor):

@@ -18,10 +18,11 @@ from .keeping import kept_nodes
 class DeadCodeElimination(Pass):
     """Remove operators, constants and functions that no result needs.
 
-    1. An operator that ONNX specifies is removed if nothing reads its results, unless it draws random numbers. Control
-       flow is removed if that holds for every operator in its bodies. Operators of other domains stay.
-    2. Constants and initializers that nothing reads are removed, except those that training may change and those
-       that a quantization_annotation refers to.
+    1. An operator that ONNX specifies is removed if nothing reads its results, unless it draws
+       random numbers. Control flow is removed if that holds for every operator in its bodies.
+       Operators of other domains stay.
+    2. Constants and initializers that nothing reads are removed, except those that training may
+       change and those that a quantization_annotation refers to.
     3. Functions that no call in the main graph reaches are removed.
     """
 
@@ -34,7 +35,9 @@ class DeadCodeElimination(Pass):
             # Readers before producers: a whole chain of dead operators is gone after one round.
             nodes = list(graph.walk()) if graph.has_regions else graph.nodes()
             if any([not (node.outputs and node.outputs[0].users) for node in nodes]):
-                driver.run(node for node in reversed(nodes) if not (node.is_read or node.op == "return"))
+                driver.run(
+                    node for node in reversed(nodes) if not (node.is_read or node.op == "return")
+                )
         return drop_unused_functions(rewriter) or rewriter.changed
 
 
@@ -52,10 +55,12 @@ def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool
 
 
 def drop_unused_functions(rewriter: Rewriter) -> bool:
-    """Remove the functions that no call in the main graph reaches, and return whether there were any. O(nodes).
+    """Remove the functions that no call in the main graph reaches, and return whether there were
+    any. O(nodes).
 
-    A function in the default domain stays: it may define an operator that the reader imported from the op table, so
-    that no call is visible here. A function with a node that is kept stays as well.
+    A function in the default domain stays: it may define an operator that the reader imported from
+    the op table, so that no call is visible here. A function with a node that is kept stays as
+    well.
     """
     module = rewriter.module
     if not module.functions:
@@ -71,7 +76,9 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
                 waiting.append(module.functions[key].graph)
     unused = [key for key in module.functions if key not in reached and key[0]]
     if kept := kept_nodes(module).operators:
-        unused = [key for key in unused if kept.keys().isdisjoint(module.functions[key].graph.walk())]
+        unused = [
+            key for key in unused if kept.keys().isdisjoint(module.functions[key].graph.walk())
+        ]
     for key in unused:
         if not rewriter.debug_counter.exhausted:
             rewriter.erase_function(key)

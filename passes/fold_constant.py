@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from .constant_regions import ConstantRegions
 
 LAZY = 1 << 13
-"""Size in bytes from which a folded weight is computed only when it is written, so that memory holds few at a time."""
+"""Size in bytes from which a folded weight is computed only when it is written, so that memory
+holds few at a time.
+"""
 
 MAX_PART = 1 << 10
-"""Most bytes of a constant written for an expression that stays: about as many as those of the operators that go."""
+"""Most bytes of a constant written for an expression that stays: about as many as those of the
+operators that go.
+"""
 
 IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 
@@ -45,23 +49,26 @@ SPARSE_CONSTANTS = 6
 class FoldConstant(Pass):
     """Compute constant expressions.
 
-    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and rounded once to the
-       dtype of w. It keeps the name of w if nothing else reads w. The result of a sparse w, or of another expression of
-       sparse constants, is written dense or sparse, whichever is shorter.
+    1. A folded weight, `multiply(w, factor)` with a float64 factor, is computed in float64 and
+       rounded once to the dtype of w. It keeps the name of w if nothing else reads w. The result of
+       a sparse w, or of another expression of sparse constants, is written dense or sparse,
+       whichever is shorter.
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
-    3. Any other operator of the op table with constant operands only is computed, as part of the largest constant
-       region, if the result has at most `max_bytes` bytes, or no more than the constants that become unused. A larger
-       expression stays, but parts of it with at most 1 KiB are computed. Operators that the op table cannot compute
-       exactly stay, and so do scales of a Resize that would give an extent which onnx's inference and runtimes round
-       differently. A result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are stored
-       in a narrower type, behind a Cast, all stay if one of them does, where the file gets smaller by that. With
-       `widen` all are computed.
-    4. Other deterministic operators of ONNX's default domain with constant operands only are computed by onnxruntime,
-       all operators of a graph in one session. The same size limit holds, and is tested on the inferred types before;
-       results that only constant expressions read may have up to 16 MiB.
-       Random numbers, control flow, strings, sequences, optionals, other domains, DequantizeLinear (its result is
-       larger than its input) and operators that onnxruntime cannot compute stay. onnxruntime runs in another process,
-       within limits on time and memory: an operator that crashes it stays, with a warning.
+    3. Any other operator of the op table with constant operands only is computed, as part of the
+       largest constant region, if the result has at most `max_bytes` bytes, or no more than the
+       constants that become unused. A larger expression stays, but parts of it with at most 1 KiB
+       are computed. Operators that the op table cannot compute exactly stay, and so do scales of a
+       Resize that would give an extent which onnx's inference and runtimes round differently. A
+       result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are
+       stored in a narrower type, behind a Cast, all stay if one of them does, where the file gets
+       smaller by that. With `widen` all are computed.
+    4. Other deterministic operators of ONNX's default domain with constant operands only are
+       computed by onnxruntime, all operators of a graph in one session. The same size limit holds,
+       and is tested on the inferred types before; results that only constant expressions read may
+       have up to 16 MiB. Random numbers, control flow, strings, sequences, optionals, other
+       domains, DequantizeLinear (its result is larger than its input) and operators that
+       onnxruntime cannot compute stay. onnxruntime runs in another process, within limits on time
+       and memory: an operator that crashes it stays, with a warning.
     """
 
     name: ClassVar[str] = "FoldConstant"
@@ -71,7 +78,9 @@ class FoldConstant(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         constants = _Constants(module, self.max_bytes, ctx, widens=self.widen)
-        by_table, by_runtime = (RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES))
+        by_table, by_runtime = (
+            RuleDriver(rewriter, rules, constants) for rules in (RULES, COMPUTED_RULES)
+        )
         for graph in module.graphs():
             by_table.run(constants.candidates(graph))
             if constants.stay_with_large(graph):
@@ -97,7 +106,10 @@ class _Constants:
         self.ctx = ctx
         self.module = module
         self.written = False
-        """Whether an expression became a constant. The rounding of a parameter opens no other rewrite."""
+        """Whether an expression became a constant.
+
+        The rounding of a parameter opens no other rewrite.
+        """
 
         self.maybe_constant: set[Node] = set()
         """Operators that may be constant expressions, by their first operands."""
@@ -107,7 +119,10 @@ class _Constants:
 
         self.widens = widens
         self.narrow: dict[Node, None] | None = None if widens else {}
-        """Weights behind a Cast from a narrower type that wait until all of the model are known. None: none waits."""
+        """Weights behind a Cast from a narrower type that wait until all of the model are known.
+
+        None: none waits.
+        """
 
         self.keeps_narrow = False
         """Whether one of these weights is too large to be computed, so that all of them stay."""
@@ -135,7 +150,10 @@ class _Constants:
         return any(isinstance(node.attrs.get("value"), SparseTensor) for node in self.module.walk())
 
     def sparse_operand(self, node: Node) -> Node | None:
-        """Return a sparse constant that the constant expression `node` reads, None if there is none. O(region)."""
+        """Return a sparse constant that constant expression `node` reads, None if there is none.
+
+        O(region).
+        """
         if not self.has_sparse:
             return None
         stack, seen = [node], {node}
@@ -149,15 +167,19 @@ class _Constants:
         return None
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
-        """Yield the operators of `graph` of which a rule by the op table may change something, in order.
+        """Yield the operators of `graph` of which a rule by the op table may change something, in
+        order.
 
-        Their first operand is constant, or they need it by type only, or they have a float64 parameter.
+        Their first operand is constant, or they need it by type only, or they have a float64
+        parameter.
         """
         is_watched, found = self.module.debug_counter.is_watched, self.maybe_constant
         for node in graph.operators():
             first = node.inputs[0] if node.inputs else None
             producer = None if first is None else first.node
-            if first is None or (producer is not None and (producer.op == "constant" or producer in found)):
+            if first is None or (
+                producer is not None and (producer.op == "constant" or producer in found)
+            ):
                 found.add(node)
                 yield node
                 continue
@@ -188,19 +210,26 @@ class _Constants:
         return True
 
     def stay_with_large(self, graph: Graph) -> bool:
-        """Add to `staying` what only such expressions read, and return whether there are any in `graph`. O(nodes)."""
+        """Add to `staying` what only such expressions read, and return whether there are any in
+        `graph`. O(nodes).
+        """
         if not self.staying:
             return False
         for node in reversed(list(graph.operators())):
             readers = [reader for value in node.outputs for reader in value.users]
-            if not self.staying.isdisjoint(readers) and self.holds(node) and not self.is_frontier(node):
+            if (
+                not self.staying.isdisjoint(readers)
+                and self.holds(node)
+                and not self.is_frontier(node)
+            ):
                 self.staying.add(node)
         return True
 
     def is_frontier(self, node: Node) -> bool:
         """Return whether `node` is constant and has a reader for which it is written.
 
-        That is one that is not constant, as the return of a graph, or, if `node` is a small part, one that stays.
+        That is one that is not constant, as the return of a graph, or, if `node` is a small part,
+        one that stays.
         """
         if not node.is_read or not self.holds(node) or _names_constant(node):
             return False
@@ -210,14 +239,17 @@ class _Constants:
         return not self.staying.isdisjoint(readers) and self.is_part(node)
 
     def replaced_bytes(self, node: Node) -> int:
-        """Return the bytes of constants that a constant for `node` makes room for; none for a result of the graph.
+        """Return the bytes of constants that a constant for `node` makes room for; none for a
+        result of the graph.
 
         That is an attribute of a Constant, which no data file holds.
         """
         return 0 if node.output.is_returned else dying_bytes(node)
 
     def has_room(self, node: Node, tensor: Tensor) -> bool:
-        """Return whether `tensor`, the result of `node`, is small enough to be written, or a weight that is widened."""
+        """Return whether `tensor`, the result of `node`, is small enough to be written, or a weight
+        that is widened.
+        """
         if tensor.nbytes <= self.max_bytes or tensor.nbytes <= self.replaced_bytes(node):
             return True
         is_narrow = reads_narrow(node)
@@ -225,7 +257,9 @@ class _Constants:
         return is_narrow and self.widens
 
     def postpones(self, node: Node, tensor: Tensor) -> bool:
-        """Return whether `node` waits: it casts a narrow weight, and its result `tensor` makes the file larger."""
+        """Return whether `node` waits: it casts a narrow weight, and its result `tensor` makes the
+        file larger.
+        """
         if self.narrow is None or tensor.nbytes <= CAST_BYTES or not reads_narrow(node):
             return False
         if tensor.nbytes - self.replaced_bytes(node) <= CAST_BYTES:
@@ -234,9 +268,13 @@ class _Constants:
         return True
 
     def is_part(self, node: Node) -> bool:
-        """Return whether the results of `node` are small enough to be written for an expression that stays."""
+        """Return whether the results of `node` are small enough to be written for an expression
+        that stays.
+        """
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(MAX_PART, self.max_bytes)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(
+            MAX_PART, self.max_bytes
+        )
 
 
 def _is_float64(value: Value | None) -> bool:
@@ -244,7 +282,9 @@ def _is_float64(value: Value | None) -> bool:
 
 
 def _names_constant(node: Node) -> bool:
-    """Return whether `node` is an Identity by which a graph has a constant as its result: there is no work to save."""
+    """Return whether `node` is an Identity by which a graph has a constant as its result: there is
+    no work to save.
+    """
     return node.op == "identity" and node.output.is_returned and is_constant(node.operand())
 
 
@@ -253,8 +293,14 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
     """op(c) -> the constant that a runtime computed"""
     evaluator = constants.evaluator
     if node not in constants.computed or not constants.is_frontier(node):
-        return rewriter.decline("onnxruntime did not compute it, or only constant expressions read it")
-    read = [(value, array) for value in node.outputs if value.users and (array := evaluator.array(value)) is not None]
+        return rewriter.decline(
+            "onnxruntime did not compute it, or only constant expressions read it"
+        )
+    read = [
+        (value, array)
+        for value in node.outputs
+        if value.users and (array := evaluator.array(value)) is not None
+    ]
     if any(resizes_in_doubt(value, array) for value, array in read):
         return rewriter.decline(IN_DOUBT)
     if any(value.is_returned and array.nbytes > constants.max_bytes for value, array in read):
@@ -269,17 +315,26 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
 def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that the op table computes"""
     info = op_info(node.op)
-    if info is None or info.evaluate is None or Trait.ATOMIC in info.traits or len(node.outputs) != 1:
+    if (
+        info is None
+        or info.evaluate is None
+        or Trait.ATOMIC in info.traits
+        or len(node.outputs) != 1
+    ):
         return rewriter.decline("the op table cannot compute it")
     if node in constants.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions read it")
     tensor = constants.evaluator.tensor(node.output)
     if tensor is None or not constants.has_room(node, tensor):
         constants.staying.add(node)
-        return rewriter.decline("the result is larger than max_bytes and than the constants that it replaces")
+        return rewriter.decline(
+            "the result is larger than max_bytes and than the constants that it replaces"
+        )
     if constants.postpones(node, tensor):
         constants.staying.add(node)
-        return rewriter.decline("it casts a weight, and all weights of a model that are stored narrow go or stay")
+        return rewriter.decline(
+            "it casts a weight, and all weights of a model that are stored narrow go or stay"
+        )
     result = ArrayTensor(tensor.numpy(), tensor.dtype)
     if resizes_in_doubt(node.output, result.numpy()):
         return rewriter.decline(IN_DOUBT)
@@ -317,24 +372,34 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
 
 
 def product(weight: Array, factor: Array) -> Array:
-    """Return the product of a weight and a factor in float64. A pass ignores numpy's warnings of large numbers."""
+    """Return the product of a weight and a factor in float64.
+
+    A pass ignores numpy's warnings of large numbers.
+    """
     return np.asarray(to_float64(weight) * factor)
 
 
 def _exact(weight: Value, data: Tensor, evaluator: ConstantEvaluator) -> Array:
-    """Return the elements of `weight`, which are `data`, as they were before an earlier fold rounded them."""
+    """Return the elements of `weight`, which are `data`, as they were before an earlier fold
+    rounded them.
+    """
     found = evaluator.exact(weight)
     return data.numpy() if found is None else found
 
 
 def _write(
-    node: Node, tensor: Tensor | SparseTensor, rewriter: Rewriter, result: Value, sparse: Node | None = None
+    node: Node,
+    tensor: Tensor | SparseTensor,
+    rewriter: Rewriter,
+    result: Value,
+    sparse: Node | None = None,
 ) -> Value:
     """Replace a result of `node` by the constant `tensor`, and return the constant.
 
-    The constant leaves out zeros if it is made of the constant `sparse` and is shorter so. It is a Constant node if
-    that was one: the shape inference of onnx does not know the types of sparse initializers. A result of a graph is a
-    dense Constant node: an initializer could be an input, too, whose value a caller may give.
+    The constant leaves out zeros if it is made of the constant `sparse` and is shorter so. It is a
+    Constant node if that was one: the shape inference of onnx does not know the types of sparse
+    initializers. A result of a graph is a dense Constant node: an initializer could be an input,
+    too, whose value a caller may give.
     """
     is_returned = result.is_returned
     if is_returned:
@@ -342,7 +407,12 @@ def _write(
     if sparse is not None and isinstance(tensor, Tensor):
         tensor = stored_shorter(tensor)
     constant = rewriter.constant(tensor, before=node, hint=result.name)
-    if isinstance(tensor, SparseTensor) and sparse is not None and "form" in sparse.attrs and constant.node is not None:
+    if (
+        isinstance(tensor, SparseTensor)
+        and sparse is not None
+        and "form" in sparse.attrs
+        and constant.node is not None
+    ):
         rewriter.set_attr(constant.node, "form", sparse.attrs["form"])
     if is_returned and constant.node is not None:
         rewriter.set_attr(constant.node, "form", "value")
@@ -395,4 +465,6 @@ COMPUTED_RULES: Rules[_Constants] = {
     ANY: (write_computed,),
     **{op: (write_computed, *rules) for op, rules in RULES.items()},
 }
-"""The rules for each operator after a runtime has computed the expressions that the op table cannot."""
+"""The rules for each operator after a runtime has computed the expressions that the op table
+cannot.
+"""

@@ -1,17 +1,19 @@
-"""FoldScaleAxis: per-channel scales and shifts move into the weights and biases of the layers around them.
+"""FoldScaleAxis: per-channel scales and shifts move into the weights and biases of the layers
+around them.
 
-Invariant, backward: for a value v and an affine A along an axis, a plan is a way to make the graph compute A(v)
-wherever it computed v, with no operator for A. It exists if v has no other reader and
+Invariant, backward: for a value v and an affine A along an axis, a plan is a way to make the graph
+compute A(v) wherever it computed v, with no operator for A. It exists if v has no other reader and
 
 - v is the result of a layer whose weight and bias are constant and can take A, or
 - v is the result of an operator that A passes through, and there are plans for its operands.
 
-Forward it is a way to make all readers of A(v) compute what they did from v. What each operator does with an affine
-stands in one table, `passes.affine.table`.
+Forward it is a way to make all readers of A(v) compute what they did from v. What each operator
+does with an affine stands in one table, `passes.affine.table`.
 
-Two phases. Planning asks every question that can fail, on the actual numbers at each point and on every branch, and
-changes nothing. Committing cannot fail: it leaves the weight as `multiply(w, factor)` with a float64 factor and the
-bias as a float64 constant, which FoldConstant, or the backend, computes and rounds once.
+Two phases. Planning asks every question that can fail, on the actual numbers at each point and on
+every branch, and changes nothing. Committing cannot fail: it leaves the weight as `multiply(w,
+factor)` with a float64 factor and the bias as a float64 constant, which FoldConstant, or the
+backend, computes and rounds once.
 """
 
 from __future__ import annotations
@@ -44,35 +46,43 @@ CHOICES = {
 class FoldScaleAxis(Pass):
     """Fold constant per-channel affines into the layers before and after them.
 
-    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or sum or mean of two with a constant that
-       varies along at most one axis and does not change the data's shape, or the two nodes of a lowered
-       BatchNormalization. Consecutive affines along one axis form a chain; each link has no reader but the next.
-    2. A chain goes backward into the layers that produce its data, through every operator that lets it pass (the table
-       in `passes.affine.table`). No value in between may have another reader, or be a result of the graph. Readers of
-       the shape or dtype alone do not count.
+    1. An affine is a `multiply`, `add`, `subtract`, `divide`, `negative` or sum or mean of two with
+       a constant that varies along at most one axis and does not change the data's shape, or the
+       two nodes of a lowered BatchNormalization. Consecutive affines along one axis form a chain;
+       each link has no reader but the next.
+    2. A chain goes backward into the layers that produce its data, through every operator that lets
+       it pass (the table in `passes.affine.table`). No value in between may have another reader, or
+       be a result of the graph. Readers of the shape or dtype alone do not count.
     3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
     4. Else its scale goes one way and its shift the other.
-    5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale or the shift alone,
-       the other staying as one `add` or `multiply`; with `partial=pays` only where operators get fewer, with `always`
-       also where a BatchNormalization becomes an `add`, with `never` not at all. What then stays of a chain becomes one
-       BatchNormalization if there is one in it, else one product and one sum.
-    6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or a whole channel
-       would vanish that the bias of the same results does not hide. Scales are never moved through an operator that
-       needs their sign without testing every one.
-    7. The number of operators never rises: a layer without a bias may leave one `add` in the place of an affine that
-       scales. Constants grow by at most `max_growth` bytes in one fold. No layer is ever duplicated.
-    8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad where it is the
-       same in all channels (`pad`), or a constant after the layer, as large as its result (`map`).
-    9. The weight of Conv, ConvTranspose, Gemm and MatMul may come through DequantizeLinear from constants, or from
-       those through QuantizeLinear: its scales are multiplied, and its integers stay. A negative scale reflects them
-       about the zero point, within their type. One scale for a tensor becomes one per channel with `per_channel=allow`.
-       A bias that is dequantized keeps its type and is rounded to the nearest step, or becomes float with
-       `quantized_bias=float`. A positive scale without a shift goes into that of a DequantizeLinear of computed data.
+    5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale
+       or the shift alone, the other staying as one `add` or `multiply`; with `partial=pays` only
+       where operators get fewer, with `always` also where a BatchNormalization becomes an `add`,
+       with `never` not at all. What then stays of a chain becomes one BatchNormalization if there
+       is one in it, else one product and one sum.
+    6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or
+       a whole channel would vanish that the bias of the same results does not hide. Scales are
+       never moved through an operator that needs their sign without testing every one.
+    7. The number of operators never rises: a layer without a bias may leave one `add` in the place
+       of an affine that scales. Constants grow by at most `max_growth` bytes in one fold. No layer
+       is ever duplicated.
+    8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad
+       where it is the same in all channels (`pad`), or a constant after the layer, as large as its
+       result (`map`).
+    9. The weight of Conv, ConvTranspose, Gemm and MatMul may come through DequantizeLinear from
+       constants, or from those through QuantizeLinear: its scales are multiplied, and its integers
+       stay. A negative scale reflects them about the zero point, within their type. One scale for a
+       tensor becomes one per channel with `per_channel=allow`. A bias that is dequantized keeps its
+       type and is rounded to the nearest step, or becomes float with `quantized_bias=float`. A
+       positive scale without a shift goes into that of a DequantizeLinear of computed data.
        `quantized_weights=false` leaves all of these alone.
-    10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are no affines.
-    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written out) are units: an
-       affine of one stays in it, and no other enters it. The constants of gamma and beta take the affines after them.
-    12. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators and touch no affine.
+    10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are
+        no affines.
+    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written
+        out) are units: an affine of one stays in it, and no other enters it. The constants of gamma
+        and beta take the affines after them.
+    12. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators
+        and touch no affine.
     13. What stays is recorded with the reason.
     """
 
@@ -104,7 +114,9 @@ class FoldScaleAxis(Pass):
             unrounded=module.provenance.table(UnroundedConstants).numbers,
             border=self.border,
         )
-        chooser = Chooser(Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth)
+        chooser = Chooser(
+            Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth
+        )
         folder = ChainFolder(rewriter, params, chooser)
         for graph in module.graphs():
             moved = True

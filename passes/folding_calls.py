@@ -1,11 +1,22 @@
-"""Which calls of model-local functions hold back a fold, so that their bodies have to stand in the graph."""
+"""Which calls of model-local functions hold back a fold, so that their bodies have to stand in the
+graph.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from ..ir.graph import Function, FunctionKey, Node, Value, call_key, flatten_origins, is_constant, payload_of
+from ..ir.graph import (
+    Function,
+    FunctionKey,
+    Node,
+    Value,
+    call_key,
+    flatten_origins,
+    is_constant,
+    payload_of,
+)
 from ..ir.module import Module
 from ..ir.ops import AFFINE_KINDS, has_trait, op_info
 from ..ir.ops.row import Trait
@@ -22,21 +33,30 @@ AFFINE, LAYER = 1, 2
 
 
 def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
-    """Return those of `calls` that let an affine move or a shape become known once they are inlined, in their order.
+    """Return those of `calls` that let an affine move or a shape become known once they are
+    inlined, in their order.
 
     O(nodes of the bodies) for each call.
     """
     counts = Counter(map(call_key, calls))
     bodies = {call: _Body(module, call, counts[call_key(call)]) for call in calls}
-    bodies = {call: body for call, body in bodies.items() if body.bytes <= SMALL or counts[call_key(call)] == 1}
+    bodies = {
+        call: body
+        for call, body in bodies.items()
+        if body.bytes <= SMALL or counts[call_key(call)] == 1
+    }
     found = {call for call, body in bodies.items() if body.holds_back or body.opens_shapes}
-    found.update([call for call, body in bodies.items() if body.ends & LAYER and _is_beside(call, found)])
+    found.update(
+        [call for call, body in bodies.items() if body.ends & LAYER and _is_beside(call, found)]
+    )
     found |= _between(module, bodies)
     return [call for call in calls if call in found]
 
 
 def _is_beside(call: Node, affines: Collection[Node]) -> bool:
-    """Return whether an affine, or one of the calls `affines`, makes an operand of `call` or reads a result."""
+    """Return whether an affine, or one of the calls `affines`, makes an operand of `call` or reads
+    a result.
+    """
     around = [*_producers(call), *(reader for value in call.outputs for reader in value.users)]
     return any(node in affines or node.op == "nn.batch_norm" or _is_affine(node) for node in around)
 
@@ -48,10 +68,16 @@ def _is_affine(node: Node) -> bool:
 
 
 def _between(module: Module, bodies: Mapping[Node, _Body]) -> set[Node]:
-    """Return the calls that part an affine which FoldScaleAxis has left from a layer, or have one of them. O(edges)."""
+    """Return the calls that part an affine which FoldScaleAxis has left from a layer, or have one
+    of them. O(edges).
+    """
     nodes = list(module.graph.walk())
     ends = {node: bodies[node].ends if node in bodies else _ends(module, node) for node in nodes}
-    passed = {node for node in nodes if (bodies[node].passes if node in bodies else node.op in AFFINE_RULES)}
+    passed = {
+        node
+        for node in nodes
+        if (bodies[node].passes if node in bodies else node.op in AFFINE_RULES)
+    }
     before, after = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
 
     def met(node: Node, beyond: Mapping[Node, int]) -> int:
@@ -73,7 +99,9 @@ def _producers(node: Node) -> list[Node]:
 
 
 def _ends(module: Module, node: Node) -> int:
-    """Return AFFINE for an affine that FoldScaleAxis has left, LAYER for a layer that has a constant weight."""
+    """Return AFFINE for an affine that FoldScaleAxis has left, LAYER for a layer that has a
+    constant weight.
+    """
     if has_trait(node, Trait.ABSORBS) and any(map(is_constant, node.inputs[1:])):
         return LAYER
     return AFFINE if node.op in AFFINE_KINDS and _is_left(module, node) else 0
@@ -91,12 +119,14 @@ def _is_left(module: Module, node: Node) -> bool:
 class _Body:
     """What stands in the body of a called function, and in the bodies of its own calls.
 
-    An operand is constant in the body itself, or because the call gives a constant. `holds_back` tells whether an
-    affine would meet a layer, of which one is what it is only with the operands of the call: constants, or data whose
-    rank says where the channels of a MatMul are. `bytes` is the size of the constants that a copy of the body would
-    have, without parameters and biases: a fold in the body takes away some of these. `ends` tells whether the body has
-    an affine that FoldScaleAxis has left, or a layer. `passes` tells whether all its operators may let an affine pass,
-    and the copies for all `calls` of the function do not have more operators than the calls and the body.
+    An operand is constant in the body itself, or because the call gives a constant. `holds_back`
+    tells whether an affine would meet a layer, of which one is what it is only with the operands of
+    the call: constants, or data whose rank says where the channels of a MatMul are. `bytes` is the
+    size of the constants that a copy of the body would have, without parameters and biases: a fold
+    in the body takes away some of these. `ends` tells whether the body has an affine that
+    FoldScaleAxis has left, or a layer. `passes` tells whether all its operators may let an affine
+    pass, and the copies for all `calls` of the function do not have more operators than the calls
+    and the body.
     """
 
     def __init__(self, module: Module, call: Node, calls: int) -> None:
@@ -108,7 +138,9 @@ class _Body:
         self._calls = self._left = False
         self.passes = True
         self._given_norm = self._works_on_shapes = False
-        self._given_ranks = all(value is None or shape_of(value.type) is not None for value in call.inputs)
+        self._given_ranks = all(
+            value is None or shape_of(value.type) is not None for value in call.inputs
+        )
         self._stack: list[tuple[Function, Sequence[bool]]] = []
         self._seen: set[FunctionKey] = set()
         self._enter(call, [is_constant(value) for value in call.inputs])
@@ -117,7 +149,9 @@ class _Body:
         self.passes &= (calls - 1) * (self._operators - 1) <= 1
         layers, affines = self._layers, self._affines
         self.ends = AFFINE * self._left | LAYER * bool(layers)
-        self.holds_back = self._given_norm or (bool(layers and affines) and not all(layers | affines))
+        self.holds_back = self._given_norm or (
+            bool(layers and affines) and not all(layers | affines)
+        )
         self.opens_shapes = (
             self._works_on_shapes
             and any(is_constant(value) for value in call.inputs)
@@ -125,13 +159,17 @@ class _Body:
         )
 
     def parts(self, before: int, after: int) -> bool:
-        """Return whether an affine and a layer could meet, of those before and after the call and in its body."""
+        """Return whether an affine and a layer could meet, of those before and after the call and
+        in its body.
+        """
         around = before | after
         if (self.ends & AFFINE and around & LAYER) or (self.ends & LAYER and around & AFFINE):
             return True
         if self.ends == AFFINE | LAYER:
             return self._calls
-        return self.passes and bool((before & AFFINE and after & LAYER) or (before & LAYER and after & AFFINE))
+        return self.passes and bool(
+            (before & AFFINE and after & LAYER) or (before & LAYER and after & AFFINE)
+        )
 
     def _enter(self, node: Node, known: Sequence[bool]) -> None:
         """Put the body of the function that `node` calls on the stack, once."""
@@ -144,7 +182,9 @@ class _Body:
     def _read(self, function: Function, given: Sequence[bool]) -> None:
         """Note the operators of a body whose inputs are constant where `given` says so."""
         own: set[Value] = set()
-        constants = {value for value, is_given in zip(function.graph.inputs, given, strict=False) if is_given}
+        constants = {
+            value for value, is_given in zip(function.graph.inputs, given, strict=False) if is_given
+        }
         for node in function.graph.walk():
             if node.op == "constant":
                 own.update(node.outputs)
@@ -159,7 +199,11 @@ class _Body:
             self._enter(node, known)
             self._operators += node.op not in ("constant", "return")
             if node.inputs and not all(known):
-                self.passes &= node.op in AFFINE_RULES or node.op == "return" or call_key(node) in self.module.functions
+                self.passes &= (
+                    node.op in AFFINE_RULES
+                    or node.op == "return"
+                    or call_key(node) in self.module.functions
+                )
 
     def _note(self, node: Node, inside: Sequence[bool], known: Sequence[bool]) -> None:
         """Note an affine or a layer, and whether its parameters are constant in the body itself."""
@@ -172,18 +216,26 @@ class _Body:
         elif node.op in AFFINE_KINDS and any(known) and not all(known):
             self._affines.add(any(inside))
         elif has_trait(node, Trait.ABSORBS) and any(known[1:]):
-            learns_rank = self._given_ranks and node.op == "matmul" and shape_of(node.output.type) is None
+            learns_rank = (
+                self._given_ranks and node.op == "matmul" and shape_of(node.output.type) is None
+            )
             self._layers.add(any(inside[1:]) and not learns_rank)
 
 
 def _is_parameter(value: Value, payload: Tensor) -> bool:
-    """Return whether a constant has at most one extent above 1, and affines and biases are all that it is for."""
+    """Return whether a constant has at most one extent above 1, and affines and biases are all that
+    it is for.
+    """
     return sum(extent > 1 for extent in payload.shape) <= 1 and all(
-        _is_norm(reader) or reader.op in AFFINE_KINDS or (has_trait(reader, Trait.BIASED) and reader.input(2) is value)
+        _is_norm(reader)
+        or reader.op in AFFINE_KINDS
+        or (has_trait(reader, Trait.BIASED) and reader.input(2) is value)
         for reader in value.users
     )
 
 
 def _is_norm(node: Node) -> bool:
-    """Return whether `node` is a BatchNormalization, also one whose attributes are those of the function."""
+    """Return whether `node` is a BatchNormalization, also one whose attributes are those of the
+    function.
+    """
     return node.op in ("nn.batch_norm", "::BatchNormalization")

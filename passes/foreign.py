@@ -18,11 +18,16 @@ RANDOM = frozenset(
         "RandomUniformLike",
     )
 )
-"""ONNX operators that draw random numbers. Dropout is among the foreign operators only in training mode."""
+"""ONNX operators that draw random numbers.
+
+Dropout is among the foreign operators only in training mode.
+"""
 
 
 def standard_type(node: Node, module: Module) -> str | None:
-    """Return the type of a foreign node that ONNX's default domain has in the node's opset, None for any other."""
+    """Return the type of a foreign node that ONNX's default domain has in the node's opset, None
+    for any other.
+    """
     domain, _, op_type = node.op.partition("::")
     if domain or not op_type or node.overload or node.graph is None:
         return None
@@ -32,7 +37,9 @@ def standard_type(node: Node, module: Module) -> str | None:
 
 
 def is_deterministic(node: Node, module: Module) -> bool:
-    """Return whether equal operands give equal results without side effects; False for control flow."""
+    """Return whether equal operands give equal results without side effects; False for control
+    flow.
+    """
     if node.regions or any(isinstance(value, AttributeRef) for value in node.attrs.values()):
         return False
     info = op_info(node.op)
@@ -43,16 +50,23 @@ def is_deterministic(node: Node, module: Module) -> bool:
 
 
 def is_erasable(node: Node, module: Module) -> bool:
-    """Return whether `node` may be erased once nobody reads its results. O(nodes in its regions)."""
+    """Return whether `node` may be erased once nobody reads its results.
+
+    O(nodes in its regions).
+    """
     if not node.regions:
         return is_deterministic(node, module)
     if standard_type(node, module) is None:
         return False
-    return all(_is_erasable_inside(inner, module) for region in node.regions for inner in region.walk())
+    return all(
+        _is_erasable_inside(inner, module) for region in node.regions for inner in region.walk()
+    )
 
 
 def _is_erasable_inside(node: Node, module: Module) -> bool:
     """Return `is_erasable` of a node whose own regions are walked by the caller."""
     if node.op == "return":
         return True
-    return standard_type(node, module) is not None if node.regions else is_deterministic(node, module)
+    return (
+        standard_type(node, module) is not None if node.regions else is_deterministic(node, module)
+    )

@@ -13,10 +13,12 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class FreezeInitializers(Pass):
-    """Turn initializers that are also graph inputs into constants, so that callers can no longer override them.
+    """Turn initializers that are also graph inputs into constants, so that callers can no longer
+    override them.
 
-    1. Every graph input with an initializer becomes a `constant`, and is removed from the inputs. In ONNX IR versions
-       before 4 every initializer is a graph input, but the reader takes it for a constant already.
+    1. Every graph input with an initializer becomes a `constant`, and is removed from the inputs.
+       In ONNX IR versions before 4 every initializer is a graph input, but the reader takes it for
+       a constant already.
     """
 
     name: ClassVar[str] = "FreezeInitializers"
@@ -26,7 +28,11 @@ class FreezeInitializers(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         changed = False
         for graph in module.graphs():
-            frozen = {value: payload for value, payload in graph.defaults.items() if isinstance(payload, Tensor)}
+            frozen = {
+                value: payload
+                for value, payload in graph.defaults.items()
+                if isinstance(payload, Tensor)
+            }
             if not frozen:
                 continue
             first = next(iter(graph), graph.return_)

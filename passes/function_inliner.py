@@ -1,4 +1,6 @@
-"""The machinery of InlineFunctions: copies of function bodies in place of calls, and the calls that stay."""
+"""The machinery of InlineFunctions: copies of function bodies in place of calls, and the calls that
+stay.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from .keeping import kept_nodes
 from .simplify.control import stand_in
 
 LONGEST_HINT = 1000
-"""Length of the name prefix of nested calls, in characters, at which it starts anew with the name of the function."""
+"""Length of the name prefix of nested calls, in characters, at which it starts anew with the name
+of the function.
+"""
 
 
 class Inliner:
@@ -28,7 +32,9 @@ class Inliner:
         self.refused: dict[FunctionKey, str] = {}
         for key, recursive in recursive_functions(module).items():
             called = f"{recursive[0]}::{recursive[1]}"
-            self.refused[key] = "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
+            self.refused[key] = (
+                "it calls itself" if key == recursive else f"it calls {called}, which calls itself"
+            )
         self.kept = kept_nodes(module).operators
         for key, function in module.functions.items():
             kept = next((node for node in function.graph.walk() if node in self.kept), None)
@@ -39,12 +45,17 @@ class Inliner:
                 self.refused[key] = reason
         self.read: dict[FunctionKey, frozenset[Value]] = {}
         for key, function in module.functions.items():
-            if key not in self.refused and any(self.is_misfit(node) for node in function.graph.walk()):
-                self.refused[key] = "it calls a function without an operand that is read, or with too many results"
+            if key not in self.refused and any(
+                self.is_misfit(node) for node in function.graph.walk()
+            ):
+                self.refused[key] = (
+                    "it calls a function without an operand that is read, or with too many results"
+                )
         self.refuse_callers()
 
     def refuse_callers(self) -> None:
-        """Refuse functions with a call that stays, if the main graph does not import the domain of that call.
+        """Refuse functions with a call that stays, if the main graph does not import the domain of
+        that call.
 
         The call would be invalid outside the function.
         """
@@ -61,7 +72,9 @@ class Inliner:
                     stack.append(key)
 
     def opset_conflict(self, function: Function) -> str:
-        """Return why the body has another meaning in the opsets of the main graph, empty where it has the same."""
+        """Return why the body has another meaning in the opsets of the main graph, empty where it
+        has the same.
+        """
         here, there = self.module.graph.opsets, function.graph.opsets
         for node in function.graph.walk():
             if node.op in ("return", "constant") or call_key(node) in self.module.functions:
@@ -70,7 +83,11 @@ class Inliner:
             if here.get(domain) == there.get(domain):
                 continue
             if domain or domain not in here:
-                name, wanted, given = domain or "ai.onnx", there.get(domain, "none"), here.get(domain, "none")
+                name, wanted, given = (
+                    domain or "ai.onnx",
+                    there.get(domain, "none"),
+                    here.get(domain, "none"),
+                )
                 return f"it imports version {wanted} of domain {name}, the model imports {given}"
             info = op_info(node.op)
             known = op_type if info is None or info.onnx is None else info.onnx
@@ -82,7 +99,10 @@ class Inliner:
     def count(self) -> int:
         """Return the number of nodes in the main graph after inlining. O(nodes)."""
         own = {key: list(function.graph.walk()) for key, function in self.module.functions.items()}
-        calls = {key: [call_key(node) for node in nodes if self.callee(node) is not None] for key, nodes in own.items()}
+        calls = {
+            key: [call_key(node) for node in nodes if self.callee(node) is not None]
+            for key, nodes in own.items()
+        }
         total: dict[FunctionKey, int] = {}
         stack = [key for key in own if key not in self.refused]
         while stack:
@@ -92,7 +112,10 @@ class Inliner:
             if not missing:
                 total[key] = len(own[key]) + sum(total[called] for called in calls[key])
                 stack.pop()
-        return sum(1 if self.callee(node) is None else total[call_key(node)] for node in self.module.graph.walk())
+        return sum(
+            1 if self.callee(node) is None else total[call_key(node)]
+            for node in self.module.graph.walk()
+        )
 
     def callee(self, node: Node) -> Function | None:
         """Return the function whose body may replace `node`, None where there is none."""
@@ -102,7 +125,9 @@ class Inliner:
         return None if function is None or self.is_misfit(node) else function
 
     def is_misfit(self, call: Node) -> bool:
-        """Return whether `call` has more results than the function, or omits an operand that the body requires."""
+        """Return whether `call` has more results than the function, or omits an operand that the
+        body requires.
+        """
         key = call_key(call)
         function = self.module.functions.get(key)
         if function is None:
@@ -114,15 +139,25 @@ class Inliner:
                 value
                 for node in function.graph.walk()
                 for i, value in enumerate(node.inputs)
-                if value is not None and (i < required(node) or call_key(node) in self.module.functions)
+                if value is not None
+                and (i < required(node) or call_key(node) in self.module.functions)
             )
-        return any(call.input(i) is None and value in self.read[key] for i, value in enumerate(function.graph.inputs))
+        return any(
+            call.input(i) is None and value in self.read[key]
+            for i, value in enumerate(function.graph.inputs)
+        )
 
     def expand(self, call: Node) -> list[Node]:
         """Replace `call` by a copy of the body, and return the nodes of the copy."""
         function = self.callee(call)
         assert function is not None and call.graph is not None
-        arguments = dict(zip(function.graph.inputs, (*call.inputs, *[None] * len(function.graph.inputs)), strict=False))
+        arguments = dict(
+            zip(
+                function.graph.inputs,
+                (*call.inputs, *[None] * len(function.graph.inputs)),
+                strict=False,
+            )
+        )
         attributes = {**function.defaults, **call.attrs}
         copier = _Copier(self, attributes, call.origins, call.graph.opsets)
         copier.values.update(arguments)
@@ -131,7 +166,8 @@ class Inliner:
         nodes = copier.copy_nodes(function.graph, call.graph, anchor, f"{hint}/")
         self.rewriter.changed = True
         if nodes:
-            call.origins = ()  # each copy carries them, so the result that takes over must not inherit them again
+            # each copy carries them, so the result that takes over must not inherit them again
+            call.origins = ()
         for old, result in zip(call.outputs, function.graph.outputs, strict=False):
             with self.rewriter.rewriting(call):
                 stand_in(old, copier.known(result), self.rewriter, before=call)
@@ -141,10 +177,16 @@ class Inliner:
 
 
 class _Copier:
-    """Copies the body of a function for one call; `values` maps values of the body to their copies."""
+    """Copies the body of a function for one call; `values` maps values of the body to
+    their copies.
+    """
 
     def __init__(
-        self, inliner: Inliner, attributes: Mapping[str, Attribute], origins: Origins, opsets: dict[str, int]
+        self,
+        inliner: Inliner,
+        attributes: Mapping[str, Attribute],
+        origins: Origins,
+        opsets: dict[str, int],
     ) -> None:
         self.module = inliner.module
         self.evaluator = inliner.evaluator
@@ -154,7 +196,9 @@ class _Copier:
         self.values: dict[Value, Value | None] = {}
 
     def copy_nodes(self, source: Graph, target: Graph, anchor: Node, prefix: str) -> list[Node]:
-        """Copy the nodes of `source` before `anchor`, and return the copies with those in their regions."""
+        """Copy the nodes of `source` before `anchor`, and return the copies with those in their
+        regions.
+        """
         made: list[Node] = []
         for node in source:
             regions = []
@@ -169,8 +213,12 @@ class _Copier:
             made.append(copied)
         return made
 
-    def copy_graph(self, region: Graph, prefix: str, *, keeps_names: bool) -> tuple[Graph, list[Node]]:
-        """Return a copy of a region and its nodes, with new names except, if so asked, for inputs and results."""
+    def copy_graph(
+        self, region: Graph, prefix: str, *, keeps_names: bool
+    ) -> tuple[Graph, list[Node]]:
+        """Return a copy of a region and its nodes, with new names except, if so asked, for inputs
+        and results.
+        """
         copy = Graph(region.name, self.opsets, source=region.source)
         for value in region.inputs:
             name = value.name if keeps_names else self.module.fresh_name(prefix + value.name)
@@ -186,11 +234,18 @@ class _Copier:
         assert found is not None
         return found
 
-    def copy_node(self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]) -> Node:
-        """Return a copy of `node`; `insert` places the constants that it reads beside operands of `node`."""
+    def copy_node(
+        self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]
+    ) -> Node:
+        """Return a copy of `node`; `insert` places the constants that it reads beside operands of
+        `node`.
+        """
         inputs = tuple([None if value is None else self.values[value] for value in node.inputs])
         resolved = attrs = self.resolve_references(node.attrs)
-        outputs = [(self.module.fresh_name(prefix + v.name) if v.name else "", v.type) for v in node.outputs]
+        outputs = [
+            (self.module.fresh_name(prefix + v.name) if v.name else "", v.type)
+            for v in node.outputs
+        ]
         origins = (*self.module.new_origin(), node.origins, self.origins)
         op = node.op
         if op_info(op) is None and not regions:
@@ -213,16 +268,25 @@ class _Copier:
         return copied
 
     def lowered(
-        self, node: Node, op: str, attrs: dict[str, Attribute], inputs: tuple[Value | None, ...], origin: object
+        self,
+        node: Node,
+        op: str,
+        attrs: dict[str, Attribute],
+        inputs: tuple[Value | None, ...],
+        origin: object,
     ) -> tuple[str, dict[str, Attribute]]:
-        """Return operator and attributes after lowering, unchanged where the operator stays foreign."""
+        """Return operator and attributes after lowering, unchanged where the operator stays
+        foreign.
+        """
         domain, _, op_type = op.partition("::")
         if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
             return op, attrs
         if op == "::Constant" and len(attrs) == 1:
             form, value = next(iter(attrs.items()))
             payload = self.module.foreign.constant_payload(form, value)
-            return (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})
+            return (
+                (op, attrs) if payload is None else ("constant", {"value": payload, "form": form})
+            )
         names = tuple(value.name for value in node.outputs)
         view = NodeView(self.opsets.get("", 1), attrs, inputs, names)
         lowered, refusal = self.module.foreign.lower(domain, op_type, view)
@@ -231,7 +295,9 @@ class _Copier:
         return lowered or op, attrs
 
     def resolve_references(self, attrs: Mapping[str, Attribute]) -> dict[str, Attribute]:
-        """Return the attributes with the values of those that refer to attributes of the function."""
+        """Return the attributes with the values of those that refer to attributes of
+        the function.
+        """
         found: dict[str, Attribute] = {}
         for name, value in attrs.items():
             if not isinstance(value, AttributeRef):
@@ -241,13 +307,20 @@ class _Copier:
         return found
 
 
-def _source_of_copy(source: Source, resolved: Mapping[str, Attribute], attrs: Mapping[str, Attribute]) -> Source:
-    """Return the source of a copy with `attrs`, of which some have become operands since they were `resolved`.
+def _source_of_copy(
+    source: Source, resolved: Mapping[str, Attribute], attrs: Mapping[str, Attribute]
+) -> Source:
+    """Return the source of a copy with `attrs`, of which some have become operands since they were
+    `resolved`.
 
     An attribute counts as read only if neither a reference nor a pass has replaced it.
     """
-    replaced = {name: value for name, value in source.attrs.items() if resolved.get(name) is not value}
-    as_read = {name: value for name, value in attrs.items() if name not in resolved or name in source.attrs}
+    replaced = {
+        name: value for name, value in source.attrs.items() if resolved.get(name) is not value
+    }
+    as_read = {
+        name: value for name, value in attrs.items() if name not in resolved or name in source.attrs
+    }
     return Source(source.message, {**as_read, **replaced})
 
 
@@ -258,7 +331,8 @@ def required(node: Node) -> int:
 
 
 def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
-    """Return the functions that never end, each with a recursive function: itself, or one that it calls.
+    """Return the functions that never end, each with a recursive function: itself, or one that it
+    calls.
 
     O(nodes in functions).
     """
@@ -275,8 +349,13 @@ def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
     return {key: found[key] for key in endless}
 
 
-def strong_components(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> Iterator[list[FunctionKey]]:
-    """Yield the sets of functions that call each other, callees first, by Tarjan's algorithm. O(calls)."""
+def strong_components(
+    calls: Mapping[FunctionKey, Sequence[FunctionKey]],
+) -> Iterator[list[FunctionKey]]:
+    """Yield the sets of functions that call each other, callees first, by Tarjan's algorithm.
+
+    O(calls).
+    """
     number: dict[FunctionKey, int] = {}
     lowest: dict[FunctionKey, int] = {}
     open_: dict[FunctionKey, None] = {}
@@ -312,7 +391,9 @@ def _called(function: Function, module: Module) -> list[FunctionKey]:
 
 
 def _endless(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> dict[FunctionKey, None]:
-    """Return the functions left when those are taken away, again and again, that call none that is left."""
+    """Return the functions left when those are taken away, again and again, that call none that is
+    left.
+    """
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in calls}
     for key, callees in calls.items():
         for callee in callees:

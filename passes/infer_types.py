@@ -1,4 +1,6 @@
-"""InferTypes: types that became known since import, by the operator table or onnx's shape inference."""
+"""InferTypes: types that became known since import, by the operator table or onnx's shape
+inference.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class InferenceState(SideTable):
 
     def __init__(self) -> None:
         self.follows = False
-        """Whether all types followed from those of the inputs when the module was read, and the last time."""
+        """Whether all types followed from those of the inputs when the module was read, and the
+        last time.
+        """
         self.operands: dict[Node, Operands] = {}
         """For each node whose types are not complete the facts on which inference depended."""
 
@@ -32,11 +36,12 @@ class InferenceState(SideTable):
 class InferTypes(Pass):
     """Infer types that became known since the model was read.
 
-    1. Unknown types and extents are filled in, and symbols replaced by numbers, where they are known in the model as it
-       is now. The types of graph inputs stay.
-    2. The operator table infers them if onnx's shape inference of the whole model would know no more.
-    3. Inference runs only if an operator of ONNX, or a call of a function, whose result types are not all numbers has
-       got an operand of another type, or a constant one.
+    1. Unknown types and extents are filled in, and symbols replaced by numbers, where they are
+       known in the model as it is now. The types of graph inputs stay.
+    2. The operator table infers them if onnx's shape inference of the whole model would know no
+       more.
+    3. Inference runs only if an operator of ONNX, or a call of a function, whose result types are
+       not all numbers has got an operand of another type, or a constant one.
     """
 
     name: ClassVar[str] = "InferTypes"
@@ -49,7 +54,9 @@ class InferTypes(Pass):
         state.follows = False
         before = state.operands
         state.operands = after = _open_operands(module)
-        if not module.changed or not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
+        if not module.changed or not any(
+            _may_learn(node, before.get(node), found) for node, found in after.items()
+        ):
             return False
         from .type_completion import complete_types
 
@@ -60,7 +67,9 @@ class InferTypes(Pass):
 
 
 def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
-    """Return whether inference may learn more about `node` than from the operands that it had `before`."""
+    """Return whether inference may learn more about `node` than from the operands that it had
+    `before`.
+    """
     if before is None:  # a pass has made it, and the op table inferred what it can
         return not all(is_known(value.type) for value in node.outputs if value.name)
     return before[: len(after)] != after[: len(before)]  # one more is a bias
@@ -76,7 +85,8 @@ def _is_by_types(module: Module) -> bool:
 
 
 def _open_operands(module: Module) -> dict[Node, Operands]:
-    """Return the operands of the operators of ONNX, and of the calls, of whose results inference may learn more.
+    """Return the operands of the operators of ONNX, and of the calls, of whose results inference
+    may learn more.
 
     Not all extents of these results are numbers.
     """
@@ -85,18 +95,31 @@ def _open_operands(module: Module) -> dict[Node, Operands]:
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             if value.name and not is_static(value.type):
-                if op_info(node.op) is not None or node.op.startswith("::") or call_key(node) in functions:
+                if (
+                    op_info(node.op) is not None
+                    or node.op.startswith("::")
+                    or call_key(node) in functions
+                ):
                     found[node] = _operands(node)
                 break
     return found
 
 
 def _operands(node: Node) -> Operands:
-    """Return the facts on which inference of the results depends: types of operands, and which are constants."""
+    """Return the facts on which inference of the results depends: types of operands, and which are
+    constants.
+    """
     values: Sequence[Value | None] = node.inputs
     if node.regions:
         values = [*values, *[value for region in node.regions for value in region.outputs]]
     # As `is_constant`, without a call: it is asked of every operand.
     return tuple(
-        [None if v is None else (v.type,) if v.node is not None and v.node.op == "constant" else v.type for v in values]
+        [
+            None
+            if v is None
+            else (v.type,)
+            if v.node is not None and v.node.op == "constant"
+            else v.type
+            for v in values
+        ]
     )

@@ -1,8 +1,8 @@
 """Base class of passes, sequences of passes, and the instruments called around them.
 
-A pass is a frozen dataclass. Its fields are its options, also on the command line (`FoldConstant{max_bytes=65536}`).
-It edits a module in place and returns whether it changed anything. A module passes the verifier before and after every
-pass, but not necessarily in between.
+A pass is a frozen dataclass. Its fields are its options, also on the command line
+(`FoldConstant{max_bytes=65536}`). It edits a module in place and returns whether it changed
+anything. A module passes the verifier before and after every pass, but not necessarily in between.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ class ConstantRuntime(Protocol):
     def gave_up(self) -> bool:
         """Whether there is no runtime, or it crashed too often."""
 
-    def evaluate(self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> list[Array] | None:
-        """Return the elements of `values`, computed from `feeds`; None if that fails. Raises WorkerDiedError."""
+    def evaluate(
+        self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int
+    ) -> list[Array] | None:
+        """Return the elements of `values`, computed from `feeds`; None if that fails.
+
+        Raises WorkerDiedError.
+        """
 
     def close(self) -> None:
         """End what the runtime has started."""
@@ -59,8 +64,8 @@ class ConstantRuntime(Protocol):
 class PassContext:
     """Instruments, in the order of their calls, and names of passes that `Sequential` skips.
 
-    `warnings` collects messages of the passes for the user. `runs` is the number of runs of passes that are left, None
-    without a limit. Raises UsageError for an unknown name in `disabled`.
+    `warnings` collects messages of the passes for the user. `runs` is the number of runs of passes
+    that are left, None without a limit. Raises UsageError for an unknown name in `disabled`.
     """
 
     def __init__(
@@ -81,7 +86,9 @@ class PassContext:
 
     @property
     def runtime(self) -> ConstantRuntime:
-        """The evaluator of constant expressions that the operator table cannot compute, within `running`."""
+        """The evaluator of constant expressions that the operator table cannot compute, within
+        `running`.
+        """
         if self._runtime is None:
             self._runtime = provided("constant runtime")()
         return self._runtime
@@ -102,20 +109,28 @@ class PassContext:
 class Pass:
     """Base class of all passes.
 
-    A subclass is a frozen dataclass with a `name` and a `run`. Its docstring lists its rules; `irc passes` prints the
-    first line.
+    A subclass is a frozen dataclass with a `name` and a `run`. Its docstring lists its rules; `irc
+    passes` prints the first line.
     """
 
     name: ClassVar[str]
     """The name on the command line, by default that of the class."""
     after: ClassVar[tuple[str, ...]] = ()
-    """Names of passes that make room for this one: a sequence in which they come only later gives a warning."""
+    """Names of passes that make room for this one: a sequence in which they come only later gives a
+    warning.
+    """
     prepares: ClassVar[bool] = False
-    """Whether the pass is a part of reading the model; the affines of the source are recorded after such passes."""
+    """Whether the pass is a part of reading the model; the affines of the source are recorded after
+    such passes.
+    """
     freezes: ClassVar[bool] = False
-    """Whether the pass removes optional inputs, those with a default value, from the interface of the model."""
+    """Whether the pass removes optional inputs, those with a default value, from the interface of
+    the model.
+    """
     learns: ClassVar[bool] = False
-    """Whether what the pass changed may let it do more in the next round, in which no other pass needs to."""
+    """Whether what the pass changed may let it do more in the next round, in which no other pass
+    needs to.
+    """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -133,11 +148,13 @@ class Pass:
         """Edit `module` in place and return whether anything changed."""
         raise NotImplementedError
 
-    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
+    def __call__(
+        self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None
+    ) -> Module:
         """Run the pass and the instruments of the context on `module`, and return the same module.
 
-        A module marked untouchable stays as it is, and a warning says why. Raises UsageError for anything else than a
-        module.
+        A module marked untouchable stays as it is, and a warning says why. Raises UsageError for
+        anything else than a module.
         """
         ctx = context_of(ctx)
         check_module(module)
@@ -171,10 +188,15 @@ class Pass:
         return module
 
     def _changed(self, returned: object, ctx: PassContext) -> bool:
-        """Return whether the pass changed anything; one that does not say counts as a change, with a warning."""
+        """Return whether the pass changed anything; one that does not say counts as a change, with
+        a warning.
+        """
         if isinstance(returned, bool | np.bool_):
             return bool(returned)
-        note = f"{self.name}.run returned {returned!r}, which is taken for a change: return True or False"
+        note = (
+            f"{self.name}.run returned {returned!r}, which is taken for a change: return True or"
+            " False"
+        )
         if note not in ctx.warnings:
             ctx.warnings.append(note)
         return True
@@ -190,7 +212,9 @@ class Pass:
         )
 
     def __str__(self) -> str:
-        """Return the pass as written on the command line, without the options that have their default."""
+        """Return the pass as written on the command line, without the options that have their
+        default.
+        """
         options = [
             f"{option.name}={format_option(value)}"
             for option in fields_of(type(self))
@@ -214,8 +238,8 @@ def context_of(ctx: PassContext | Iterable[Instrument] | None) -> PassContext:
 def steps_of(passes: object) -> tuple[Pass | Repeat, ...]:
     """Return the passes in an iterable, in order.
 
-    A sequence inside counts as its passes, and a class as an instance without options. Raises UsageError for anything
-    else.
+    A sequence inside counts as its passes, and a class as an instance without options. Raises
+    UsageError for anything else.
     """
     if isinstance(passes, Pass | Repeat):
         return (passes,)
@@ -225,29 +249,38 @@ def steps_of(passes: object) -> tuple[Pass | Repeat, ...]:
         try:
             return (passes(),)
         except TypeError as error:
-            raise UsageError(f"{passes.name} needs options: give an instance of it ({error})") from None
+            raise UsageError(
+                f"{passes.name} needs options: give an instance of it ({error})"
+            ) from None
     if isinstance(passes, str) or not isinstance(passes, Iterable):
-        hint = f"; irc.passes.parse_pipeline({passes!r}) reads text" if isinstance(passes, str) else ""
+        hint = (
+            f"; irc.passes.parse_pipeline({passes!r}) reads text" if isinstance(passes, str) else ""
+        )
         raise UsageError(f"{passes!r} is no pass: give instances of irc.passes.Pass{hint}")
     return tuple(step for each in passes for step in steps_of(each))
 
 
 ROUNDS = 16
-"""Most rounds of a `Repeat`. Two or three are usual: one fold seldom makes room for another by way of many passes."""
+"""Most rounds of a `Repeat`.
+
+Two or three are usual: one fold seldom makes room for another by way of many passes.
+"""
 
 
 class Repeat:
     """Runs passes one after another, again and again, until none of them has anything left to do.
 
-    In a later round a pass runs only if, since it ran last, a pass opened something: changed the module in a way from
-    which another rewrite may follow (`Module.opened`). So a module that needs one round takes one, and the time is that
-    of at most `ROUNDS` rounds.
+    In a later round a pass runs only if, since it ran last, a pass opened something: changed the
+    module in a way from which another rewrite may follow (`Module.opened`). So a module that needs
+    one round takes one, and the time is that of at most `ROUNDS` rounds.
     """
 
     def __init__(self, passes: Iterable[Pass | type[Pass]]) -> None:
         self.passes = Sequential(passes).flat
 
-    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
+    def __call__(
+        self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None
+    ) -> Module:
         """Run the passes on `module` and return it. Raises the errors of `Sequential`."""
         ctx = context_of(ctx)
         with ctx.running():
@@ -284,14 +317,20 @@ class Sequential:
     @property
     def flat(self) -> tuple[Pass, ...]:
         """Return the passes of the sequence, those of each `Repeat` once."""
-        return tuple(pass_ for step in self.passes for pass_ in (step.passes if isinstance(step, Repeat) else (step,)))
+        return tuple(
+            pass_
+            for step in self.passes
+            for pass_ in (step.passes if isinstance(step, Repeat) else (step,))
+        )
 
-    def __call__(self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None) -> Module:
+    def __call__(
+        self, module: Module, ctx: PassContext | Iterable[Instrument] | None = None
+    ) -> Module:
         """Run every pass on `module` and return it.
 
-        Raises PassError, which names the pass and the passes before it, where a pass fails. Raises VerifyError where an
-        instrument finds a fault, ModelError where external data cannot be read, and EmitError where an instrument
-        cannot write.
+        Raises PassError, which names the pass and the passes before it, where a pass fails. Raises
+        VerifyError where an instrument finds a fault, ModelError where external data cannot be
+        read, and EmitError where an instrument cannot write.
         """
         ctx = context_of(ctx)
         ctx.warnings.extend(note for note in self.misplaced() if note not in ctx.warnings)
@@ -305,9 +344,14 @@ class Sequential:
         """Yield a sentence for each pass whose declared predecessors come after it only."""
         names = [pass_.name for pass_ in self.flat]
         for i, pass_ in enumerate(self.flat):
-            late = [name for name in pass_.after if name in names[i + 1 :] and name not in names[:i]]
+            late = [
+                name for name in pass_.after if name in names[i + 1 :] and name not in names[:i]
+            ]
             if late and pass_.name not in names[:i]:
-                yield f"{pass_.name} runs before {late[0]}, which makes room for it: put {late[0]} first"
+                yield (
+                    f"{pass_.name} runs before {late[0]}, which makes room for it: put {late[0]}"
+                    " first"
+                )
 
     @property
     def spec(self) -> str:
@@ -351,11 +395,17 @@ def _run_pass(pass_: Pass, module: Module, ctx: PassContext, done: list[str]) ->
 
 
 def _line_of(pass_: Pass, error: Exception) -> str:
-    """Return the place in the file of a pass of one's own that raised `error`, or called what did."""
+    """Return the place in the file of a pass of one's own that raised `error`, or
+    called what did.
+    """
     if pass_.name in CATALOG:
         return ""
     from traceback import extract_tb  # only here: a compile without errors need not import it
 
     module = sys.modules.get(type(pass_).__module__)
-    lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename == getattr(module, "__file__", None)]
+    lines = [
+        frame
+        for frame in extract_tb(error.__traceback__)
+        if frame.filename == getattr(module, "__file__", None)
+    ]
     return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""

@@ -14,20 +14,23 @@ from .infra import Pass, PassContext
 class InlineFunctions(Pass):
     """Replace calls of model-local functions by the bodies of the functions.
 
-    1. A call in the main graph, in its subgraphs or in an inlined body becomes a copy of the body of the function,
-       with new unique names. The results keep the names of the call.
-    2. A reference to an attribute of the function becomes the attribute of the call, or the default of the function;
-       without either the attribute is removed. Operators that become known by that are lowered as in the main graph.
-    3. A function stays, with a warning, if it calls itself, directly or through others, or if one of its operators has
-       another meaning in the opsets of the main graph. All functions stay if the model would exceed the limit of nodes.
-       A call stays if it omits an operand that the function has to read, or has more results than the function.
+    1. A call in the main graph, in its subgraphs or in an inlined body becomes a copy of the body
+       of the function, with new unique names. The results keep the names of the call.
+    2. A reference to an attribute of the function becomes the attribute of the call, or the default
+       of the function; without either the attribute is removed. Operators that become known by that
+       are lowered as in the main graph.
+    3. A function stays, with a warning, if it calls itself, directly or through others, or if one
+       of its operators has another meaning in the opsets of the main graph. All functions stay if
+       the model would exceed the limit of nodes. A call stays if it omits an operand that the
+       function has to read, or has more results than the function.
     4. Functions that are no longer called are removed.
-    5. With `calls=folding` only those calls are inlined that let an affine move or a shape become known: an affine
-       would meet a layer, and the parameters or the weight of one of them are operands of the call, or the affine
-       stands beside the call, or the call alone says the rank of the data of a MatMul; or the call stands between a
-       layer and an affine that FoldScaleAxis has left, or has one of them, and lets affines pass; or the body works on
-       shapes, the call gives it a constant, and the types of the results are not known. A body with more than 1 KiB of
-       constants other than parameters of affines and biases is not copied for several calls.
+    5. With `calls=folding` only those calls are inlined that let an affine move or a shape become
+       known: an affine would meet a layer, and the parameters or the weight of one of them are
+       operands of the call, or the affine stands beside the call, or the call alone says the rank
+       of the data of a MatMul; or the call stands between a layer and an affine that FoldScaleAxis
+       has left, or has one of them, and lets affines pass; or the body works on shapes, the call
+       gives it a constant, and the types of the results are not known. A body with more than 1 KiB
+       of constants other than parameters of affines and biases is not copied for several calls.
     """
 
     name: ClassVar[str] = "InlineFunctions"
@@ -55,10 +58,13 @@ class InlineFunctions(Pass):
             if not waiting:
                 return False
         for key in inliner.refused if self.calls == "all" else ():
-            ctx.warnings.append(f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}")
+            ctx.warnings.append(
+                f"function {key[0]}::{key[1]} is not inlined: {inliner.refused[key]}"
+            )
         if inliner.count() > module.limits.max_nodes:
             ctx.warnings.append(
-                f"{module.limits.too_many_nodes('the model with its functions inlined')}: no function is inlined"
+                f"{module.limits.too_many_nodes('the model with its functions inlined')}: no"
+                " function is inlined"
             )
             return False
         while waiting:
@@ -66,7 +72,9 @@ class InlineFunctions(Pass):
             if inliner.rewriter.debug_counter.exhausted:
                 break
             inliner.rewriter.debug_counter.note("expand", call.description)
-            waiting.extend(node for node in inliner.expand(call) if inliner.callee(node) is not None)
+            waiting.extend(
+                node for node in inliner.expand(call) if inliner.callee(node) is not None
+            )
         if inliner.rewriter.changed:
             drop_unused_functions(inliner.rewriter)
             complete_types(module)

@@ -1,4 +1,6 @@
-"""Instruments that time passes, print, compare or dump the IR after them, verify it, and trace rules."""
+"""Instruments that time passes, print, compare or dump the IR after them, verify it, and trace
+rules.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Timing:
 
 
 class PrintIR:
-    """Prints the IR after the named passes, or with `all` after every pass that changed something."""
+    """Prints the IR after the named passes, or with `all` after every pass that changed
+    something.
+    """
 
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
         """Check the name. Raises UsageError where `name` is neither a pass nor `all`."""
@@ -86,7 +90,9 @@ class DiffIR:
 
 
 class DumpIR:
-    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, created if needed."""
+    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, created
+    if needed.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         """Create the folder. Raises PassError where that fails."""
@@ -95,7 +101,9 @@ class DumpIR:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PassError(f"{folder}: the folder for IR dumps cannot be created: {error.strerror}") from None
+            raise PassError(
+                f"{folder}: the folder for IR dumps cannot be created: {error.strerror}"
+            ) from None
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Write the source before the first pass."""
@@ -113,7 +121,9 @@ class DumpIR:
 
 
 class Verify:
-    """Runs the IR verifier after every pass, and checks that a pass which reports no change made none."""
+    """Runs the IR verifier after every pass, and checks that a pass which reports no change made
+    none.
+    """
 
     def __init__(self) -> None:
         self._text = ""
@@ -133,7 +143,9 @@ class Verify:
 
 
 class TraceRules:
-    """Prints a tree of passes, operators and rules: each rule that was tried, applied or declined and why."""
+    """Prints a tree of passes, operators and rules: each rule that was tried, applied or declined
+    and why.
+    """
 
     def __init__(self, write: Callable[[str], object] = _to_stderr) -> None:
         self._write = write

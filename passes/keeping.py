@@ -1,7 +1,8 @@
-"""Nodes that passes leave alone: by the names that the user gives, or because their rewrites have no proof.
+"""Nodes that passes leave alone: by the names that the user gives, or because their rewrites have
+no proof.
 
-While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine passes it, and
-nothing erases or computes it, in any pass.
+While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine
+passes it, and nothing erases or computes it, in any pass.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ def kept_nodes(module: Module) -> KeptNodes:
 
 
 def keep_nodes(module: Module, names: Iterable[str]) -> None:
-    """Let passes leave alone the nodes of these names, and those that compute the values of these names.
+    """Let passes leave alone the nodes of these names, and those that compute the values of these
+    names.
 
-    A text is one name. A name may be that of a node or value of any graph or function body, and of several. Inputs of
-    graphs stay in any case. Raises UsageError for a name that the module does not have, with the nearest one.
+    A text is one name. A name may be that of a node or value of any graph or function body, and of
+    several. Inputs of graphs stay in any case. Raises UsageError for a name that the module does
+    not have, with the nearest one.
     """
     wanted = dict.fromkeys((names,) if isinstance(names, str) else names)
     if not wanted:
@@ -44,7 +47,10 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
     by_name = _nodes_by_name(module)
     for name in wanted:
         if name not in by_name:
-            raise UsageError(f"the model has no node or value {clipped(name)} to keep{did_you_mean(name, by_name)}")
+            raise UsageError(
+                f"the model has no node or value {clipped(name)} to"
+                f" keep{did_you_mean(name, by_name)}"
+            )
         for node in by_name[name]:
             _keep(module, node, f"{node.description} is to be kept")
     kept = kept_nodes(module)
@@ -52,11 +58,17 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
 
 
 def leave_alone(module: Module, origins: Collection[int]) -> None:
-    """Let passes leave alone the nodes of these origins, whose rewrites have no proof, in a module as it was read."""
+    """Let passes leave alone the nodes of these origins, whose rewrites have no proof, in a module
+    as it was read.
+    """
     wanted = kept_nodes(module).unproved = frozenset(origins)
     for node in module.walk() if wanted else ():
         if not wanted.isdisjoint(flatten_origins(node.origins)):
-            _keep(module, node, f"no identity of certificates covers the rewrite of {node.description}")
+            _keep(
+                module,
+                node,
+                f"no identity of certificates covers the rewrite of {node.description}",
+            )
 
 
 def _keep(module: Module, node: Node, reason: str) -> None:
@@ -66,7 +78,9 @@ def _keep(module: Module, node: Node, reason: str) -> None:
 
 
 def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
-    """Return the nodes by their names, the names of their results, and those of graph outputs; inputs have none."""
+    """Return the nodes by their names, the names of their results, and those of graph outputs;
+    inputs have none.
+    """
     found: dict[str, list[Node]] = {}
     for graph in module.graphs():
         for value in graph.inputs:
@@ -75,7 +89,11 @@ def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
             for name in {node.name, *(value.source_name for value in node.outputs)}:
                 found.setdefault(name, []).append(node)
         for name, result in zip(graph.output_names, graph.outputs, strict=False):
-            if result is not None and result.node is not None and result.node not in found.setdefault(name, []):
+            if (
+                result is not None
+                and result.node is not None
+                and result.node not in found.setdefault(name, [])
+            ):
                 found[name].append(result.node)
     found.pop("", None)
     return found
@@ -83,9 +101,16 @@ def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
 
 @contextmanager
 def hidden_nodes(module: Module) -> Iterator[None]:
-    """Give the kept nodes an unknown operator within this context. Calls of functions keep theirs."""
+    """Give the kept nodes an unknown operator within this context.
+
+    Calls of functions keep theirs.
+    """
     operators = kept_nodes(module).operators
-    hidden = [node for node in operators if node.graph is not None and call_key(node) not in module.functions]
+    hidden = [
+        node
+        for node in operators
+        if node.graph is not None and call_key(node) not in module.functions
+    ]
     for node in hidden:
         operators[node] = node.op
         node.op = HIDDEN + (ONNX_NAMES.get(node.op) or node.op.rpartition("::")[2])

@@ -10,7 +10,9 @@ from ..ir.tensor import Tensor
 from ..ir.types import dtype_of, element_count
 
 CAST_BYTES = 64
-"""About what a Cast takes in a file: a result that needs no more bytes beyond its operand makes it no larger."""
+"""About what a Cast takes in a file: a result that needs no more bytes beyond its operand makes it
+no larger.
+"""
 
 
 def narrow_weights(module: Module) -> Iterator[Node]:
@@ -21,13 +23,18 @@ def narrow_weights(module: Module) -> Iterator[Node]:
 
 
 def reads_narrow(node: Node) -> bool:
-    """Return whether the constant expression `node` is or reads a Cast of a narrower constant. O(region)."""
+    """Return whether the constant expression `node` is or reads a Cast of a narrower constant.
+
+    O(region).
+    """
     stack, seen = [node], {node}
     while stack:
         top = stack.pop()
         if _widens(top):
             return True
-        new = {value.node for value in top.inputs if value is not None and value.node is not None} - seen
+        new = {
+            value.node for value in top.inputs if value is not None and value.node is not None
+        } - seen
         stack += new
         seen |= new
     return False

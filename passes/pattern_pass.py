@@ -15,7 +15,8 @@ from .infra import Pass, PassContext
 class PatternPass(Pass):
     """Applies rewrites until none applies, in every graph. A subclass lists them in `rewrites`.
 
-    `irc bisect` counts each application. `--debug-rules` prints which pattern matched where, and why others did not.
+    `irc bisect` counts each application. `--debug-rules` prints which pattern matched where, and
+    why others did not.
     """
 
     rewrites: ClassVar[Sequence[Rewrite]] = ()

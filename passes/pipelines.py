@@ -1,4 +1,5 @@
-"""The default pipeline: its passes in order, and the reason of each. It is data, and imports no pass.
+"""The default pipeline: its passes in order, and the reason of each. It is data, and imports no
+pass.
 
 The text of the pipeline, `irc passes` and the table of docs/passes.md are made of it.
 """
@@ -34,11 +35,17 @@ DEFAULT_STAGES = (
         "prepare",
         (
             PipelineStep(
-                "InlineFunctions", "calls=folding", "a call between an affine and a layer holds back their fold"
+                "InlineFunctions",
+                "calls=folding",
+                "a call between an affine and a layer holds back their fold",
             ),
-            PipelineStep("SimplifyExpr", "affines=keep", "no affine is touched before the fold map knows it"),
             PipelineStep(
-                "FoldConstant", "", "parameters and weights that are computed of constants are known before the fold"
+                "SimplifyExpr", "affines=keep", "no affine is touched before the fold map knows it"
+            ),
+            PipelineStep(
+                "FoldConstant",
+                "",
+                "parameters and weights that are computed of constants are known before the fold",
             ),
             PipelineStep("InferTypes", "", "so are ranks and extents"),
         ),
@@ -46,21 +53,40 @@ DEFAULT_STAGES = (
     PipelineStage(
         "fold and clean up",
         (
-            PipelineStep("SimplifyInference", "", "BatchNormalization becomes a product and a sum per channel"),
-            PipelineStep("FoldScaleAxis", "", "these move through the graph, and into the weights of layers"),
+            PipelineStep(
+                "SimplifyInference",
+                "",
+                "BatchNormalization becomes a product and a sum per channel",
+            ),
+            PipelineStep(
+                "FoldScaleAxis", "", "these move through the graph, and into the weights of layers"
+            ),
             PipelineStep("CanonicalizeOps", "", "a bias that is left becomes an Add"),
-            PipelineStep("SimplifyExpr", "", "what a fold has left is shorter as another expression"),
+            PipelineStep(
+                "SimplifyExpr", "", "what a fold has left is shorter as another expression"
+            ),
             PipelineStep("FoldConstant", "", "what a fold has made constant is computed"),
-            PipelineStep("EliminateCommonSubexpr", "constants=keep", "equal expressions are computed once"),
+            PipelineStep(
+                "EliminateCommonSubexpr", "constants=keep", "equal expressions are computed once"
+            ),
             PipelineStep("DeadCodeElimination", "", "what nothing reads goes"),
             PipelineStep(
-                "InlineFunctions", "calls=folding", "an affine may be left beside a call that was no obstacle before"
+                "InlineFunctions",
+                "calls=folding",
+                "an affine may be left beside a call that was no obstacle before",
             ),
-            PipelineStep("InferTypes", "", "ranks and extents that are known by now open more in the next round"),
+            PipelineStep(
+                "InferTypes",
+                "",
+                "ranks and extents that are known by now open more in the next round",
+            ),
         ),
     ),
 )
-"""The stages of the default pipeline. What opens a fold comes before it, what a fold opens after it."""
+"""The stages of the default pipeline.
+
+What opens a fold comes before it, what a fold opens after it.
+"""
 
 DEFAULT = ",".join(map(str, DEFAULT_STAGES))
 """The text of the default pipeline."""

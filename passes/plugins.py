@@ -1,4 +1,6 @@
-"""Passes of other packages: by `module:Class`, or by a name of the entry point group `irc.passes`."""
+"""Passes of other packages: by `module:Class`, or by a name of the entry point group
+`irc.passes`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from .infra import Pass
 
 
 def load_own(name: str) -> type[Pass]:
-    """Return the class of a pass that is not irc's: `module:Class`, an entry point, or a class that was imported.
+    """Return the class of a pass that is not irc's: `module:Class`, an entry point, or a class that
+    was imported.
 
     Raises UsageError where there is none, and PassError where its module fails.
     """
@@ -33,11 +36,16 @@ def _imported(name: str, module_name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"pass {name!r}: there is no module {module_name!r}; install its package, or set PYTHONPATH"
+                f"pass {name!r}: there is no module {module_name!r}; install its package, or set"
+                " PYTHONPATH"
             ) from None
-        raise PassError(f"pass {name!r}: module {module_name} needs {error.name!r}, which is not installed") from error
+        raise PassError(
+            f"pass {name!r}: module {module_name} needs {error.name!r}, which is not installed"
+        ) from error
     except Exception as error:
-        raise PassError(f"pass {name!r}: module {module_name} fails: {type(error).__name__}: {error}") from error
+        raise PassError(
+            f"pass {name!r}: module {module_name} fails: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _checked(name: str, module: object, path: str) -> type[Pass]:
@@ -49,6 +57,11 @@ def _checked(name: str, module: object, path: str) -> type[Pass]:
     here = sorted(
         key
         for key, item in vars(module).items()
-        if isinstance(item, type) and issubclass(item, Pass) and item.__module__ == getattr(module, "__name__", "")
+        if isinstance(item, type)
+        and issubclass(item, Pass)
+        and item.__module__ == getattr(module, "__name__", "")
     )
-    raise UsageError(f"pass {name!r}: {path} is no subclass of irc.passes.Pass (it has: {', '.join(here) or 'none'})")
+    raise UsageError(
+        f"pass {name!r}: {path} is no subclass of irc.passes.Pass (it has:"
+        f" {', '.join(here) or 'none'})"
+    )

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (its passes in order) is first read."""
+    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (its passes in order) is
+    first read.
+    """
     if name == "PASSES":
         return {each: lookup(each) for each in CATALOG}
     if name == "DEFAULT_PIPELINE":
@@ -36,7 +38,10 @@ def default_pipeline() -> Sequential:
 
 
 def pipeline_of(passes: str | Sequential | Iterable[Pass | type[Pass]] | None) -> Sequential:
-    """Return the pipeline of a text, a Sequential or passes; None stands for the default. Raises UsageError."""
+    """Return the pipeline of a text, a Sequential or passes; None stands for the default.
+
+    Raises UsageError.
+    """
     if passes is None:
         return default_pipeline()
     if not isinstance(passes, str):
@@ -47,7 +52,10 @@ def pipeline_of(passes: str | Sequential | Iterable[Pass | type[Pass]] | None) -
 
 
 def lookup(name: str) -> type[Pass]:
-    """Return the class of the pass with this name, or of one of another package. Raises UsageError if there is none."""
+    """Return the class of the pass with this name, or of one of another package.
+
+    Raises UsageError if there is none.
+    """
     if name not in CATALOG:
         from .plugins import load_own
 
@@ -59,9 +67,10 @@ def lookup(name: str) -> type[Pass]:
 def parse_pipeline(spec: str) -> Sequential:
     """Parse a pipeline like `A,(B{x=1},C)*,default`.
 
-    A pass of another package is `module:Class{x=1}`, or the name of one of its entry points in the group `irc.passes`.
-    `(...)*` repeats passes until nothing changes, `default` means the default pipeline, `none` no pass. Raises
-    UsageError where the text cannot be parsed, or names an unknown pass or option.
+    A pass of another package is `module:Class{x=1}`, or the name of one of its entry points in the
+    group `irc.passes`. `(...)*` repeats passes until nothing changes, `default` means the default
+    pipeline, `none` no pass. Raises UsageError where the text cannot be parsed, or names an unknown
+    pass or option.
     """
     passes: list[Pass | Repeat] = []
     position = 0
@@ -91,12 +100,16 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
         name, _, text = (part.strip() for part in item.partition("="))
         if name not in known:
             have = ", ".join(known) or "it has none"
-            raise UsageError(f"{pass_.name} has no option {name!r}{did_you_mean(name, known)} (options: {have})")
+            raise UsageError(
+                f"{pass_.name} has no option {name!r}{did_you_mean(name, known)} (options: {have})"
+            )
         values[name] = _value(pass_, name, text, type(known[name].default))
     try:
         return pass_(**values)
     except TypeError as error:
-        raise UsageError(f"{pass_.name} cannot be made of {options or 'no options'}: {error}") from None
+        raise UsageError(
+            f"{pass_.name} cannot be made of {options or 'no options'}: {error}"
+        ) from None
 
 
 def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
@@ -107,4 +120,6 @@ def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
             return type_(text)
     except ValueError:
         pass
-    raise UsageError(f"{pass_.name}: option {name} takes a value of type {type_.__name__}, not {text!r}")
+    raise UsageError(
+        f"{pass_.name}: option {name} takes a value of type {type_.__name__}, not {text!r}"
+    )

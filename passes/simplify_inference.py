@@ -1,4 +1,6 @@
-"""SimplifyInference: operators with a training mode become plain arithmetic, or are removed, for inference."""
+"""SimplifyInference: operators with a training mode become plain arithmetic, or are removed, for
+inference.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,15 @@ from .simplify.elementwise import drop_dropout
 class SimplifyInference(Pass):
     """Turn inference-mode BatchNormalization into arithmetic, and drop Dropout.
 
-    1. `nn.batch_norm(x, gamma, beta, mean, var)` becomes `add(multiply(x, scale), shift)` along axis 1, where `scale,
-       shift = nn.batch_norm_to_affine(gamma, beta, mean, var)` are float64 and never rounded. The parameters must be
-       constant floating vectors of one length, finite, with var + epsilon > 0 and a finite result.
-    2. `nn.dropout(x)` becomes `x`, if the mask is not read and the result is not returned in place of a graph input.
+    1. `nn.batch_norm(x, gamma, beta, mean, var)` becomes `add(multiply(x, scale), shift)` along
+       axis 1, where `scale, shift = nn.batch_norm_to_affine(gamma, beta, mean, var)` are float64
+       and never rounded. The parameters must be constant floating vectors of one length, finite,
+       with var + epsilon > 0 and a finite result.
+    2. `nn.dropout(x)` becomes `x`, if the mask is not read and the result is not returned in place
+       of a graph input.
 
-    A BatchNormalization that stays as rule 1 left it is written to ONNX as the node it was, bit for bit.
+    A BatchNormalization that stays as rule 1 left it is written to ONNX as the node it was, bit for
+    bit.
     """
 
     name: ClassVar[str] = "SimplifyInference"
@@ -52,7 +57,9 @@ Numbers = Mapping[Node, "tuple[Array, Array] | Refusal"]
 
 @rule(
     affine="merges",
-    identity="batch_norm(x, g, b, m, v) == affine(x, g / deviation(v), b - m * (g / deviation(v)), 1)",
+    identity=(
+        "batch_norm(x, g, b, m, v) == affine(x, g / deviation(v), b - m * (g / deviation(v)), 1)"
+    ),
 )
 def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     """batch_norm(x, gamma, beta, mean, var) -> add(multiply(x, scale), shift)"""
@@ -64,16 +71,31 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
     hint, type_ = node.output.name, node.output.type
     vector = TensorType(F64, found[0].shape)
     affine = rewriter.make(
-        "nn.batch_norm_to_affine", params, node.attrs, before=node, hint=hint, name=node.name, type_=vector
+        "nn.batch_norm_to_affine",
+        params,
+        node.attrs,
+        before=node,
+        hint=hint,
+        name=node.name,
+        type_=vector,
     )
-    # With its source, the node is written as the same BatchNormalization where no pass changes the pair.
+    # With its source, the node is written as the same BatchNormalization where no pass changes the
+    # pair.
     affine.stand_for(node)
     for value, array in zip(affine.outputs, found, strict=True):
         rewriter.module.constants.provide(value, array, keep=True)
     scale, shift = affine.outputs
-    product = rewriter.make("multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_)
+    product = rewriter.make(
+        "multiply", [data, scale], {"axis": 1}, before=node, hint=hint, type_=type_
+    )
     result = rewriter.make(
-        "add", [product.output, shift], {"axis": 1}, before=node, hint=hint, name=node.name, type_=type_
+        "add",
+        [product.output, shift],
+        {"axis": 1},
+        before=node,
+        hint=hint,
+        name=node.name,
+        type_=type_,
     )
     rewriter.replace(node.output, result.output, take_name=True)
     return True
@@ -83,11 +105,14 @@ RULES: Rules[Numbers] = {"nn.batch_norm": (lower_batch_norm,), "nn.dropout": (dr
 """The rules for each operator."""
 
 
-def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> dict[Node, tuple[Array, Array] | Refusal]:
-    """Return scale and shift of every BatchNormalization, or the Refusal where its parameters make no affine.
+def scales_and_shifts(
+    nodes: Iterable[Node], evaluator: ConstantEvaluator
+) -> dict[Node, tuple[Array, Array] | Refusal]:
+    """Return scale and shift of every BatchNormalization, or the Refusal where its parameters make
+    no affine.
 
-    Nodes with equally many channels are computed together, because numpy takes about as long for one short vector as
-    for many.
+    Nodes with equally many channels are computed together, because numpy takes about as long for
+    one short vector as for many.
     """
     found: dict[Node, tuple[Array, Array] | Refusal] = {}
     by_channels: dict[int, list[tuple[Node, list[Array]]]] = {}
@@ -104,7 +129,10 @@ def scales_and_shifts(nodes: Iterable[Node], evaluator: ConstantEvaluator) -> di
 
 
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
-    """Return gamma, beta, mean and variance as vectors of one length. Raises Refused where they are not."""
+    """Return gamma, beta, mean and variance as vectors of one length.
+
+    Raises Refused where they are not.
+    """
     arrays = []
     for value in map(node.operand, range(1, 5)):
         if made_of_little(value):
@@ -123,10 +151,14 @@ def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     return arrays
 
 
-def _computed(group: Sequence[tuple[Node, list[Array]]]) -> Iterator[tuple[Node, tuple[Array, Array] | Refusal]]:
+def _computed(
+    group: Sequence[tuple[Node, list[Array]]],
+) -> Iterator[tuple[Node, tuple[Array, Array] | Refusal]]:
     epsilons = [node.attrs.get("epsilon", DEFAULT_EPSILON) for node, _ in group]
     with np.errstate(all="ignore"):
-        gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
+        gamma, beta, mean, var = (
+            np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4)
+        )
         epsilon = np.array([[each if isinstance(each, float) else np.nan] for each in epsilons])
         positive = _rows(var + epsilon > 0)
     scales, shifts = scale_and_shift(gamma, beta, mean, var, epsilon)
@@ -136,7 +168,12 @@ def _computed(group: Sequence[tuple[Node, list[Array]]]) -> Iterator[tuple[Node,
         if finite[i] and positive[i] and fits[i]:
             yield node, (scales[i], shifts[i])
         elif not finite[i]:
-            yield node, Refusal("nonfinite", f"{node.description}: a parameter is infinite or not a number")
+            yield (
+                node,
+                Refusal(
+                    "nonfinite", f"{node.description}: a parameter is infinite or not a number"
+                ),
+            )
         elif not positive[i]:
             why = f"{node.description}: var + epsilon is not positive in every channel"
             yield node, Refusal("non_positive_variance", why)

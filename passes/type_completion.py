@@ -1,4 +1,6 @@
-"""Completion of the types of a module, by the operator table or by the inference of the source format."""
+"""Completion of the types of a module, by the operator table or by the inference of the source
+format.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,24 @@ from ..ir.types import UNKNOWN, Shape, TensorType, Type, is_static, shape_of
 
 
 def complete_types(module: Module) -> bool:
-    """Complete the types of values of the main graph and its subgraphs, and return whether any changed."""
-    symbols = {dim for value in module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)}
+    """Complete the types of values of the main graph and its subgraphs, and return whether any
+    changed.
+    """
+    symbols = {
+        dim
+        for value in module.graph.inputs
+        for dim in shape_of(value.type) or ()
+        if isinstance(dim, str)
+    }
     nodes = [node for graph in module.graph.graphs() for node in graph.operators()]
     by_table = partial(_by_table, module.constants)
     by_format = None if all(map(_is_complete, nodes)) else module.foreign.infer_all(module)
     changed = False
     for node in nodes:
         known = () if by_format is None else zip(node.outputs, by_format(node), strict=False)
-        for value, found in chain(known, zip(node.outputs, by_table(node), strict=False)):  # neither knows all
+        for value, found in chain(
+            known, zip(node.outputs, by_table(node), strict=False)
+        ):  # neither knows all
             completed = _completed(value.type, found, symbols)
             if completed != value.type:
                 value.type = completed
@@ -32,20 +43,29 @@ def complete_types(module: Module) -> bool:
 
 
 def _is_complete(node: Node) -> bool:
-    """Return whether the inference of the source format may not know more of the results than the operator table."""
-    return not any(value.name and not is_static(value.type) and may_infer_more(node, value) for value in node.outputs)
+    """Return whether the inference of the source format may not know more of the results than the
+    operator table.
+    """
+    return not any(
+        value.name and not is_static(value.type) and may_infer_more(node, value)
+        for value in node.outputs
+    )
 
 
 def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
-    """Return the types of the results by the row of the operator, which it has unless they are known."""
+    """Return the types of the results by the row of the operator, which it has unless they are
+    known.
+    """
     info = op_info(node.op)
     return () if info is None else info.infer(node, constants)
 
 
 def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:
-    """Return `known` with the extents of `found` where those are numbers, or symbols in `symbols` for unknown ones.
+    """Return `known` with the extents of `found` where those are numbers, or symbols in `symbols`
+    for unknown ones.
 
-    Inference numbers the symbols that it makes anew, so that only those of the inputs mean the same in both.
+    Inference numbers the symbols that it makes anew, so that only those of the inputs mean the same
+    in both.
     """
     if isinstance(found, TensorType) and found.shape is not None:
         kept = [dim if isinstance(dim, int) or dim in symbols else None for dim in found.shape]
@@ -64,5 +84,6 @@ def _completed_shape(known: Shape, found: Shape) -> Shape:
     if len(known) != len(found):
         return known
     return tuple(
-        b if a is None or (isinstance(a, str) and isinstance(b, int)) else a for a, b in zip(known, found, strict=True)
+        b if a is None or (isinstance(a, str) and isinstance(b, int)) else a
+        for a, b in zip(known, found, strict=True)
     )

@@ -19,10 +19,12 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class UnfuseBias(Pass):
-    """Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two again.
+    """Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two
+    again.
 
-    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, and so do `nn.conv_transpose` and `nn.dense`
-       with beta 1. b has to be constant, with one value for each channel of the result, whose number is known.
+    1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, and so do `nn.conv_transpose` and
+       `nn.dense` with beta 1. b has to be constant, with one value for each channel of the result,
+       whose number is known.
 
     Run it last: CanonicalizeOps would turn the result into a bare `add`.
     """
@@ -39,9 +41,17 @@ class UnfuseBias(Pass):
 
 
 def has_vector_bias(node: Node) -> bool:
-    """Return whether a layer has a bias with one value per channel, and the number of channels is known."""
+    """Return whether a layer has a bias with one value per channel, and the number of channels is
+    known.
+    """
     shape, result = input_shape(node, 2), shape_of(node.output.type)
-    if shape is None or len(shape) != 1 or result is None or len(result) < 2 or node.attrs.get("beta", 1.0) != 1.0:
+    if (
+        shape is None
+        or len(shape) != 1
+        or result is None
+        or len(result) < 2
+        or node.attrs.get("beta", 1.0) != 1.0
+    ):
         return False
     return isinstance(shape[0], int) and shape[0] == result[1]
 
@@ -50,19 +60,28 @@ def has_vector_bias(node: Node) -> bool:
 def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """layer(x, w, b) -> bias_add(layer(x, w), b)"""
     if not has_vector_bias(node):
-        return rewriter.decline("there is no bias with one value per channel, or the number of channels is not known")
+        return rewriter.decline(
+            "there is no bias with one value per channel, or the number of channels is not known"
+        )
     if evaluator.array(node.input(2)) is None:
         return rewriter.decline("the bias is not constant")
     data, weight, bias = node.inputs
     assert node.next is not None
     result = node.output
     add = rewriter.make(
-        "nn.bias_add", [result, bias], {"axis": 1}, before=node.next, hint=result.name, type_=result.type
+        "nn.bias_add",
+        [result, bias],
+        {"axis": 1},
+        before=node.next,
+        hint=result.name,
+        type_=result.type,
     )
     rewriter.interpose(add)
     rewriter.set_inputs(node, (data, weight))
     return True
 
 
-RULES: Rules[ConstantEvaluator] = {op: (unfuse,) for op, row in OPS.items() if Trait.BIASED in row.traits}
+RULES: Rules[ConstantEvaluator] = {
+    op: (unfuse,) for op, row in OPS.items() if Trait.BIASED in row.traits
+}
 """The rules for each operator."""

@@ -25,7 +25,10 @@ class PassCounter:
 
 @contextmanager
 def counting_passes(ctx: PassContext, advance: Callable[[str], None]) -> Iterator[None]:
-    """Call `advance` with the name of each pass that ends within the block. The context is as before after it."""
+    """Call `advance` with the name of each pass that ends within the block.
+
+    The context is as before after it.
+    """
     before = ctx.instruments
     ctx.instruments = (*before, PassCounter(advance))
     try:

@@ -1,1 +1,4 @@
-"""Foundation of every other room: errors, limits, records, files and output paths. Imports nothing of irc."""
+"""Foundation of every other room: errors, limits, records, files and output paths.
+
+Imports nothing of irc.
+"""

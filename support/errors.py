@@ -22,7 +22,9 @@ LONGEST_NAME = 200
 def clipped(name: object) -> str:
     """Return a name for a message: quoted, on one line, and cut to LONGEST_NAME characters."""
     text = repr(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
+    return (
+        text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}... ({len(text)} characters)"
+    )
 
 
 def listed(texts: Iterable[str], most: int) -> str:
@@ -33,14 +35,18 @@ def listed(texts: Iterable[str], most: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the known name that is most similar to `name`, None if none is as similar as `cutoff`."""
+    """Return the known name that is most similar to `name`, None if none is as similar
+    as `cutoff`.
+    """
     from difflib import get_close_matches  # for errors only
 
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question for the end of a message with the known name most similar to `name`, empty if none is."""
+    """Return a question for the end of a message with the known name most similar to `name`, empty
+    if none is.
+    """
     near = nearest(name, known)
     return "" if near is None else f"; did you mean {near}?"
 
@@ -56,14 +62,17 @@ def describe_error(error: BaseException) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Escape the characters of `text` that a terminal could obey: those that do not print, such as `\u{1b}`.
+    r"""Escape the characters of `text` that a terminal could obey: those that do not print, such as
+    `\u{1b}`.
 
     Characters in `keep` stay, and so do surrogate escapes, which stand for bytes of file names.
     """
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in keep or "\udc80" <= char <= "\udcff" else f"\\u{{{ord(char):x}}}"
+        char
+        if char.isprintable() or char in keep or "\udc80" <= char <= "\udcff"
+        else f"\\u{{{ord(char):x}}}"
         for char in text
     )
 
@@ -79,7 +88,8 @@ class ModelError(IRError):
 class ParseError(IRError):
     """IR text does not parse.
 
-    The message holds the place, the offending line, a caret under the column and the expected token.
+    The message holds the place, the offending line, a caret under the column and the expected
+    token.
     """
 
 
@@ -108,4 +118,7 @@ class FoldMapError(IRError):
 
 
 EXPECTED = (IRError, RecursionError, MemoryError, OSError)
-"""Errors that a command reports in a sentence. OSError comes from files beside the model, such as Python's modules."""
+"""Errors that a command reports in a sentence.
+
+OSError comes from files beside the model, such as Python's modules.
+"""

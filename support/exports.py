@@ -11,7 +11,8 @@ def lazy_exports(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of `package`.
 
-    `homes` lists the names that each submodule defines; the submodules themselves stand under the empty name.
+    `homes` lists the names that each submodule defines; the submodules themselves stand under the
+    empty name.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 
@@ -19,7 +20,11 @@ def lazy_exports(
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f".{home}", package), name) if home else import_module(f".{name}", package)
+        return (
+            getattr(import_module(f".{home}", package), name)
+            if home
+            else import_module(f".{name}", package)
+        )
 
     def list_exports() -> list[str]:
         return sorted(home_of)

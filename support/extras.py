@@ -23,7 +23,10 @@ def install(extra: str) -> str:
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Raise MissingPackageError if a package is missing that is imported within. The outermost `extra` is named."""
+    """Raise MissingPackageError if a package is missing that is imported within.
+
+    The outermost `extra` is named.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """Atomic writes: a file is there in full or not at all.
 
-A file is written under a temporary name in the same folder, and renamed. It is not synchronized to the disk before:
-after a loss of power it may be empty, and can be made again.
+A file is written under a temporary name in the same folder, and renamed. It is not synchronized to
+the disk before: after a loss of power it may be empty, and can be made again.
 """
 
 from __future__ import annotations
@@ -33,21 +33,28 @@ class PendingFile:
 
 @contextmanager
 def writing(name: object) -> Iterator[None]:
-    """Turn an OSError of the block into an EmitError that begins with `name`; a BrokenPipeError passes."""
+    """Turn an OSError of the block into an EmitError that begins with `name`; a BrokenPipeError
+    passes.
+    """
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
         why = error.strerror or error
-        if isinstance(error, FileNotFoundError) and isinstance(name, Path) and not name.parent.exists():
+        if (
+            isinstance(error, FileNotFoundError)
+            and isinstance(name, Path)
+            and not name.parent.exists()
+        ):
             why = f"there is no folder {name.parent}"
         raise EmitError(f"{name}: cannot be written: {why}") from None
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that is renamed to `path` when the block ends well, and removed when it does not.
+    """Yield a temporary file that is renamed to `path` when the block ends well, and removed when
+    it does not.
 
     For a device or a pipe yield `path` itself. Raises EmitError where the file cannot be written.
     """
@@ -61,7 +68,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def pending(path: Path) -> Iterator[PendingFile]:
-    """Yield a file as `replacing` does, after those are removed that a killed process left for `path`."""
+    """Yield a file as `replacing` does, after those are removed that a killed process left for
+    `path`.
+    """
     with writing(path):
         if path.is_dir():
             raise EmitError(f"{path}: cannot be written: this is a folder")
@@ -91,14 +100,23 @@ class PathLock:
         self._handle: int | None = None
 
     def __enter__(self) -> PathLock:
-        """Wait for the lock. Raises OSError where the folder cannot be written, EmitError for a file of its name."""
+        """Wait for the lock. Raises OSError where the folder cannot be written, EmitError for a
+        file of its name.
+        """
         while self._handle is None:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            handle = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666
+            )
             try:
                 locked = _lock(handle, wait=True)
-                if locked and os.fstat(handle).st_nlink:  # else the process before has removed it: make a new one
+                if (
+                    locked and os.fstat(handle).st_nlink
+                ):  # else the process before has removed it: make a new one
                     if _read_journal(handle) is None:
-                        raise EmitError(f"{self.path}: this file is not a lock of irc, but has its name: remove it")
+                        raise EmitError(
+                            f"{self.path}: this file is not a lock of irc, but has its name:"
+                            " remove it"
+                        )
                     self._handle = handle
             finally:
                 if self._handle is None:
@@ -110,7 +128,10 @@ class PathLock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._handle is None:
             return
@@ -136,11 +157,12 @@ class PathLock:
 
 
 class FileTransaction(ExitStack):
-    """Files that are renamed into place together when the block ends well, the last one entered first.
+    """Files that are renamed into place together when the block ends well, the last one entered
+    first.
 
-    Meanwhile no other process renames files to `paths`: where two processes write the same files at once, all come from
-    one of them. None and `-` (standard output) are ignored. A process that is killed between two renames leaves some
-    new files and some old ones, each of them complete.
+    Meanwhile no other process renames files to `paths`: where two processes write the same files at
+    once, all come from one of them. None and `-` (standard output) are ignored. A process that is
+    killed between two renames leaves some new files and some old ones, each of them complete.
     """
 
     def __init__(self, *paths: str | Path | None) -> None:
@@ -154,7 +176,10 @@ class FileTransaction(ExitStack):
         return self.added[-1]
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         with ExitStack() as locked:
             if kind is None:
@@ -166,8 +191,9 @@ class FileTransaction(ExitStack):
             return bool(super().__exit__(kind, error, trace))
 
     def _lock_all(self, locked: ExitStack) -> None:
-        # Every process takes its locks in the same order, so that no two wait for each other. Files whose long names
-        # begin alike have one lock, which is taken once: a second time a process would wait for itself.
+        # Every process takes its locks in the same order, so that no two wait for each other. Files
+        # whose long names begin alike have one lock, which is taken once: a second time a process
+        # would wait for itself.
         files = [path for path in self.locks if path.is_file() or not path.exists()]
         by_lock = {os.path.realpath(self.locks[path].path): path for path in files}
         for _, path in sorted(by_lock.items()):
@@ -176,7 +202,9 @@ class FileTransaction(ExitStack):
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove temporary files and locks for `path` whose process has ended, which ended its locks on them."""
+    """Remove temporary files and locks for `path` whose process has ended, which ended its locks on
+    them.
+    """
     prefix = _prefix(path)
     with suppress(OSError):  # a folder that cannot be listed may still be written
         for entry in [each for each in os.listdir(path.parent) if each.startswith(prefix)]:
@@ -199,9 +227,11 @@ def _prefix(path: Path) -> str:
 
 
 def _create(path: Path) -> tuple[int | None, Path]:
-    """Return a new file beside `path` and its handle, which holds a lock on it, or None where files cannot be locked.
+    """Return a new file beside `path` and its handle, which holds a lock on it, or None where files
+    cannot be locked.
 
-    Its name has its inode number: a file that came there otherwise has another one, and is not taken for stale.
+    Its name has its inode number: a file that came there otherwise has another one, and is not
+    taken for stale.
     """
     for number in count():
         temporary = path.with_name(f"{_prefix(path)}{os.getpid()}-{number}.tmp")
@@ -212,7 +242,9 @@ def _create(path: Path) -> tuple[int | None, Path]:
                 os.close(handle)  # some systems rename no file that is open
                 return None, temporary
             status = os.fstat(handle)
-            if locked and status.st_nlink:  # else another process took it for stale before it was locked
+            if (
+                locked and status.st_nlink
+            ):  # else another process took it for stale before it was locked
                 numbered = path.with_name(f"{_prefix(path)}{os.getpid()}-{status.st_ino}.tmp")
                 temporary.rename(numbered)
                 return handle, numbered
@@ -236,7 +268,9 @@ def _read_journal(handle: int) -> list[str] | None:
 
 
 def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file; return False where another process has locked it, None where files cannot be locked."""
+    """Lock a file; return False where another process has locked it, None where files cannot be
+    locked.
+    """
     try:
         import fcntl
 

@@ -1,4 +1,6 @@
-"""What rooms below ask of rooms above them: the face of the package says where it is, and the first call imports it."""
+"""What rooms below ask of rooms above them: the face of the package says where it is, and the first
+call imports it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _homes: dict[str, str] = {}
 
 
 def provide(homes: Mapping[str, str]) -> None:
-    """Say where what is asked for is: `module:name` of the package, by the name under which it is asked for."""
+    """Say where what is asked for is: `module:name` of the package, by the name under which it is
+    asked for.
+    """
     _homes.update(homes)
 
 

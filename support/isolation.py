@@ -1,8 +1,9 @@
-"""Work of compiled code in other processes: it may crash, run forever or take all memory, and its caller goes on.
+"""Work of compiled code in other processes: it may crash, run forever or take all memory, and its
+caller goes on.
 
-`run_in_fork` runs one function on one text, in milliseconds; it needs a process without threads. `Worker` starts a new
-interpreter, in half a second, and answers many requests; any process may have one. Both work within `limit_resources`,
-but for the exchanges of a Worker that state no seconds.
+`run_in_fork` runs one function on one text, in milliseconds; it needs a process without threads.
+`Worker` starts a new interpreter, in half a second, and answers many requests; any process may have
+one. Both work within `limit_resources`, but for the exchanges of a Worker that state no seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
 T = TypeVar("T")
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
-"""Bytes of memory that the work may take beyond those of its process, and more as a multiple of its content."""
+"""Bytes of memory that the work may take beyond those of its process, and more as a multiple of its
+content.
+"""
 
 WALL = 10
 """Seconds of waiting for each second of processor time: other processes may take the processors."""
@@ -36,7 +39,8 @@ _LENGTH = struct.Struct("<Q")
 
 
 class WorkerDiedError(Exception):
-    """The process of a Worker ended before its answer, or could not be started. The message says how.
+    """The process of a Worker ended before its answer, or could not be started. The message says
+    how.
 
     `signal` is the number of the signal that ended it, 0 if none did.
     """
@@ -47,7 +51,8 @@ class WorkerDiedError(Exception):
 
 
 def limit_resources(seconds: int, content_bytes: int) -> None:
-    """Limit this process to `seconds` more of processor time, and to memory in proportion to its content.
+    """Limit this process to `seconds` more of processor time, and to memory in proportion to its
+    content.
 
     Has no effect where the operating system knows no such limits.
     """
@@ -59,7 +64,10 @@ def limit_resources(seconds: int, content_bytes: int) -> None:
         _limit(resource.RLIMIT_CORE, 0)
         with open("/proc/self/statm") as sizes:  # Linux only
             pages = int(sizes.read().split()[0])
-        _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY + MEMORY_TIMES * content_bytes)
+        _limit(
+            resource.RLIMIT_AS,
+            pages * resource.getpagesize() + MEMORY + MEMORY_TIMES * content_bytes,
+        )
 
 
 @contextmanager
@@ -88,7 +96,9 @@ def _limit(resource_id: int, bound: int) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource_id)
-    resource.setrlimit(resource_id, (bound if hard == resource.RLIM_INFINITY else min(bound, hard), hard))
+    resource.setrlimit(
+        resource_id, (bound if hard == resource.RLIM_INFINITY else min(bound, hard), hard)
+    )
 
 
 def run_in_fork(work: Callable[[bytes], bytes], content: bytes, seconds: int) -> bytes | None:
@@ -125,7 +135,8 @@ def _work(work: Callable[[bytes], bytes], content: bytes, seconds: int, writing:
 class Worker:
     """A process that answers requests by the `main` of a module. It starts with the first request.
 
-    After a crash the next request starts a new process. `crashes` counts them. `environment` has defaults of variables.
+    After a crash the next request starts a new process. `crashes` counts them. `environment` has
+    defaults of variables.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str] = SAFE) -> None:
@@ -148,7 +159,8 @@ class Worker:
         return self.exchange(talk, seconds)
 
     def exchange(self, talk: Callable[[IO[bytes], IO[bytes]], T | None], seconds: int = 0) -> T:
-        """Return what `talk` reads from the process after it has written to it; None or OSError tell that it ended.
+        """Return what `talk` reads from the process after it has written to it; None or OSError
+        tell that it ended.
 
         Without `seconds` the answer may take any time. Raises WorkerDiedError.
         """
@@ -219,7 +231,10 @@ def _kill_later(process: subprocess.Popen[bytes], seconds: int) -> Timer:
 
 
 def answer_stream() -> IO[bytes]:
-    """Prepare this process for a Worker, and return the stream of answers. What else it prints is discarded."""
+    """Prepare this process for a Worker, and return the stream of answers.
+
+    What else it prints is discarded.
+    """
     import faulthandler
     import signal
 

@@ -1,9 +1,10 @@
 """Run jobs on worker processes: a job that crashes, or runs out of memory, fails alone.
 
-joblib decides where the jobs run: in threads of this process by default, or where `joblib.parallel_config` says, as on
-a cluster of Dask. Each thread gives its jobs to a worker process of its own, which loky starts, and replaces it when it
-dies. One pool of several workers would break as a whole with each of them: it would lose all jobs that run, and not
-tell which one crashed.
+joblib decides where the jobs run: in threads of this process by default, or where
+`joblib.parallel_config` says, as on a cluster of Dask. Each thread gives its jobs to a worker
+process of its own, which loky starts, and replaces it when it dies. One pool of several workers
+would break as a whole with each of them: it would lose all jobs that run, and not tell which one
+crashed.
 """
 
 from __future__ import annotations
@@ -33,9 +34,14 @@ T_co = TypeVar("T_co", covariant=True)
 GRACE = 5.0
 """Seconds that interrupted jobs have to clean up before they are killed."""
 
-ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "1048576"}
-"""Environment of workers, unless it is set: no modules from the working folder, no thread for every core (sums of
-floats would depend on their number), and glibc returns the memory of a job when it is freed.
+ENVIRONMENT = {
+    "PYTHONSAFEPATH": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+}
+"""Environment of workers, unless it is set: no modules from the working folder, no thread for every
+core (sums of floats would depend on their number), and glibc returns the memory of a job when it is
+freed.
 """
 
 
@@ -43,7 +49,9 @@ class Job(Protocol[T_co]):
     """Work for one worker process. It is pickled, and so is its result."""
 
     def run(self) -> T_co:
-        """Do the work. Runs in the worker, whose standard output and error are kept for `JobResult.log`."""
+        """Do the work. Runs in the worker, whose standard output and error are kept for
+        `JobResult.log`.
+        """
 
     def clean_up(self) -> None:
         """Remove the files that a killed `run` left. Runs on the machine of the worker."""
@@ -51,7 +59,9 @@ class Job(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class JobResult(Generic[T]):
-    """Result of the job at `index`: `value`, or the `error` that ended its process, and all that it printed."""
+    """Result of the job at `index`: `value`, or the `error` that ended its process, and all that it
+    printed.
+    """
 
     index: int
     value: T | None
@@ -63,7 +73,8 @@ class JobResult(Generic[T]):
 def run_jobs(jobs: Sequence[Job[T]], n_jobs: int | None = None) -> Iterator[JobResult[T]]:
     """Run `jobs`, `n_jobs` at once (joblib's parameter), and yield their results as they end.
 
-    Jobs that still run in this process when the iterator is closed or interrupted are interrupted too.
+    Jobs that still run in this process when the iterator is closed or interrupted are interrupted
+    too.
     """
     with warnings.catch_warnings(action="ignore"):  # joblib warns of backends that cannot work here
         from joblib import Parallel, delayed
@@ -82,7 +93,8 @@ def run_jobs(jobs: Sequence[Job[T]], n_jobs: int | None = None) -> Iterator[JobR
 class WorkerPool:
     """Worker processes of this process, one for each thread that runs jobs.
 
-    A pickled pool arrives empty, as on a cluster, and keeps no worker beyond its job: nobody there would end it.
+    A pickled pool arrives empty, as on a cluster, and keeps no worker beyond its job: nobody there
+    would end it.
     """
 
     def __init__(self, *, lasting: bool = True) -> None:
@@ -139,7 +151,9 @@ class WorkerPool:
             return worker
 
     def end(self) -> None:
-        """Start nothing more, interrupt the jobs that run, and kill those that do not end within GRACE seconds."""
+        """Start nothing more, interrupt the jobs that run, and kill those that do not end within
+        GRACE seconds.
+        """
         with self._lock:
             self._ended = True
             idle, busy = self._idle, dict(self._busy)
@@ -165,7 +179,9 @@ class _Worker:
         self._log = TemporaryFile()  # noqa: SIM115 - closed by `close`
         context = get_context("loky")
         self._pipe, pipe = context.Pipe()
-        log = Connection(os.dup(self._log.fileno()), readable=False)  # the form in which a process inherits a file
+        log = Connection(
+            os.dup(self._log.fileno()), readable=False
+        )  # the form in which a process inherits a file
         self.process = context.Process(target=_serve, args=(pipe, log), daemon=True)
         with _starting():
             self.process.start()
@@ -210,13 +226,17 @@ class _Worker:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Start a worker in ENVIRONMENT, where its imports cannot be interrupted, even from a daemonic process."""
+    """Start a worker in ENVIRONMENT, where its imports cannot be interrupted, even from a daemonic
+    process.
+    """
     absent = [name for name in ENVIRONMENT if name not in os.environ]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     daemonic = current_process().daemon
     try:
         os.environ.update({name: ENVIRONMENT[name] for name in absent})
-        current_process().daemon = False  # Dask's workers are, and multiprocessing lets those start no process
+        current_process().daemon = (
+            False  # Dask's workers are, and multiprocessing lets those start no process
+        )
         yield
     finally:
         current_process().daemon = daemonic
@@ -226,12 +246,17 @@ def _starting() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, log: Connection) -> None:
-    """Run jobs from `pipe` until it is closed. Between jobs, an interrupt ends the process at once."""
+    """Run jobs from `pipe` until it is closed.
+
+    Between jobs, an interrupt ends the process at once.
+    """
     os.setpgid(0, 0)  # an interrupt of the terminal comes once, through `WorkerPool.end`
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
-    sys.stdout = sys.stderr = Messages(os.fdopen(2, "wb"), "utf-8", "surrogateescape", line_buffering=True)
+    sys.stdout = sys.stderr = Messages(
+        os.fdopen(2, "wb"), "utf-8", "surrogateescape", line_buffering=True
+    )
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pipe.send(True)

@@ -9,7 +9,9 @@ Row = TypeVar("Row")
 
 
 class LazyTable(MutableMapping[str, Row]):
-    """The rows of `names`. `make` returns the row of a name, which may import the module that has it."""
+    """The rows of `names`. `make` returns the row of a name, which may import the module that has
+    it.
+    """
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Row]) -> None:
         self._names = dict.fromkeys(names)

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds with safe defaults; each is also an option of the command line, for example `--max-nodes`.
+    """Bounds with safe defaults; each is also an option of the command line, for example
+    `--max-nodes`.
 
-    - `max_nodes`: number of nodes in all graphs and functions of a model, before and after inlining.
+    - `max_nodes`: number of nodes in all graphs and functions of a model, before and after
+      inlining.
     - `max_nesting`: depth to which graphs, types and attributes may be nested.
-    - `max_constant_bytes`: bytes of the result of one constant expression. All expressions of a model together may read
-      16 times as many. The runtime computes the expressions beyond this bound.
+    - `max_constant_bytes`: bytes of the result of one constant expression. All expressions of a
+      model together may read 16 times as many. The runtime computes the expressions beyond this
+      bound.
     - `max_fold_map_bytes`: bytes of the arrays of a fold map after decompression.
-    - `isolate`: run onnx's shape inference in a forked process, as the command line does. Some models crash it or make
-      it loop; their types then stay unknown. Leave this off in a program with threads, where a fork is unsafe.
+    - `isolate`: run onnx's shape inference in a forked process, as the command line does. Some
+      models crash it or make it loop; their types then stay unknown. Leave this off in a program
+      with threads, where a fork is unsafe.
     """
 
     max_nodes: int = 4_000_000
@@ -30,7 +34,10 @@ class Limits:
 
     def too_deep(self, parts: str = "graphs") -> str:
         """Return the error message for more than `max_nesting` levels."""
-        return f"{parts} are nested more than {self.max_nesting} deep, which is the limit (--max-nesting)"
+        return (
+            f"{parts} are nested more than {self.max_nesting} deep, which is the limit"
+            " (--max-nesting)"
+        )
 
 
 DEFAULT_LIMITS = Limits()

@@ -1,7 +1,8 @@
 """Paths of output files, and checks that no file replaces another one.
 
-Without a folder, the files of a model stand beside it. In a folder they stand as the models do below their common
-parent: models of one folder lie side by side, and two files of external data with the same name never meet.
+Without a folder, the files of a model stand beside it. In a folder they stand as the models do
+below their common parent: models of one folder lie side by side, and two files of external data
+with the same name never meet.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from .errors import UsageError
 from .record import record
 
 MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
-"""Suffixes of the files made for a model, in place of its own. Files of these names are not read as external data
-(`codec.tensors.check_location`).
+"""Suffixes of the files made for a model, in place of its own. Files of these names are not read as
+external data (`codec.tensors.check_location`).
 """
 
 
@@ -38,7 +39,9 @@ class OutputPaths:
 
 
 def path_to_text(path: str | Path) -> str:
-    """Return a path as text, the same in every locale: UTF-8, with surrogate escapes for other bytes."""
+    """Return a path as text, the same in every locale: UTF-8, with surrogate escapes for other
+    bytes.
+    """
     return os.fsencode(path).decode(errors="surrogateescape")
 
 
@@ -48,7 +51,9 @@ def path_from_text(text: str) -> Path:
 
 
 def arrays_path(document: Path) -> Path:
-    """Return the path of the npz file with the arrays of a fold map, or the constants of IR text."""
+    """Return the path of the npz file with the arrays of a fold map, or the constants
+    of IR text.
+    """
     return document.with_suffix(".npz")
 
 
@@ -80,9 +85,12 @@ def paths_read(path: str | Path) -> set[str]:
 
 
 def check_apart(
-    writes: Iterable[str | Path | None], reads: Iterable[str | Path | None] = (), dump: str | None = None
+    writes: Iterable[str | Path | None],
+    reads: Iterable[str | Path | None] = (),
+    dump: str | None = None,
 ) -> None:
-    """Check that no file of `writes` replaces another one, one of `reads`, or an IR dump in the folder `dump`.
+    """Check that no file of `writes` replaces another one, one of `reads`, or an IR dump in the
+    folder `dump`.
 
     None and `-` are ignored. Raises UsageError.
     """
@@ -111,7 +119,9 @@ def beside(model: str, suffix: str) -> str:
 
 
 def within(path: str, model: str, suffix: str) -> str:
-    """Return `path`, or the path in it of an output for `model` if it is a folder, or ends as folders do."""
+    """Return `path`, or the path in it of an output for `model` if it is a folder, or ends as
+    folders do.
+    """
     is_folder = path.endswith(os.sep) or Path(path).is_dir()
     return str(Path(path) / Path(model).with_suffix(suffix).name) if is_folder else path
 
@@ -123,7 +133,8 @@ def assign_output_paths(
     reports: str | None = None,
     dumps: str | None = None,
 ) -> list[OutputPaths]:
-    """Return the paths of the outputs of several models; the arguments are folders, which need not exist.
+    """Return the paths of the outputs of several models; the arguments are folders, which need not
+    exist.
 
     Raises UsageError where two models would write one file, or an output would replace a model.
     """
@@ -131,7 +142,11 @@ def assign_output_paths(
     common = os.path.commonpath([path.parent for path in sources]) if sources else ""
 
     def place(folder: str | None, source: Path, suffix: str) -> str | None:
-        return None if folder is None else beside(str(Path(folder) / source.relative_to(common)), suffix)
+        return (
+            None
+            if folder is None
+            else beside(str(Path(folder) / source.relative_to(common)), suffix)
+        )
 
     found = [
         OutputPaths(
@@ -153,7 +168,9 @@ def assign_output_paths(
 def _check_folder(folder: str) -> None:
     if folder == "-":
         raise UsageError("several models go to a folder, not to standard output")
-    existing = next(path for path in (Path(folder), *Path(folder).absolute().parents) if path.exists())
+    existing = next(
+        path for path in (Path(folder), *Path(folder).absolute().parents) if path.exists()
+    )
     if not existing.is_dir():
         raise UsageError(f"{folder}: several models go to a folder, and {existing} is a file")
     if existing != Path(folder) and Path(folder).suffix in (".onnx", ".json", ".html", ".irc"):
@@ -173,7 +190,11 @@ def _check_models_apart(found: Sequence[OutputPaths]) -> None:
             if file in sources:
                 raise UsageError(f"{paths.model}: its output would replace {sources[file]}")
             if file in writers:
-                raise UsageError(f"{writers[file]} and {paths.model}: both would be written to {file}")
+                raise UsageError(
+                    f"{writers[file]} and {paths.model}: both would be written to {file}"
+                )
             writers[file] = paths.model
         if Path(paths.output).is_dir():
-            raise UsageError(f"{paths.output}: the output of {paths.model} cannot be written: this is a folder")
+            raise UsageError(
+                f"{paths.output}: the output of {paths.model} cannot be written: this is a folder"
+            )

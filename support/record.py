@@ -1,7 +1,8 @@
 """Records and values: cheap dataclasses, for kinds of objects of which a model has thousands.
 
-A dataclass imports `inspect` and compiles every method that it is given, which takes a tenth of a small compile. So the
-classes here share their methods, and only the constructor is compiled for each.
+A dataclass imports `inspect` and compiles every method that it is given, which takes a tenth of a
+small compile. So the classes here share their methods, and only the constructor is compiled for
+each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Factory(Generic[D]):
 
 
 def field(*, default_factory: Callable[[], D]) -> D:
-    """Declare `default_factory()` as the default of a field: a new list, dict or set for each record."""
+    """Declare `default_factory()` as the default of a field: a new list, dict or set for each
+    record.
+    """
     return Factory(default_factory)  # type: ignore[return-value]
 
 
@@ -40,10 +43,11 @@ def record(*, slots: bool = ..., frozen: bool = ...) -> Callable[[type[T]], type
 def record(
     cls: type[T] | None = None, *, slots: bool = True, frozen: bool = True
 ) -> type[T] | Callable[[type[T]], type[T]]:
-    """Give `cls` a constructor, `__match_args__` and a repr, as a dataclass has them. It is compared by identity.
+    """Give `cls` a constructor, `__match_args__` and a repr, as a dataclass has them. It is
+    compared by identity.
 
-    With `slots` its objects have these fields and no others. It is frozen for type checkers if `frozen`, not at run
-    time: its construction would take four times as long.
+    With `slots` its objects have these fields and no others. It is frozen for type checkers if
+    `frozen`, not at run time: its construction would take four times as long.
     """
 
     def make(declared: type[T]) -> type[T]:
@@ -54,7 +58,9 @@ def record(
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Make `cls` a record that is frozen, compared by the values of its fields, and can be a key."""
+    """Make `cls` a record that is frozen, compared by the values of its fields, and can
+    be a key.
+    """
     made: Any = _declare(cls, slots=True, assign="_set_{0}(self, {0})")
     names = made.__match_args__
     contents: Callable[[Any], Any] = attrgetter(*names) if names else type
@@ -80,11 +86,22 @@ def contents_of(item: object) -> dict[str, Any]:
 
 
 def _declare(cls: type[T], *, slots: bool, assign: str) -> type[T]:
-    """Return `cls` with the methods of a record, as a new class if it has `slots`. `assign` sets a field."""
+    """Return `cls` with the methods of a record, as a new class if it has `slots`.
+
+    `assign` sets a field.
+    """
     body = vars(cls)
-    own = [name for name, kind in body.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
+    own = [
+        name
+        for name, kind in body.get("__annotations__", {}).items()
+        if not kind.startswith("ClassVar")
+    ]
     inherited = [name for base in cls.__bases__ for name in getattr(base, "__match_args__", ())]
-    defaults = {name: default for base in cls.__bases__ for name, default in getattr(base, "_defaults", {}).items()}
+    defaults = {
+        name: default
+        for base in cls.__bases__
+        for name, default in getattr(base, "_defaults", {}).items()
+    }
     for name in own:
         defaults.pop(name, None)
     defaults |= {name: body[name] for name in own if name in body}
@@ -92,7 +109,11 @@ def _declare(cls: type[T], *, slots: bool, assign: str) -> type[T]:
     made: Any = cls
     metaclass: Any = type(cls)
     if slots:
-        kept = {key: item for key, item in body.items() if key not in own and key not in ("__dict__", "__weakref__")}
+        kept = {
+            key: item
+            for key, item in body.items()
+            if key not in own and key not in ("__dict__", "__weakref__")
+        }
         kept["__slots__"] = tuple(name for name in own if name not in inherited)
         made = metaclass(cls.__name__, cls.__bases__, kept | shared)
         made.__qualname__ = cls.__qualname__

@@ -1,7 +1,7 @@
 """The line beside a rule that states which identity it applies, and under which conditions.
 
-The line is text, and nothing reads it in a compile. `tests/proofs` evaluates it: on terms of a theorem prover, on
-numbers, and as the model on which the rule is tried.
+The line is text, and nothing reads it in a compile. `tests/proofs` evaluates it: on terms of a
+theorem prover, on numbers, and as the model on which the rule is tried.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def states(identity: str) -> Callable[[F], F]:
-    """Write `left == right if condition and condition` beside a rule; identities are separated by `;`."""
+    """Write `left == right if condition and condition` beside a rule; identities are separated by
+    `;`.
+    """
 
     def mark(function: F) -> F:
         function.__dict__["identity"] = identity

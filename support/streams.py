@@ -23,7 +23,9 @@ class Messages(io.TextIOWrapper):
 
 
 class Output(io.TextIOWrapper):
-    """A stream for results: a failed write is an EmitError, a reader that has gone a BrokenPipeError."""
+    """A stream for results: a failed write is an EmitError, a reader that has gone a
+    BrokenPipeError.
+    """
 
     def write(self, text: str) -> int:
         """Write `text`. Raises EmitError."""

@@ -1,12 +1,14 @@
-"""Does the checker refuse each wrong model of a compiler that lacks a condition? `make test-certificate-mutants`.
+"""Does the checker refuse each wrong model of a compiler that lacks a condition? `make
+test-certificate-mutants`.
 
-The mutants are those of `mutations`: each lacks one condition of legality. The models are the rule cases, those of
-`.irc` files, and those that the tests compile which noticed a mutant last time, by docs/mutations.md. A run with probes
-says which conditions hold in which models. Each mutant compiles the models in which its condition holds, and certifies
-what it makes of them. Results that differ from those of the compiler go to processes with the package as it is:
+The mutants are those of `mutations`: each lacks one condition of legality. The models are the rule
+cases, those of `.irc` files, and those that the tests compile which noticed a mutant last time, by
+docs/mutations.md. A run with probes says which conditions hold in which models. Each mutant
+compiles the models in which its condition holds, and certifies what it makes of them. Results that
+differ from those of the compiler go to processes with the package as it is:
 
-- The result is wrong where it differs from its source in float64, or in onnxruntime without optimizations by more than
-  rounding can do, or where the source is valid and the result is not.
+- The result is wrong where it differs from its source in float64, or in onnxruntime without
+  optimizations by more than rounding can do, or where the source is valid and the result is not.
 - The checker has to refuse the certificate of a wrong result.
 
 Models whose own compile is judged wrong, by a tolerance that does not fit them, are left out.
@@ -59,7 +61,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a result is, and whether the checker accepts its certificate. `wrong` says what is, None if nothing is."""
+    """What a result is, and whether the checker accepts its certificate.
+
+    `wrong` says what is, None if nothing is.
+    """
 
     name: str
     wrong: str | None
@@ -71,7 +76,9 @@ class Verdict:
 
 
 def in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a forked process; None where it does not end, ends the process or exceeds MEMORY."""
+    """What a function returns in a forked process; None where it does not end, ends the process or
+    exceeds MEMORY.
+    """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -122,13 +129,21 @@ def rule_cases(package: Path) -> list[Sample]:
         found.append(Sample(name, case.passes or "", case.model().SerializeToString()))
         if case.dtype == np.float64:
             found.append(
-                Sample(f"{name}, float32", case.passes or "", case.model(np.dtype(np.float32)).SerializeToString())
+                Sample(
+                    f"{name}, float32",
+                    case.passes or "",
+                    case.model(np.dtype(np.float32)).SerializeToString(),
+                )
             )
     for file in sorted(TESTS.glob("passes/**/*.irc")):
         for case in read_cases(file):
             if not case.incomparable:
                 model = emit(parse(drawn(case.source)[0], name=str(file))).model
-                passes = "" if "Freeze" in case.pipeline or "InlineFunctions" in case.pipeline else case.pipeline
+                passes = (
+                    ""
+                    if "Freeze" in case.pipeline or "InlineFunctions" in case.pipeline
+                    else case.pipeline
+                )
                 found.append(Sample(f"{file.stem}: {case.name}", passes, model.SerializeToString()))
     return found
 
@@ -159,7 +174,11 @@ class Listener:
         def noting(sequence: Sequential, module: Any, ctx: Any = None) -> Any:
             if not self.depth and self.counted[self.test] < MAX_MODELS:
                 try:
-                    model = module.source if isinstance(module.source, ModelProto) else emit(module).model
+                    model = (
+                        module.source
+                        if isinstance(module.source, ModelProto)
+                        else emit(module).model
+                    )
                     self.note(model.SerializeToString(), sequence.spec)
                 except Exception:  # a module that a test has broken
                     pass
@@ -182,7 +201,9 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
     """The models that tests compile, which are named by file and test."""
     use(package)
     os.chdir(ROOT)
-    files = sorted({str(path) for name in chosen if (path := TESTS / name.partition("::")[0]).is_file()})
+    files = sorted(
+        {str(path) for name in chosen if (path := TESTS / name.partition("::")[0]).is_file()}
+    )
     listener = Listener(chosen)
     listener.listen()
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files], plugins=[listener])
@@ -205,7 +226,9 @@ def compiled(sample: Sample) -> tuple[bytes, str] | None:
         return None
 
 
-def probe(package: Path, samples: Sequence[Sample]) -> tuple[dict[int, list[int]], list[bytes | None]]:
+def probe(
+    package: Path, samples: Sequence[Sample]
+) -> tuple[dict[int, list[int]], list[bytes | None]]:
     """The models in which each condition holds, and the results."""
     use(package)
     held: set[int] = set()
@@ -254,7 +277,12 @@ def fault(source: ModelProto, result: ModelProto) -> tuple[str | None, bool]:
             check(source, result)
             judged = True
         except AssertionError:
-            return "other results" if check is assert_same_function else "other results in onnxruntime", True
+            return (
+                "other results"
+                if check is assert_same_function
+                else "other results in onnxruntime",
+                True,
+            )
         except pytest.skip.Exception:
             pass
         except Exception as error:
@@ -287,7 +315,11 @@ def is_accepted(package: Path, sample: Sample, content: bytes, document: str) ->
     from irc import Rejected, certify
 
     try:
-        certify(ModelProto.FromString(sample.model), ModelProto.FromString(content), json.loads(document))
+        certify(
+            ModelProto.FromString(sample.model),
+            ModelProto.FromString(content),
+            json.loads(document),
+        )
     except Rejected:
         return False
     return True
@@ -295,10 +327,15 @@ def is_accepted(package: Path, sample: Sample, content: bytes, document: str) ->
 
 def is_sound(package: Path, sample: Sample, result: bytes | None) -> bool:
     """Whether a result of the compiler as it is is not judged wrong."""
-    return result is not None and fault(ModelProto.FromString(sample.model), ModelProto.FromString(result))[0] is None
+    return (
+        result is not None
+        and fault(ModelProto.FromString(sample.model), ModelProto.FromString(result))[0] is None
+    )
 
 
-def all_of(function: Callable[..., Any], package: Path, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+def all_of(
+    function: Callable[..., Any], package: Path, rows: Sequence[tuple[Any, ...]]
+) -> list[Any]:
     """What a function returns for each row, None for a row whose process crashes: runtimes may."""
     made = in_process(_each, function, package, rows)
     if made is not None or len(rows) <= 1:
@@ -307,25 +344,38 @@ def all_of(function: Callable[..., Any], package: Path, rows: Sequence[tuple[Any
     return [*all_of(function, package, rows[:half]), *all_of(function, package, rows[half:])]
 
 
-def _each(function: Callable[..., Any], package: Path, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _each(
+    function: Callable[..., Any], package: Path, rows: Sequence[tuple[Any, ...]]
+) -> list[Any]:
     use(package)
     return [function(package, *row) for row in rows]
 
 
 def main(print_: Callable[[str], None] = print) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="?", default="", help="conditions whose module, function or text contain this")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "only", nargs="?", default="", help="conditions whose module, function or text contain this"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         plain, first, *copies = [copy_package(Path(folder) / str(i)) for i in range(PROCESSES + 2)]
         found = conditions(plain)
         chosen = [i for i, c in enumerate(found) if options.only in place(c)]
         for module in {condition.module for condition in found}:
-            inside = [(index, condition) for index, condition in enumerate(found) if condition.module == module]
+            inside = [
+                (index, condition)
+                for index, condition in enumerate(found)
+                if condition.module == module
+            ]
             (first / module).write_text(probed((first / module).read_text(), inside))
         begun = time.monotonic()
         noticed = set(noticed_before(REPORT.read_text()).values())
-        samples = [*(in_process(rule_cases, plain) or []), *(in_process(models_of_tests, plain, noticed) or [])]
+        samples = [
+            *(in_process(rule_cases, plain) or []),
+            *(in_process(models_of_tests, plain, noticed) or []),
+        ]
         samples = list({(each.passes, each.model): each for each in samples}.values())
         print_(f"{len(samples)} models; {time.monotonic() - begun:.0f} s")
         outcomes = _outcomes(samples, plain, first, copies, found, chosen, print_)
@@ -334,8 +384,9 @@ def main(print_: Callable[[str], None] = print) -> int:
     total = sum(map(len, outcomes))
     with_wrong = sum(any(each.wrong for each in verdicts) for verdicts in outcomes)
     print_(
-        f"{len(chosen)} mutants, {len(samples)} models, {total} results that differ: {len(wrong)} wrong, of "
-        f"{with_wrong} mutants, {len(accepted)} of them accepted; {time.monotonic() - begun:.0f} s"
+        f"{len(chosen)} mutants, {len(samples)} models, {total} results that differ: {len(wrong)}"
+        f" wrong, of {with_wrong} mutants, {len(accepted)} of them accepted;"
+        f" {time.monotonic() - begun:.0f} s"
     )
     return 1 if accepted or not total else 0
 
@@ -359,8 +410,15 @@ def _outcomes(
     with ThreadPoolExecutor(len(copies)) as pool:
         rows = list(zip(samples, results, strict=True))
         parts = [rows[i : i + 200] for i in range(0, len(rows), 200)]
-        fit = [each for part in pool.map(lambda part: all_of(is_sound, plain, part), parts) for each in part]
-        print_(f"{sum(map(bool, fit))} of them can be judged; {len(reached)} of {len(found)} conditions hold in one")
+        fit = [
+            each
+            for part in pool.map(lambda part: all_of(is_sound, plain, part), parts)
+            for each in part
+        ]
+        print_(
+            f"{sum(map(bool, fit))} of them can be judged; {len(reached)} of {len(found)}"
+            " conditions hold in one"
+        )
 
         def outcome(index: int) -> list[Verdict]:
             condition, package = found[index], packages.get()

@@ -1,4 +1,5 @@
-"""The rooms of the package: imports point down, modules do not import each other in circles, names are unique.
+"""The rooms of the package: imports point down, modules do not import each other in circles, names
+are unique.
 
 Every import counts: at the top of a module, inside a function, and under `TYPE_CHECKING`.
 """
@@ -25,7 +26,9 @@ BELOW = {
     "tools": ("ir", "support", "frontends", "passes", "backends", "result", "compiler"),
     "tools.certify.checker": (),
 }
-"""What each room imports beside itself: three arms on one trunk, the files that wire them, and tools above."""
+"""What each room imports beside itself: three arms on one trunk, the files that wire them, and
+tools above.
+"""
 FROM_PASSES = (
     "passes.affine.records",
     "passes.data_free.moments",
@@ -33,13 +36,17 @@ FROM_PASSES = (
     "passes.data_free.value_ranges",
     "passes.inline_functions",
 )
-"""What backends import of passes: the records of folds, statistics and ranges, of which fold maps are made."""
+"""What backends import of passes: the records of folds, statistics and ranges, of which fold maps
+are made.
+"""
 FACE = ("", "__main__")
 """The face of the package, which may import all."""
 
 
 def package_files() -> dict[str, Path]:
-    """Return the file of every module of the package by the module's name, without the leading `irc.`."""
+    """Return the file of every module of the package by the module's name, without the leading
+    `irc.`.
+    """
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return {module_name(path): path for path in [*found, *ROOT.glob("*.py")]}
 
@@ -58,7 +65,11 @@ def imports(module: str) -> Iterator[str]:
     package = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("irc.") for alias in node.names if alias.name.startswith("irc."))
+            yield from (
+                alias.name.removeprefix("irc.")
+                for alias in node.names
+                if alias.name.startswith("irc.")
+            )
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 parts = package[: len(package) - node.level + 1]
@@ -97,23 +108,34 @@ def test_a_room_imports_only_what_is_below_it() -> None:
         (name, target)
         for name, targets in IMPORTS.items()
         for target in targets
-        if name not in FACE and not any(is_in(target, room) for room in (room_of(name), *BELOW[room_of(name)]))
+        if name not in FACE
+        and not any(is_in(target, room) for room in (room_of(name), *BELOW[room_of(name)]))
     }
     assert not wrong
 
 
 def test_backends_import_of_passes_records_statistics_and_ranges() -> None:
-    found = {target for name, targets in IMPORTS.items() if is_in(name, "backends") for target in targets}
-    assert not [name for name in found if is_in(name, "passes") and not any(is_in(name, room) for room in FROM_PASSES)]
+    found = {
+        target for name, targets in IMPORTS.items() if is_in(name, "backends") for target in targets
+    }
+    assert not [
+        name
+        for name in found
+        if is_in(name, "passes") and not any(is_in(name, room) for room in FROM_PASSES)
+    ]
 
 
 def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
-    """`support.hooks`: the name under which it is asked for, and the one function or class that it is."""
+    """`support.hooks`: the name under which it is asked for, and the one function or class that it
+    is.
+    """
     calls = [
         (node.func.id, node.args[0])
         for tree in TREES.values()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("provide", "provided")
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("provide", "provided")
     ]
     asked = {ast.literal_eval(argument) for function, argument in calls if function == "provided"}
     (homes,) = (ast.literal_eval(argument) for function, argument in calls if function == "provide")
@@ -144,12 +166,22 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 OPSET_READERS = {
-    "passes.function_inliner": "The opset imports of a function and of the model may give an operator two meanings.",
-    "passes.foreign": "A foreign operator has no row: its schema in the opset of the graph says whether it is pure.",
-    "passes.simplify.late_lowering": "As the importer does, it asks which operator a node is in its opset.",
+    "passes.function_inliner": (
+        "The opset imports of a function and of the model may give an operator two meanings."
+    ),
+    "passes.foreign": (
+        "A foreign operator has no row: its schema in the opset of the graph says whether it is"
+        " pure."
+    ),
+    "passes.simplify.late_lowering": (
+        "As the importer does, it asks which operator a node is in its opset."
+    ),
     "passes.constant_regions": "onnxruntime computes foreign operators in the opset of the model.",
 }
-"""The passes that ask for an opset, each with its reason. All others see operators in one form only."""
+"""The passes that ask for an opset, each with its reason.
+
+All others see operators in one form only.
+"""
 
 
 def test_rules_and_passes_ask_for_no_opset() -> None:

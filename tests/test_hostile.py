@@ -1,4 +1,6 @@
-"""Models from strangers: each is refused with a reason that says what is wrong, or compiled, and soon."""
+"""Models from strangers: each is refused with a reason that says what is wrong, or compiled, and
+soon.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ def model(
     opset: int = 17,
 ) -> ModelProto:
     graph = helper.make_graph(
-        list(nodes), "g", [value(name) for name in inputs], [value(name, None) for name in outputs], list(initializers)
+        list(nodes),
+        "g",
+        [value(name) for name in inputs],
+        [value(name, None) for name in outputs],
+        list(initializers),
     )
     imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid("d", 1)] * bool(functions)
     return helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=9)
@@ -98,7 +104,12 @@ def kept(made: ModelProto, op: str) -> irc.Result:
 
 
 def test_a_cycle_is_refused() -> None:
-    refused(model([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])]), "cycle")
+    refused(
+        model(
+            [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])]
+        ),
+        "cycle",
+    )
 
 
 def test_a_node_that_reads_itself_is_refused() -> None:
@@ -120,18 +131,26 @@ def test_a_name_defined_twice_is_refused() -> None:
 def test_a_branch_that_reads_what_only_its_sibling_defines_is_refused() -> None:
     then = helper.make_graph([node("Neg", ["x"], ["inside"])], "then", [], [value("inside")])
     other = helper.make_graph([node("Neg", ["inside"], ["o"])], "else", [], [value("o")])
-    refused(model([node("If", ["x"], ["y"], then_branch=then, else_branch=other)]), "'inside'", "nothing defines")
+    refused(
+        model([node("If", ["x"], ["y"], then_branch=then, else_branch=other)]),
+        "'inside'",
+        "nothing defines",
+    )
 
 
 def test_a_name_that_a_branch_defines_again_is_the_branchs_own() -> None:
     """onnx forbids it, onnxruntime runs it."""
-    inner = helper.make_graph([node("Neg", ["x"], ["t"]), node("Neg", ["t"], ["r"])], "b", [], [value("r")])
+    inner = helper.make_graph(
+        [node("Neg", ["x"], ["t"]), node("Neg", ["t"], ["r"])], "b", [], [value("r")]
+    )
     condition = helper.make_tensor("c", TensorProto.BOOL, [], [True])
     branch = node("If", ["c"], ["u"], then_branch=inner, else_branch=inner)
     compiled(model([node("Relu", ["x"], ["t"]), branch, node("Add", ["t", "u"], ["y"])], condition))
 
 
-@pytest.mark.parametrize("op", ["Conv", "BatchNormalization", "Gemm", "Reshape", "Add", "Clip", "If", "Relu", "Concat"])
+@pytest.mark.parametrize(
+    "op", ["Conv", "BatchNormalization", "Gemm", "Reshape", "Add", "Clip", "If", "Relu", "Concat"]
+)
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_wrong_numbers_of_operands_are_kept(op: str, count: int) -> None:
     compiled(model([node(op, ["x"] * count, ["y"])]))
@@ -147,22 +166,38 @@ def test_a_node_without_results_is_kept(op: str) -> None:
     [
         *[("Gemm", "beta", wrong) for wrong in ("much", [1.0], [1])],
         *[("Gemm", "transB", wrong) for wrong in ("yes", 1.0, [1])],
-        *[("Conv", name, wrong) for name in ("strides", "pads", "dilations") for wrong in (1, "a", ["a"], [0.5])],
+        *[
+            ("Conv", name, wrong)
+            for name in ("strides", "pads", "dilations")
+            for wrong in (1, "a", ["a"], [0.5])
+        ],
         *[("Conv", "group", wrong) for wrong in (0, -1, "a", [1], 2**62)],
-        *[("Transpose", "perm", wrong) for wrong in ([0, 0, 0], [7, 8, 9], [-1], ["a"], 1, [2**62])],
-        *[("BatchNormalization", "epsilon", wrong) for wrong in (1, "a", [1.0], float("nan"), float("-inf"))],
+        *[
+            ("Transpose", "perm", wrong)
+            for wrong in ([0, 0, 0], [7, 8, 9], [-1], ["a"], 1, [2**62])
+        ],
+        *[
+            ("BatchNormalization", "epsilon", wrong)
+            for wrong in (1, "a", [1.0], float("nan"), float("-inf"))
+        ],
         *[("Concat", "axis", wrong) for wrong in (2**62, -(2**62), "a", [0])],
         *[("Flatten", "axis", wrong) for wrong in (2**62, -9, "a")],
         *[("MaxPool", "kernel_shape", wrong) for wrong in ([2**62] * 2, [0, 0], [-1, -1], ["a"])],
         *[("Cast", "to", wrong) for wrong in (0, 99, -1, 2**40, "FLOAT")],
     ],
 )
-def test_attributes_of_another_kind_or_beyond_all_bounds(op: str, attribute: str, wrong: object) -> None:
+def test_attributes_of_another_kind_or_beyond_all_bounds(
+    op: str, attribute: str, wrong: object
+) -> None:
     more = (
-        [floats(name, 3) for name in ("b", "m", "v", "w")] if op == "BatchNormalization" else [floats("w", 3, 3, 1, 1)]
+        [floats(name, 3) for name in ("b", "m", "v", "w")]
+        if op == "BatchNormalization"
+        else [floats("w", 3, 3, 1, 1)]
     )
     made = model([node(op, ["x", *[t.name for t in more]], ["y"], **{attribute: wrong})], *more)
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 4, 4)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, 4, 4)).type.tensor_type.shape
+    )
     compiled(made)
 
 
@@ -196,8 +231,14 @@ def lying(dims: Sequence[int], raw: bytes, dtype: int = F32) -> TensorProto:
 )
 @pytest.mark.parametrize("op", ["Add", "Conv", "BatchNormalization", "Reshape", "Gemm"])
 def test_a_tensor_that_lies_about_its_elements_is_no_constant(tensor: TensorProto, op: str) -> None:
-    nodes = [node("Neg", ["w"], ["n"]), node("Shape", ["w"], ["s"]), node("Expand", ["n", "s"], ["e"])]
-    made = model([*nodes, node(op, ["x", "w", "w", "w", "w"][: 5 if op[0] == "B" else 2], ["y"])], tensor)
+    nodes = [
+        node("Neg", ["w"], ["n"]),
+        node("Shape", ["w"], ["s"]),
+        node("Expand", ["n", "s"], ["e"]),
+    ]
+    made = model(
+        [*nodes, node(op, ["x", "w", "w", "w", "w"][: 5 if op[0] == "B" else 2], ["y"])], tensor
+    )
     result = compiled(made)
     assert len(result.warnings) == 1
     assert result.warnings[0].startswith("the tensor 'w' h")
@@ -218,9 +259,14 @@ def test_many_rows_without_elements_are_printed_at_once(extents: list[int]) -> N
 
 
 @pytest.mark.parametrize("rank", [65, 40_000])
-@pytest.mark.parametrize("op", ["Transpose", "Flatten", "Reshape", "Size", "ReduceMean", "Squeeze", "Conv", "Shape"])
+@pytest.mark.parametrize(
+    "op", ["Transpose", "Flatten", "Reshape", "Size", "ReduceMean", "Squeeze", "Conv", "Shape"]
+)
 def test_data_of_more_axes_than_an_array_has(op: str, rank: int) -> None:
-    made = model([node("Mul", ["x", "w"], ["z"]), node(op, ["z", "r"][: 1 + (op == "Reshape")], ["y"])], floats("w", 2))
+    made = model(
+        [node("Mul", ["x", "w"], ["z"]), node(op, ["z", "r"][: 1 + (op == "Reshape")], ["y"])],
+        floats("w", 2),
+    )
     made.graph.initializer.append(ints("r", -1))
     made.graph.input[0].CopyFrom(value("x", [2**62] * (rank - 1) + [2]))
     compiled(made)
@@ -228,22 +274,32 @@ def test_data_of_more_axes_than_an_array_has(op: str, rank: int) -> None:
 
 def test_external_data_of_a_shape_beyond_all_bounds(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(4))
-    tensor = TensorProto(name="w", data_type=F32, dims=[2**62] * 300, data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="w", data_type=F32, dims=[2**62] * 300, data_location=TensorProto.EXTERNAL
+    )
     tensor.external_data.add(key="location", value="data")
-    (tmp_path / "m.onnx").write_bytes(model([node("Mul", ["x", "w"], ["y"])], tensor).SerializeToString())
-    with pytest.raises(ModelError, match=r"the tensor has 4 bytes, and its shape .* and type ask for") as error:
+    (tmp_path / "m.onnx").write_bytes(
+        model([node("Mul", ["x", "w"], ["y"])], tensor).SerializeToString()
+    )
+    with pytest.raises(
+        ModelError, match=r"the tensor has 4 bytes, and its shape .* and type ask for"
+    ) as error:
         irc.compile(tmp_path / "m.onnx")
     assert len(str(error.value)) < 500
 
 
 def test_a_lying_constant_node_is_kept() -> None:
-    made = model([node("Constant", [], ["w"], value=lying([5], b"")), node("Add", ["x", "w"], ["y"])])
+    made = model(
+        [node("Constant", [], ["w"], value=lying([5], b"")), node("Add", ["x", "w"], ["y"])]
+    )
     assert kept(made, "Constant").warnings
 
 
 def test_an_overridable_tensor_that_lies_is_not_frozen_into_anything() -> None:
     made = model([node("Mul", ["x", "w"], ["y"])], lying([3], bytes(5)), inputs=("x", "w"))
-    assert irc.compile(made, freeze_initializers=True).model.graph.initializer[0].raw_data == bytes(5)
+    assert irc.compile(made, freeze_initializers=True).model.graph.initializer[0].raw_data == bytes(
+        5
+    )
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 3], [3, 0, 2], [2**62, 0]])
@@ -255,9 +311,12 @@ def test_tensors_without_elements(dims: list[int]) -> None:
 @pytest.mark.parametrize("extent", [-1, -(2**63), 2**63 - 1, 0])
 def test_extents_of_inputs_beyond_all_bounds(extent: int) -> None:
     made = model(
-        [node("Conv", ["x", "w"], ["c"], pads=[2**62] * 4), node("Flatten", ["c"], ["y"])], floats("w", 4, 3, 1, 1)
+        [node("Conv", ["x", "w"], ["c"], pads=[2**62] * 4), node("Flatten", ["c"], ["y"])],
+        floats("w", 4, 3, 1, 1),
     )
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, extent, extent)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, extent, extent)).type.tensor_type.shape
+    )
     compiled(made)
 
 
@@ -266,10 +325,14 @@ def test_extents_of_inputs_beyond_all_bounds(extent: int) -> None:
 def test_nan_and_infinite_parameters_of_a_batch_normalization(number: float, where: int) -> None:
     arrays = [np.ones(4, np.float32) for _ in range(4)]
     arrays[where][1] = number
-    parameters = [numpy_helper.from_array(array, name) for array, name in zip(arrays, "gbmv", strict=True)]
+    parameters = [
+        numpy_helper.from_array(array, name) for array, name in zip(arrays, "gbmv", strict=True)
+    ]
     layer = [node("Conv", ["x", "w"], ["c"]), node("BatchNormalization", ["c", *"gbmv"], ["y"])]
     made = model(layer, floats("w", 4, 3, 1, 1), *parameters)
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 2, 2)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, 2, 2)).type.tensor_type.shape
+    )
     data = {"x": np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2) / 12}
     before, after = run(made, data)["y"], run(compiled(made).model, data)["y"]
     assert np.allclose(before, after, rtol=1e-5, equal_nan=True)
@@ -290,17 +353,25 @@ BOMBS: dict[str, list[NodeProto]] = {
     "EyeLike": [node("ConstantOfShape", ["wide"], ["c"]), node("EyeLike", ["c"], ["e"])],
     "outer product": [node("Add", ["column", "row"], ["e"])],
     "Concat, doubled and doubled": [
-        node("Concat", [f"c{i}"] * 2 if i else ["line"] * 2, [f"c{i + 1}" if i < 59 else "e"], axis=0)
+        node(
+            "Concat", [f"c{i}"] * 2 if i else ["line"] * 2, [f"c{i + 1}" if i < 59 else "e"], axis=0
+        )
         for i in range(60)
     ],
-    "Reshape of an Expand": [node("Expand", ["one", "wide"], ["c"]), node("Reshape", ["c", "flat"], ["e"])],
+    "Reshape of an Expand": [
+        node("Expand", ["one", "wide"], ["c"]),
+        node("Reshape", ["c", "flat"], ["e"]),
+    ],
     "Einsum": [node("Einsum", ["row"] * 4, ["e"], equation="ai,bj,ck,dl->abcd")],
     "MatMul": [
         node("ConstantOfShape", ["square"], ["c"]),
         node("MatMul", ["c", "c"], ["d"]),
         node("ReduceSum", ["d"], ["e"]),
     ],
-    "Conv": [node("ConstantOfShape", ["kernel"], ["c"]), node("Conv", ["c", "c"], ["e"], pads=[4000] * 4)],
+    "Conv": [
+        node("ConstantOfShape", ["kernel"], ["c"]),
+        node("Conv", ["c", "c"], ["e"], pads=[4000] * 4),
+    ],
     "CumSum": [node("ConstantOfShape", ["huge"], ["c"]), node("CumSum", ["c", "i0"], ["e"])],
     "NonZero": [node("ConstantOfShape", ["square"], ["c"]), node("NonZero", ["c"], ["e"])],
 }
@@ -312,8 +383,14 @@ def constants() -> list[TensorProto]:
         ints("huge", TERA),
         ints("huge1", TERA),
         floats("line", 1000),
-        *(helper.make_tensor(name, I64, [], [number]) for name, number in (("i0", 0), ("i1", 1), ("itera", TERA))),
-        *(helper.make_tensor(name, F32, [], [number]) for name, number in (("f0", 0), ("f1", 1), ("ftera", 1e12))),
+        *(
+            helper.make_tensor(name, I64, [], [number])
+            for name, number in (("i0", 0), ("i1", 1), ("itera", TERA))
+        ),
+        *(
+            helper.make_tensor(name, F32, [], [number])
+            for name, number in (("f0", 0), ("f1", 1), ("ftera", 1e12))
+        ),
         ints("i0v", 0),
         floats("zero_one", 2),
         floats("image", 1, 1, 2, 2),
@@ -361,7 +438,10 @@ def test_a_thousand_operators_behind_a_large_constant_are_not_computed() -> None
     nodes = [node("ConstantOfShape", ["square"], ["n0"])]
     nodes += [node("Neg" if i % 2 else "Abs", [f"n{i}"], [f"n{i + 1}"]) for i in range(1000)]
     compiled(
-        model([*nodes, node("ReduceMax", ["n1000"], ["m"]), node("Add", ["x", "m"], ["y"])], ints("square", 8000, 8000))
+        model(
+            [*nodes, node("ReduceMax", ["n1000"], ["m"]), node("Add", ["x", "m"], ["y"])],
+            ints("square", 8000, 8000),
+        )
     )
 
 
@@ -370,7 +450,9 @@ def test_max_constant_bytes_bounds_what_is_computed() -> None:
     made = model(nodes, floats("a", 1, 1000), floats("b", 1000, 1))
     wide = irc.compile(from_model(made), "FoldConstant{max_bytes=8000000}").model
     assert [n.op_type for n in wide.graph.node] == ["Mul"]
-    narrow = irc.compile(from_model(made, limits=Limits(max_constant_bytes=1)), "FoldConstant{max_bytes=8000000}").model
+    narrow = irc.compile(
+        from_model(made, limits=Limits(max_constant_bytes=1)), "FoldConstant{max_bytes=8000000}"
+    ).model
     assert [n.op_type for n in narrow.graph.node] == ["Add", "Mul"]
 
 
@@ -379,9 +461,17 @@ def test_max_constant_bytes_bounds_what_is_computed() -> None:
 
 def function(name: str, callee: str, times: int = 2) -> Any:
     domain = "" if callee == "Relu" else "d"
-    nodes = [node(callee, ["x" if not i else f"t{i}"], [f"t{i + 1}"], domain=domain) for i in range(times)]
+    nodes = [
+        node(callee, ["x" if not i else f"t{i}"], [f"t{i + 1}"], domain=domain)
+        for i in range(times)
+    ]
     return helper.make_function(
-        "d", name, ["x"], [f"t{times}"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
+        "d",
+        name,
+        ["x"],
+        [f"t{times}"],
+        nodes,
+        [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)],
     )
 
 
@@ -393,20 +483,30 @@ def test_a_function_that_calls_itself_stays(passes: str) -> None:
 
 @pytest.mark.parametrize("passes", ["default", "InlineFunctions,default"])
 def test_functions_that_call_each_other_stay(passes: str) -> None:
-    made = model([node("f", ["x"], ["y"], domain="d")], functions=[function("f", "g"), function("g", "f")])
+    made = model(
+        [node("f", ["x"], ["y"], domain="d")], functions=[function("f", "g"), function("g", "f")]
+    )
     assert compiled(made, passes).model == made
 
 
 def test_functions_of_which_two_to_the_forty_nodes_would_come_are_not_inlined() -> None:
     functions = [function("f0", "Relu"), *(function(f"f{i}", f"f{i - 1}") for i in range(1, 40))]
-    result = compiled(model([node("f39", ["x"], ["y"], domain="d")], functions=functions), "InlineFunctions,default")
+    result = compiled(
+        model([node("f39", ["x"], ["y"], domain="d")], functions=functions),
+        "InlineFunctions,default",
+    )
     assert len(result.model.functions) == 40
     assert "--max-nodes" in result.warnings[0]
 
 
 def test_functions_in_functions_a_thousand_deep_are_inlined() -> None:
-    functions = [function("f0", "Relu", 1), *(function(f"f{i}", f"f{i - 1}", 1) for i in range(1, 1000))]
-    result = compiled(model([node("f999", ["x"], ["y"], domain="d")], functions=functions), "InlineFunctions")
+    functions = [
+        function("f0", "Relu", 1),
+        *(function(f"f{i}", f"f{i - 1}", 1) for i in range(1, 1000)),
+    ]
+    result = compiled(
+        model([node("f999", ["x"], ["y"], domain="d")], functions=functions), "InlineFunctions"
+    )
     assert [n.op_type for n in result.model.graph.node] == ["Relu"]
 
 
@@ -450,7 +550,9 @@ def test_max_nesting_bounds_graphs() -> None:
 
 
 def test_max_nodes_bounds_nodes() -> None:
-    nodes = [node("Relu", ["x" if not i else f"t{i}"], [f"t{i + 1}"]) for i in range(9)] + [node("Relu", ["t9"], ["y"])]
+    nodes = [node("Relu", ["x" if not i else f"t{i}"], [f"t{i + 1}"]) for i in range(9)] + [
+        node("Relu", ["t9"], ["y"])
+    ]
     refused(model(nodes), "more than 9 nodes", "--max-nodes", limits=Limits(max_nodes=9))
     assert from_model(model(nodes), limits=Limits(max_nodes=10))
 
@@ -460,7 +562,10 @@ def test_max_nodes_bounds_nodes() -> None:
     [
         ("graph() { " + '"F"() { graph() { ' * 10_000, "--max-nesting"),
         ("graph(%x: " + "seq<" * 10_000 + "f32[3]", "--max-nesting"),
-        ("graph(%x: " + "optional<" * 400 + "f32[3]" + ">" * 400 + ") { return(%x) }", "--max-nesting"),
+        (
+            "graph(%x: " + "optional<" * 400 + "f32[3]" + ">" * 400 + ") { return(%x) }",
+            "--max-nesting",
+        ),
     ],
 )
 def test_text_nested_ten_thousand_deep_is_refused(text: str, name: str) -> None:
@@ -483,7 +588,11 @@ def test_text_nested_ten_thousand_deep_is_refused(text: str, name: str) -> None:
     ],
 )
 def test_text_nested_deeper_than_protobuf_reads_cannot_be_emitted(line: str) -> None:
-    module = irc.parse('module {ir_version=8, opsets={"": 17, "d": 1}} graph(%x: f32[3]) { ' + line + " return(%y) }")
+    module = irc.parse(
+        'module {ir_version=8, opsets={"": 17, "d": 1}} graph(%x: f32[3]) { '
+        + line
+        + " return(%y) }"
+    )
     with pytest.raises(EmitError, match="nested deeper than the 100 levels that protobuf reads"):
         irc.emit(module)
 
@@ -547,7 +656,8 @@ def test_an_extent_beyond_all_bounds_of_a_type_in_text_is_refused() -> None:
 def test_max_nodes_bounds_text() -> None:
     with pytest.raises(ParseError, match="at most 2 nodes"):
         irc.parse(
-            "graph(%x: f32[3]) {\n%a = nn.relu(%x)\n%b = nn.relu(%x)\n%c = nn.relu(%x)\nreturn(%b)\n}",
+            "graph(%x: f32[3]) {\n%a = nn.relu(%x)\n%b = nn.relu(%x)\n%c ="
+            " nn.relu(%x)\nreturn(%b)\n}",
             limits=Limits(max_nodes=2),
         )
 
@@ -559,7 +669,10 @@ def test_a_hundred_thousand_results() -> None:
 
 
 def test_a_hundred_thousand_graph_outputs_that_are_one_value() -> None:
-    made = model([node("Relu", ["x"], [f"o{i}"]) for i in range(10_000)], outputs=[f"o{i}" for i in range(10_000)])
+    made = model(
+        [node("Relu", ["x"], [f"o{i}"]) for i in range(10_000)],
+        outputs=[f"o{i}" for i in range(10_000)],
+    )
     assert compiled(made).model == made
 
 
@@ -595,7 +708,9 @@ MARK = "\x01\x01\x01\x01"
     ],
 )
 def test_a_name_that_is_no_text_is_refused(field: str) -> None:
-    made = model([node("Relu", ["x"], ["y"], axis=1)], floats("w", 1), functions=[function("f", "Relu")])
+    made = model(
+        [node("Relu", ["x"], ["y"], axis=1)], floats("w", 1), functions=[function("f", "Relu")]
+    )
     relu = made.graph.node[0]
     match field:
         case "node.name" | "node.op_type" | "node.domain":
@@ -653,7 +768,9 @@ def test_operators_of_an_unknown_opset_are_kept_with_a_warning(
 @pytest.mark.parametrize("version", [0, -1, -(2**63)])
 def test_opsets_below_the_first(version: int) -> None:
     made = model(
-        [node("BatchNormalization", ["x", *"gbmv"], ["y"])], *(floats(name, 3) for name in "gbmv"), opset=version
+        [node("BatchNormalization", ["x", *"gbmv"], ["y"])],
+        *(floats(name, 3) for name in "gbmv"),
+        opset=version,
     )
     compiled(made)
 
@@ -668,7 +785,9 @@ CRASHES: dict[str, ModelProto] = {
     "a shape of 2^63 - 1 extents": model([node("Expand", ["x", "s"], ["y"])], inputs=("x", "s")),
 }
 CRASHES["an extent below zero"].graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
-CRASHES["a shape of 2^63 - 1 extents"].graph.input[1].type.CopyFrom(value("s", (2**63 - 1,), I64).type)
+CRASHES["a shape of 2^63 - 1 extents"].graph.input[1].type.CopyFrom(
+    value("s", (2**63 - 1,), I64).type
+)
 
 
 @pytest.mark.parametrize("name", CRASHES)
@@ -685,7 +804,9 @@ def test_shape_inference_on_its_own_finds_the_same() -> None:
 
 def test_an_affine_operator_with_two_results_is_none() -> None:
     made = model(
-        [node("Conv", ["x", "w"], ["c"]), node("Neg", ["c"], ["y", "z"])], floats("w", 3, 3, 1, 1), outputs=("z",)
+        [node("Conv", ["x", "w"], ["c"]), node("Neg", ["c"], ["y", "z"])],
+        floats("w", 3, 3, 1, 1),
+        outputs=("z",),
     )
     compiled(made)
 
@@ -701,11 +822,15 @@ def with_large_tensors(patch: pytest.MonkeyPatch, path: Path, made: ModelProto) 
     return path
 
 
-@pytest.mark.parametrize(("dims", "held"), [([4], 12), ([4], 20), ([2**40], 4), ([-1], 4), ([2**63 - 1] * 8, 4)])
+@pytest.mark.parametrize(
+    ("dims", "held"), [([4], 12), ([4], 20), ([2**40], 4), ([-1], 4), ([2**63 - 1] * 8, 4)]
+)
 def test_a_tensor_that_is_left_in_its_file_may_not_lie_either(
     dims: list[int], held: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = model([node("Neg", ["w"], ["n"]), node("Add", ["x", "n"], ["y"])], lying(dims, bytes(held)))
+    made = model(
+        [node("Neg", ["w"], ["n"]), node("Add", ["x", "n"], ["y"])], lying(dims, bytes(held))
+    )
     module = irc.load(with_large_tensors(monkeypatch, tmp_path / "m.onnx", made))
     result = irc.compile(module)
     assert result.warnings[0].startswith("the tensor 'w' h")
@@ -721,7 +846,9 @@ def test_weights_without_elements_in_another_file(op: str, dims: list[int], tmp_
     (tmp_path / "empty.bin").write_bytes(b"")
     scale = floats("s", 1, 4, 1, 1) if dims[0] else floats("s", 1, 0, 1, 1)
     made = model([node(op, ["x", "w"], ["c"]), node("Mul", ["c", "s"], ["y"])], w, scale)
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 4, 4)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, 4, 4)).type.tensor_type.shape
+    )
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     assert irc.compile(tmp_path / "m.onnx").fold_map.to_json()
 
@@ -733,7 +860,11 @@ def test_places_in_other_files_that_are_none(key: str, wrong: str, tmp_path: Pat
     for name, text in {"location": "w.bin", "offset": "0", "length": "12", key: wrong}.items():
         w.external_data.add(key=name, value=text)
     (tmp_path / "w.bin").write_bytes(bytes(12))
-    data = model([node("Add", ["x", "w"], ["y"])], w).SerializeToString().replace(MARK.encode(), NOT_UTF8)
+    data = (
+        model([node("Add", ["x", "w"], ["y"])], w)
+        .SerializeToString()
+        .replace(MARK.encode(), NOT_UTF8)
+    )
     (tmp_path / "m.onnx").write_bytes(data)
     if (key, wrong) == ("length", "12"):
         irc.load(tmp_path / "m.onnx")
@@ -769,7 +900,11 @@ def npy(array: np.ndarray[Any, Any], shape: Sequence[int] | None = None) -> byte
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         stream,
-        {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": shape or array.shape},
+        {
+            "descr": np.lib.format.dtype_to_descr(array.dtype),
+            "fortran_order": False,
+            "shape": shape or array.shape,
+        },
     )
     return stream.getvalue() + array.tobytes()
 
@@ -784,7 +919,9 @@ def test_arrays_of_a_fold_map_that_unpack_to_more_than_the_limit(tmp_path: Path)
 
 
 @pytest.mark.parametrize("shape", [(2**40,), (3,), (-1,), (2**62, 4)])
-def test_arrays_of_a_fold_map_that_lie_about_their_size(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_arrays_of_a_fold_map_that_lie_about_their_size(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
     path = fold_map_of(tmp_path)
     replace_arrays(path, {"a.npy": npy(np.zeros(4), shape)})
     with pytest.raises(FoldMapError, match="does not have the shape"):
@@ -836,10 +973,15 @@ def test_the_command_line_has_every_limit_with_its_default() -> None:
     assert asdict(DEFAULT_LIMITS) == {"isolate": False, **defaults}
 
 
-def test_limits_hold_for_each_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_hold_for_each_of_several_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paths = [tmp_path / f"m{count}.onnx" for count in (1, 2)]
     for count, path in enumerate(paths, 1):
-        chain = [node("Exp", [f"t{i}" if i else "x"], [f"t{i + 1}" if i + 1 < count else "y"]) for i in range(count)]
+        chain = [
+            node("Exp", [f"t{i}" if i else "x"], [f"t{i + 1}" if i + 1 < count else "y"])
+            for i in range(count)
+        ]
         path.write_bytes(model(chain).SerializeToString())
     assert main(["compile", *map(str, paths), "--max-nodes", "1", "-o", str(tmp_path / "out")]) == 1
     assert "m2.onnx: the model has more than 1 nodes" in capsys.readouterr().err
@@ -848,10 +990,14 @@ def test_limits_hold_for_each_of_several_models(tmp_path: Path, capsys: pytest.C
     assert [outcome.error is None for outcome in outcomes] == [True, False]
 
 
-@pytest.mark.parametrize("op_type", [name for name, row in BY_ONNX_NAME.items() if row.max_results > 1])
+@pytest.mark.parametrize(
+    "op_type", [name for name, row in BY_ONNX_NAME.items() if row.max_results > 1]
+)
 def test_results_that_operators_surely_may_have(op_type: str) -> None:
     for opset in range(1, defs.onnx_opset_version() + 1):
-        assert defs.get_schema(op_type, opset, "").max_output >= min(BY_ONNX_NAME[op_type].max_results, 2**31 - 1)
+        assert defs.get_schema(op_type, opset, "").max_output >= min(
+            BY_ONNX_NAME[op_type].max_results, 2**31 - 1
+        )
 
 
 def test_no_opset_that_is_surely_known_is_newer_than_the_onnx_package() -> None:
@@ -859,7 +1005,12 @@ def test_no_opset_that_is_surely_known_is_newer_than_the_onnx_package() -> None:
 
 
 def test_a_constant_operator_with_a_graph_that_it_cannot_have_is_kept() -> None:
-    branch = helper.make_graph([node("Neg", ["x"], ["n"])], "b", [], [helper.make_tensor_value_info("n", F32, None)])
+    branch = helper.make_graph(
+        [node("Neg", ["x"], ["n"])], "b", [], [helper.make_tensor_value_info("n", F32, None)]
+    )
     weight = numpy_helper.from_array(np.ones((1, 2, 3), np.float32), "w")
-    made = model([node("LRN", ["w"], ["l"], size=3, then_branch=branch), node("Add", ["x", "l"], ["y"])], weight)
+    made = model(
+        [node("LRN", ["w"], ["l"], size=3, then_branch=branch), node("Add", ["x", "l"], ["y"])],
+        weight,
+    )
     assert "LRN" in [each.op_type for each in compiled(made).model.graph.node]

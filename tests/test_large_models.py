@@ -1,4 +1,6 @@
-"""Large tensors stay in their files until they are written: what comes out is what comes out where all is in memory."""
+"""Large tensors stay in their files until they are written: what comes out is what comes out where
+all is in memory.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from random_graphs import grow
 
 EVERYTHING = 1 << 62
 THRESHOLDS = (1, 25, 200, 4096)
-"""Bytes from which on tensors stay in the file: every one, those larger than what stands in their place, and few."""
+"""Bytes from which on tensors stay in the file: every one, those larger than what stands in their
+place, and few.
+"""
 
 Large = Callable[[int], None]
 
@@ -38,7 +42,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
     """Take files for large, and tensors from so many bytes on."""
 
     def limit(threshold: int) -> None:
-        monkeypatch.setattr("irc.frontends.onnx.LARGE_FILE", 0 if threshold < EVERYTHING else EVERYTHING)
+        monkeypatch.setattr(
+            "irc.frontends.onnx.LARGE_FILE", 0 if threshold < EVERYTHING else EVERYTHING
+        )
         monkeypatch.setattr("irc.frontends.onnx.LARGE_PAYLOAD", threshold)
         monkeypatch.setattr("irc.passes.fold_constant.LAZY", threshold)
 
@@ -46,13 +52,17 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
 
 
 def models() -> Iterator[tuple[str, ModelProto]]:
-    yield from ((name, model) for name, model in zoo.models() if name not in test_round_trip.REFUSED)
+    yield from (
+        (name, model) for name, model in zoo.models() if name not in test_round_trip.REFUSED
+    )
     yield from test_round_trip.node_cases()
     yield from ((path.name, harness.load(path)) for path in harness.onnx_files())
 
 
 def assert_same_bytes(corpus: Iterable[tuple[str, ModelProto]], large: Large, folder: Path) -> int:
-    """Read every model in pieces and write it again: the bytes are those that onnx itself writes."""
+    """Read every model in pieces and write it again: the bytes are those that onnx
+    itself writes.
+    """
     count = 0
     source, target = folder / "i.onnx", folder / "o.onnx"
     for name, model in corpus:
@@ -79,26 +89,34 @@ def test_models_read_in_pieces_come_back_byte_for_byte(
 @pytest.mark.slow
 def test_shared_models_read_in_pieces_come_back_byte_for_byte(large: Large, tmp_path: Path) -> None:
     paths = [path for path in harness.shared_models() if path.stat().st_size < 4 << 20]
-    assert assert_same_bytes(((path.name, harness.load(path)) for path in paths), large, tmp_path) > 60
+    assert (
+        assert_same_bytes(((path.name, harness.load(path)) for path in paths), large, tmp_path) > 60
+    )
 
 
 @pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("threshold", THRESHOLDS)
-def test_compiles_of_shared_models_leave_the_same_files(large: Large, threshold: int, tmp_path: Path) -> None:
+def test_compiles_of_shared_models_leave_the_same_files(
+    large: Large, threshold: int, tmp_path: Path
+) -> None:
     for path in harness.shared_models("exported"):
         large(EVERYTHING)
         irc.compile(path).save(tmp_path / "expected.onnx")
         large(threshold)
         irc.compile(path).save(tmp_path / "found.onnx", fold_map=tmp_path / "map.json")
-        assert (tmp_path / "found.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes(), path.name
+        assert (tmp_path / "found.onnx").read_bytes() == (
+            tmp_path / "expected.onnx"
+        ).read_bytes(), path.name
         back = unfold(onnx.load(tmp_path / "found.onnx"), FoldMap.load(tmp_path / "map.json"))
         assert back == harness.load(path), path.name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_compiles_of_random_graphs_leave_the_same_files(large: Large, dtype: type, tmp_path: Path) -> None:
+def test_compiles_of_random_graphs_leave_the_same_files(
+    large: Large, dtype: type, tmp_path: Path
+) -> None:
     for seed in range(40):
         model = grow(seed, np.dtype(dtype))
         onnx.save(model, tmp_path / "i.onnx")
@@ -108,18 +126,30 @@ def test_compiles_of_random_graphs_leave_the_same_files(large: Large, dtype: typ
         result = irc.compile(tmp_path / "i.onnx")
         result.save(tmp_path / "o.onnx", fold_map=tmp_path / "o.json")
         assert (tmp_path / "o.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes(), seed
-        assert result.model.SerializeToString(deterministic=True) == (tmp_path / "o.onnx").read_bytes(), seed
-        assert unfold(onnx.load(tmp_path / "o.onnx"), FoldMap.load(tmp_path / "o.json")) == model, seed
+        assert (
+            result.model.SerializeToString(deterministic=True) == (tmp_path / "o.onnx").read_bytes()
+        ), seed
+        assert unfold(onnx.load(tmp_path / "o.onnx"), FoldMap.load(tmp_path / "o.json")) == model, (
+            seed
+        )
 
 
 def test_every_field_that_may_hold_a_tensor_is_known() -> None:
     """The table of the scanner is that of the installed onnx."""
     for name, known in streaming.MESSAGE_FIELDS.items():
         fields = getattr(onnx, name).DESCRIPTOR.fields
-        kinds = {field.number: field.message_type.name for field in fields if field.message_type is not None}
-        expected = {number: kind for number, kind in kinds.items() if kind in streaming.MESSAGE_FIELDS}
+        kinds = {
+            field.number: field.message_type.name
+            for field in fields
+            if field.message_type is not None
+        }
+        expected = {
+            number: kind for number, kind in kinds.items() if kind in streaming.MESSAGE_FIELDS
+        }
         raw = {
-            field.number: streaming.RAW_DATA for field in fields if name == "TensorProto" and field.name == "raw_data"
+            field.number: streaming.RAW_DATA
+            for field in fields
+            if name == "TensorProto" and field.name == "raw_data"
         }
         assert known == expected | raw, name
 
@@ -139,7 +169,11 @@ def test_damaged_files_are_refused_alike(large: Large, tmp_path: Path) -> None:
         for threshold in (EVERYTHING, 1):
             large(threshold)
             try:
-                answers.append(irc.emit(irc.load(tmp_path / "i.onnx")).model.SerializeToString(deterministic=True))
+                answers.append(
+                    irc.emit(irc.load(tmp_path / "i.onnx")).model.SerializeToString(
+                        deterministic=True
+                    )
+                )
             except irc.ModelError as error:
                 answers.append(str(error).encode())
         assert answers[0] == answers[1]
@@ -153,13 +187,21 @@ def network(layers: int = 3, channels: int = 32) -> ModelProto:
         weight = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)
         tensors.append(numpy_helper.from_array(weight, f"w{i}"))
         names = [f"{name}{i}" for name in ("gamma", "beta", "mean", "var")]
-        tensors += [numpy_helper.from_array(rng.uniform(0.5, 1.5, channels).astype(np.float32), name) for name in names]
+        tensors += [
+            numpy_helper.from_array(rng.uniform(0.5, 1.5, channels).astype(np.float32), name)
+            for name in names
+        ]
         nodes.append(helper.make_node("Conv", [value, f"w{i}"], [f"c{i}"], name=f"conv{i}"))
-        nodes.append(helper.make_node("BatchNormalization", [f"c{i}", *names], [f"b{i}"], name=f"bn{i}"))
+        nodes.append(
+            helper.make_node("BatchNormalization", [f"c{i}", *names], [f"b{i}"], name=f"bn{i}")
+        )
         nodes.append(helper.make_node("Relu", [f"b{i}"], [f"r{i}"], name=f"relu{i}"))
         value = f"r{i}"
     shapes = ([None, channels, 16, 16], [None, channels, None, None])
-    infos = [helper.make_tensor_value_info(n, 1, shape) for n, shape in zip(("x", value), shapes, strict=True)]
+    infos = [
+        helper.make_tensor_value_info(n, 1, shape)
+        for n, shape in zip(("x", value), shapes, strict=True)
+    ]
     graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -173,11 +215,16 @@ def source(tmp_path: Path) -> Path:
 
 def external_files(path: Path) -> set[str]:
     model = onnx.load(path, load_external_data=False)
-    return {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
+    return {
+        e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"
+    }
 
 
 def arrays(path: Path) -> dict[str, bytes]:
-    return {tensor.name: numpy_helper.to_array(tensor).tobytes() for tensor in onnx.load(path).graph.initializer}
+    return {
+        tensor.name: numpy_helper.to_array(tensor).tobytes()
+        for tensor in onnx.load(path).graph.initializer
+    }
 
 
 def test_folded_external_data_goes_to_one_aligned_file(large: Large, tmp_path: Path) -> None:
@@ -194,12 +241,21 @@ def test_folded_external_data_goes_to_one_aligned_file(large: Large, tmp_path: P
         assert name.startswith("o.onnx.") and name.endswith(".data")
         assert arrays(target) == arrays(tmp_path / "expected.onnx")
         model = onnx.load(target, load_external_data=False)
-        offsets = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "offset"]
+        offsets = [
+            int(e.value)
+            for t in model.graph.initializer
+            for e in t.external_data
+            if e.key == "offset"
+        ]
         assert len(offsets) == 3
         assert all(offset % 4096 == 0 for offset in offsets)
         back = unfold(model, FoldMap.load(folder / "o.json"), folder)
-        assert {t.name: numpy_helper.to_array(t).tobytes() for t in back.graph.initializer} == arrays(place)
-    assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.suffix not in (".json", ".npz")) == [
+        assert {
+            t.name: numpy_helper.to_array(t).tobytes() for t in back.graph.initializer
+        } == arrays(place)
+    assert sorted(
+        p.name for p in (tmp_path / "out").iterdir() if p.suffix not in (".json", ".npz")
+    ) == [
         "o.onnx",
         external_files(tmp_path / "out" / "o.onnx").pop(),
     ]
@@ -207,8 +263,20 @@ def test_folded_external_data_goes_to_one_aligned_file(large: Large, tmp_path: P
 
 def test_data_that_a_copy_of_the_old_model_reads_stays(large: Large, tmp_path: Path) -> None:
     large(1024)
-    onnx.save(network(), tmp_path / "a.onnx", save_as_external_data=True, location="a.bin", size_threshold=1024)
-    onnx.save(network(2), tmp_path / "b.onnx", save_as_external_data=True, location="b.bin", size_threshold=1024)
+    onnx.save(
+        network(),
+        tmp_path / "a.onnx",
+        save_as_external_data=True,
+        location="a.bin",
+        size_threshold=1024,
+    )
+    onnx.save(
+        network(2),
+        tmp_path / "b.onnx",
+        save_as_external_data=True,
+        location="b.bin",
+        size_threshold=1024,
+    )
     target = tmp_path / "o.onnx"
     names = []
     for name in ("a", "a", "b"):
@@ -234,7 +302,9 @@ def test_what_is_too_large_for_one_file_gets_a_data_file(
 
 
 @pytest.mark.parametrize("store", ["npz", "inline"])
-def test_a_model_can_be_written_over_itself(large: Large, source: Path, tmp_path: Path, store: str) -> None:
+def test_a_model_can_be_written_over_itself(
+    large: Large, source: Path, tmp_path: Path, store: str
+) -> None:
     large(1024)
     irc.compile(source).save(tmp_path / "expected.onnx")
     result = irc.compile(source)
@@ -255,7 +325,9 @@ def written_to(path: Path) -> None:
     os.utime(path, (1, 1))
 
 
-@pytest.mark.parametrize(("harm", "message"), [(cut_short, "it is truncated"), (written_to, "was changed")])
+@pytest.mark.parametrize(
+    ("harm", "message"), [(cut_short, "it is truncated"), (written_to, "was changed")]
+)
 def test_a_file_that_changes_while_it_is_in_use_is_an_error(
     large: Large, source: Path, tmp_path: Path, harm: Callable[[Path], None], message: str
 ) -> None:
@@ -271,7 +343,9 @@ def test_a_file_that_changes_while_it_is_in_use_is_an_error(
     assert target.read_bytes() == b"old"
 
 
-def test_a_file_that_is_replaced_while_it_is_in_use_does_not_matter(large: Large, source: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_replaced_while_it_is_in_use_does_not_matter(
+    large: Large, source: Path, tmp_path: Path
+) -> None:
     large(1024)
     irc.compile(source).save(tmp_path / "expected.onnx")
     module = irc.load(source)
@@ -295,7 +369,9 @@ def peak_of_compile(folder: Path) -> int:
 def test_memory_is_that_of_a_block_and_bytes_are_read_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Growth guard: a compile with fold map reads folded weights twice, once to see how large they are."""
+    """Growth guard: a compile with fold map reads folded weights twice, once to see how large they
+    are.
+    """
     onnx.save(network(6, 640), tmp_path / "i.onnx")
     size = (tmp_path / "i.onnx").stat().st_size
     assert size > 80 << 20
@@ -312,7 +388,9 @@ def test_memory_is_that_of_a_block_and_bytes_are_read_few_times(
     assert read[0] < 2.1 * size + (tmp_path / "o.npz").stat().st_size
 
 
-def test_memory_is_not_that_of_many_weights_of_middling_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_not_that_of_many_weights_of_middling_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("irc.frontends.onnx.LARGE_FILE", 0)
     onnx.save(network(200, 40), tmp_path / "i.onnx")
     size = (tmp_path / "i.onnx").stat().st_size
@@ -320,7 +398,9 @@ def test_memory_is_not_that_of_many_weights_of_middling_size(tmp_path: Path, mon
     assert peak < 1.5 * size, f"{peak / size:.2f} times the model"
 
 
-def test_unchanged_tensors_are_not_read_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_tensors_are_not_read_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     onnx.save(network(4, 640), tmp_path / "i.onnx")
     read = [0]
     original = SourceFile.read_into
@@ -330,8 +410,23 @@ def test_unchanged_tensors_are_not_read_at_all(tmp_path: Path, monkeypatch: pyte
         original(self, offset, buffer)
 
     monkeypatch.setattr(SourceFile, "read_into", counted)
-    assert main(["compile", str(tmp_path / "i.onnx"), "-o", str(tmp_path / "o.onnx"), "--passes", "none", "-q"]) == 0
-    assert (tmp_path / "o.onnx").read_bytes() == network(4, 640).SerializeToString(deterministic=True)
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "i.onnx"),
+                "-o",
+                str(tmp_path / "o.onnx"),
+                "--passes",
+                "none",
+                "-q",
+            ]
+        )
+        == 0
+    )
+    assert (tmp_path / "o.onnx").read_bytes() == network(4, 640).SerializeToString(
+        deterministic=True
+    )
     if hasattr(os, "copy_file_range"):
         assert read[0] < 1 << 20
 
@@ -354,7 +449,9 @@ def test_a_model_cannot_bring_a_placeholder_of_its_own(large: Large, tmp_path: P
     from irc.frontends.onnx.codec.streaming import PLACEHOLDER_LENGTH, TOKEN
 
     large(1)
-    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[PLACEHOLDER_LENGTH], raw_data=TOKEN + bytes(8))
+    tensor = TensorProto(
+        name="w", data_type=TensorProto.UINT8, dims=[PLACEHOLDER_LENGTH], raw_data=TOKEN + bytes(8)
+    )
     graph = helper.make_graph(
         [helper.make_node("Identity", ["w"], ["y"])],
         "g",
@@ -418,27 +515,60 @@ def test_external_data_in_attributes_and_branches_goes_along(large: Large, tmp_p
         [helper.make_tensor_value_info("s", 1, None)],
         [inner],
     )
-    model.graph.node.insert(0, helper.make_node("If", ["yes"], ["chosen"], then_branch=branch, else_branch=branch))
+    model.graph.node.insert(
+        0, helper.make_node("If", ["yes"], ["chosen"], then_branch=branch, else_branch=branch)
+    )
     model.graph.node[1].input[0] = "chosen"
     model.graph.node.append(helper.make_node("Constant", [], ["k"], value=inner))
     model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
     model.graph.output.append(helper.make_tensor_value_info("k", 1, None))
     place = tmp_path / "in" / "i.onnx"
     place.parent.mkdir()
-    onnx.save(model, place, save_as_external_data=True, location="i.bin", size_threshold=64, convert_attribute=True)
+    onnx.save(
+        model,
+        place,
+        save_as_external_data=True,
+        location="i.bin",
+        size_threshold=64,
+        convert_attribute=True,
+    )
     (tmp_path / "out").mkdir()
     irc.compile(place).save(tmp_path / "out" / "o.onnx", fold_map=tmp_path / "out" / "o.json")
     onnx.load(tmp_path / "out" / "o.onnx")
-    assert main(["foldmap", "check", str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json")]) == 0
+    assert (
+        main(
+            ["foldmap", "check", str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json")]
+        )
+        == 0
+    )
     back = str(tmp_path / "out" / "back.onnx")
-    assert main(["unfold", str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json"), "-o", back]) == 0
+    assert (
+        main(
+            [
+                "unfold",
+                str(tmp_path / "out" / "o.onnx"),
+                str(tmp_path / "out" / "o.json"),
+                "-o",
+                back,
+            ]
+        )
+        == 0
+    )
     assert graph_digest(onnx.load(back)) == graph_digest(onnx.load(place))
 
 
 def test_weights_that_are_scaled_twice_stay_outside(large: Large, tmp_path: Path) -> None:
     large(1024)
-    onnx.save(network(), tmp_path / "i.onnx", save_as_external_data=True, location="i.bin", size_threshold=1024)
-    irc.compile(tmp_path / "i.onnx", "default,CrossLayerEqualization,FoldConstant").save(tmp_path / "o.onnx")
+    onnx.save(
+        network(),
+        tmp_path / "i.onnx",
+        save_as_external_data=True,
+        location="i.bin",
+        size_threshold=1024,
+    )
+    irc.compile(tmp_path / "i.onnx", "default,CrossLayerEqualization,FoldConstant").save(
+        tmp_path / "o.onnx"
+    )
     assert len(external_files(tmp_path / "o.onnx")) == 1
 
 
@@ -464,7 +594,9 @@ def test_a_message_that_outlives_its_module_is_an_error(large: Large, source: Pa
 
 
 @pytest.mark.parametrize("wanted", ["model", "fold_map"])
-def test_results_in_memory_are_not_made_of_a_file_that_changed(large: Large, source: Path, wanted: str) -> None:
+def test_results_in_memory_are_not_made_of_a_file_that_changed(
+    large: Large, source: Path, wanted: str
+) -> None:
     large(1024)
     result = irc.compile(source)
     written_to(source)

@@ -40,7 +40,9 @@ def test_setting_up_is_one_line(tmp_path: Path) -> None:
     assert (venv / ".ready").exists()
 
 
-def test_a_target_that_needs_shared_models_fails_without_them_before_anything_is_set_up(tmp_path: Path) -> None:
+def test_a_target_that_needs_shared_models_fails_without_them_before_anything_is_set_up(
+    tmp_path: Path,
+) -> None:
     shutil.copy(harness.ROOT / "Makefile", tmp_path)
     done = make("-C", str(tmp_path), "--no-print-directory", "test-shared")
     assert done.returncode == 2
@@ -55,14 +57,24 @@ def test_a_target_that_needs_shared_models_fails_without_them_before_anything_is
         (["verified_models.py"], 2),
         (["cleanup.py", "--only", "nothing of this name"], 2),
         (["peers.py", "--only", "nothing of this name", "--peers", ""], 2),
-        pytest.param(["soak.py", "--compiles", "1", "--models", "1", "--bytes", "inf"], 0, marks=pytest.mark.slow),
+        pytest.param(
+            ["soak.py", "--compiles", "1", "--models", "1", "--bytes", "inf"],
+            0,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else None,
 )
-def test_what_measures_shared_models_says_that_they_are_missing(words: list[str], status: int, tmp_path: Path) -> None:
+def test_what_measures_shared_models_says_that_they_are_missing(
+    words: list[str], status: int, tmp_path: Path
+) -> None:
     """Run a copy in a folder that has nothing beside it."""
     for name in ("benchmarks", "tests", "examples"):
-        shutil.copytree(harness.ROOT / name, tmp_path / "irc" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            harness.ROOT / name,
+            tmp_path / "irc" / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     script, *options = words
     command = [sys.executable, tmp_path / "irc" / "benchmarks" / script, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -93,17 +105,29 @@ def test_every_target_is_explained_at_the_head_and_says_what_it_does() -> None:
             assert "$(call say," in text.split(f"\n{target}:")[1].split("\n\n")[0], target
 
 
-def test_a_target_without_its_program_fails_with_the_command_that_installs_it(tmp_path: Path) -> None:
+def test_a_target_without_its_program_fails_with_the_command_that_installs_it(
+    tmp_path: Path,
+) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / ".ready").touch()
     for name in ("bash", "sh", "make", "echo"):
-        found = next((Path(folder, name) for folder in ("/bin", "/usr/bin") if Path(folder, name).exists()), None)
+        found = next(
+            (Path(folder, name) for folder in ("/bin", "/usr/bin") if Path(folder, name).exists()),
+            None,
+        )
         if found is None:
             pytest.skip(f"{name} is not installed")
         (tmp_path / name).symlink_to(found)
     done = subprocess.run(
-        [tmp_path / "make", "-C", harness.ROOT, "test-browser", f"BROWSER={venv}", f"-o{venv}/.ready"],
+        [
+            tmp_path / "make",
+            "-C",
+            harness.ROOT,
+            "test-browser",
+            f"BROWSER={venv}",
+            f"-o{venv}/.ready",
+        ],
         env={"PATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -20,26 +20,42 @@ LEFT = {
     "RITnet__RITnet_best_model.onnx": (4, "behind LeakyRelu, and in front of padded Convs"),
     "burn__batch_norm.onnx": (1, "on the graph's input, and in front of a result"),
     "qonnx__quant_model.onnx": (3, "behind a Conv whose weight a custom operator computes"),
-    "finn__test_brevitas_debug.onnx": (3, "behind custom operators, whose results only the model declares"),
-    "onnxruntime__fuse-matmul-bn-directly-dont-fuse.onnx": (1, "its channels are not the MatMul's columns"),
-    "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (1, "its channels are parts of the MatMul's columns and rows"),
+    "finn__test_brevitas_debug.onnx": (
+        3,
+        "behind custom operators, whose results only the model declares",
+    ),
+    "onnxruntime__fuse-matmul-bn-directly-dont-fuse.onnx": (
+        1,
+        "its channels are not the MatMul's columns",
+    ),
+    "onnxruntime__fuse-matmul-bn-only-reshape.onnx": (
+        1,
+        "its channels are parts of the MatMul's columns and rows",
+    ),
     "onnxruntime__fuse-matmul-bn-only-transpose.onnx": (1, "its channels are the MatMul's rows"),
 }
-"""BatchNormalization nodes that stay in the real models with initializers frozen, and where they stand."""
+"""BatchNormalization nodes that stay in the real models with initializers frozen, and where they
+stand.
+"""
 
 KNOWN_BETTER = {
     "Peppa-Facial-Landmark-Py__faceboxes.onnx",
     "Peppa-Facial-Landmark-Py__slim_160.onnx",
     "gtcrn__gtcrn.onnx",
 }
-"""Models in which onnx infers static shapes only once the shape arithmetic of the first compile is gone."""
+"""Models in which onnx infers static shapes only once the shape arithmetic of the first compile is
+gone.
+"""
 
 
 def path_id(path: Path) -> str:
     return f"{path.parent.name}-{path.name}"
 
 
-SHARED = [pytest.param(path, id=path_id(path), marks=pytest.mark.shared) for path in harness.shared_models()]
+SHARED = [
+    pytest.param(path, id=path_id(path), marks=pytest.mark.shared)
+    for path in harness.shared_models()
+]
 FILES_OF_ONNX = [pytest.param(path, id=path_id(path)) for path in harness.onnx_files()]
 
 
@@ -85,7 +101,9 @@ def check_well_formed(model: ModelProto, compiled: ModelProto) -> None:
 
 @pytest.mark.shared
 @pytest.mark.slow
-def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, object], None]) -> None:
+def test_batch_norms_left_in_the_real_models(
+    record_property: Callable[[str, object], None],
+) -> None:
     paths = harness.shared_models("real")
     before = sum(harness.batch_norms(harness.load(path)) for path in paths)
     left: dict[str, int] = {}
@@ -94,10 +112,16 @@ def test_batch_norms_left_in_the_real_models(record_property: Callable[[str, obj
         count = harness.batch_norms(result.model)
         if count:
             left[path.name] = count
-        kept = [s for s in result.fold_map.sources if s["kind"] == "batch_norm" and s["status"] == "kept"]
+        kept = [
+            s
+            for s in result.fold_map.sources
+            if s["kind"] == "batch_norm" and s["status"] == "kept"
+        ]
         assert len(kept) == count
         assert all(source["reason"] and source["detail"] for source in kept)
-    record_property("compared", f"{len(paths)} real models: {before} BatchNormalization -> {sum(left.values())}")
+    record_property(
+        "compared", f"{len(paths)} real models: {before} BatchNormalization -> {sum(left.values())}"
+    )
     assert before == 460
     assert left == {name: count for name, (count, _) in LEFT.items()}
 
@@ -112,7 +136,9 @@ def test_the_folds_held_back_in_the_real_models_are_those_that_freezing_adds() -
             frozen = irc.compile(path, freeze_initializers=True)
             assert frozen.held_back == 0
             assert result.held_back == folded(frozen) - folded(result)
-            assert operators(result.model, without=AFFINES) == operators(frozen.model, without=AFFINES)
+            assert operators(result.model, without=AFFINES) == operators(
+                frozen.model, without=AFFINES
+            )
     assert held == {
         "Peppa-Facial-Landmark-Py__faceboxes.onnx": 27,
         "Peppa-Facial-Landmark-Py__slim_160.onnx": 25,
@@ -139,9 +165,14 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
     for path in harness.shared_models("real"):
         model, result = harness.load(path), irc.compile(path)
         compiled = result.model
-        if any(entry["kind"] == "batch_norm" and entry["status"] == "merged" for entry in result.fold_map.sources):
+        if any(
+            entry["kind"] == "batch_norm" and entry["status"] == "merged"
+            for entry in result.fold_map.sources
+        ):
             continue  # one BatchNormalization went into another
-        source = {node.input[3]: node for node in model.graph.node if node.op_type == "BatchNormalization"}
+        source = {
+            node.input[3]: node for node in model.graph.node if node.op_type == "BatchNormalization"
+        }
         weights = {tensor.name: tensor for tensor in model.graph.initializer}
         for operator in model.graph.node:
             if operator.op_type == "Constant":
@@ -152,7 +183,9 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
         for node in compiled.graph.node:
             if node.op_type == "BatchNormalization":
                 assert node.attribute == source[node.input[3]].attribute
-                assert [weights.get(name) for name in node.input[1:]] == [emitted.get(name) for name in node.input[1:]]
+                assert [weights.get(name) for name in node.input[1:]] == [
+                    emitted.get(name) for name in node.input[1:]
+                ]
 
 
 @pytest.mark.shared

@@ -28,7 +28,11 @@ def test_packages_are_the_folders_on_disk() -> None:
 
 
 def test_make_renews_the_environment_for_every_package() -> None:
-    line = next(line for line in (harness.ROOT / "Makefile").read_text().splitlines() if line.startswith("PACKAGE :="))
+    line = next(
+        line
+        for line in (harness.ROOT / "Makefile").read_text().splitlines()
+        if line.startswith("PACKAGE :=")
+    )
     packages = {f"irc.{folder.replace('/', '.')}" for folder in line.split()[2:]}
     assert packages | {"irc"} == set(PROJECT["tool"]["setuptools"]["packages"])
 
@@ -52,7 +56,9 @@ def test_public_names_are_sorted_and_exist() -> None:
 
 
 def build(kind: str, folder: Path, source: Path | None = None) -> Path:
-    """Build the `wheel` or the `sdist` of a clone of the repository, or of `source`, and return its path."""
+    """Build the `wheel` or the `sdist` of a clone of the repository, or of `source`, and return its
+    path.
+    """
     if source is None:
         source = folder / f"source-{kind}"
         subprocess.run(["git", "clone", "--quiet", harness.ROOT, source], check=True)
@@ -63,11 +69,16 @@ def build(kind: str, folder: Path, source: Path | None = None) -> Path:
 
 def test_a_wheel_holds_irc_and_nothing_else(tmp_path: Path) -> None:
     names = zipfile.ZipFile(build("wheel", tmp_path)).namelist()
-    assert {name.split("/")[0] for name in names} == {"irc", f"irc_compiler-{irc.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "irc",
+        f"irc_compiler-{irc.__version__}.dist-info",
+    }
     assert "irc/py.typed" in names
     assert "irc/backends/foldmap/schema.json" in names
     report = harness.ROOT / "tools" / "report"
-    files = [path for path in report.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in report.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert {f"irc/tools/report/{path.relative_to(report)}" for path in files} <= set(names)
     assert not any("test" in name for name in names)
 
@@ -76,21 +87,29 @@ def test_the_wheel_of_the_sdist_is_that_of_the_clone(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = (path for path in tmp_path.glob("irc_compiler-*") if path.is_dir())
-    made = [build("wheel", tmp_path / name, tmp_path / where) for name, where in (("a", source), ("b", "source-sdist"))]
-    first, second = ({info.filename: info.CRC for info in zipfile.ZipFile(path).infolist()} for path in made)
+    made = [
+        build("wheel", tmp_path / name, tmp_path / where)
+        for name, where in (("a", source), ("b", "source-sdist"))
+    ]
+    first, second = (
+        {info.filename: info.CRC for info in zipfile.ZipFile(path).infolist()} for path in made
+    )
     assert first == second
 
 
 def test_classifiers_begin_with_the_oldest_python() -> None:
     stated = [
-        name for name in PROJECT["project"]["classifiers"] if name.startswith("Programming Language :: Python :: 3.")
+        name
+        for name in PROJECT["project"]["classifiers"]
+        if name.startswith("Programming Language :: Python :: 3.")
     ]
     assert PROJECT["project"]["requires-python"] == f">={stated[0].rpartition(' ')[2]}"
 
 
 def test_importing_irc_imports_nothing_heavy() -> None:
     code = (
-        "import irc, sys; print([m for m in ('numpy', 'onnx', 'networkx', 'onnxruntime', 'rich') if m in sys.modules])"
+        "import irc, sys; print([m for m in ('numpy', 'onnx', 'networkx', 'onnxruntime', 'rich') if"
+        " m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -98,21 +117,32 @@ def test_importing_irc_imports_nothing_heavy() -> None:
 
 def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None:
     model = harness.ROOT / "examples" / "digits_cnn.onnx"
-    command = ["compile", str(model), "-q", "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]
+    command = [
+        "compile",
+        str(model),
+        "-q",
+        "-o",
+        str(tmp_path / "o.onnx"),
+        "--fold-map",
+        str(tmp_path / "m.json"),
+    ]
     code = (
-        f"import sys; from irc.tools.cli.main import main; main({command!r});"
-        "heavy = ('msgspec', 'networkx', 'onnx', 'onnxruntime', 'rich', 'hashlib', 'tempfile', 'difflib');"
-        "heavy += ('irc.backends.foldmap.loading',);"
-        "print([m for m in heavy if m in sys.modules])"
+        f"import sys; from irc.tools.cli.main import main; main({command!r});heavy = ('msgspec',"
+        " 'networkx', 'onnx', 'onnxruntime', 'rich', 'hashlib', 'tempfile', 'difflib');heavy +="
+        " ('irc.backends.foldmap.loading',);print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_listed_elements(tmp_path: Path) -> None:
+def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_listed_elements(
+    tmp_path: Path,
+) -> None:
     graph = Graph(dtype=F32, domains={"other": 1})
     hidden = graph.node(
-        "Conv", [graph.input("x", ["N", 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")], "c"
+        "Conv",
+        [graph.input("x", ["N", 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")],
+        "c",
     )
     hidden = graph.node("Gelu", [graph.batch_norm(hidden, batch_norm(4), "b")], "g", domain="other")
     numbers = onnx.helper.make_tensor("numbers", onnx.TensorProto.INT64, [3], [0, 0, -1])
@@ -125,12 +155,15 @@ def test_the_python_of_onnx_is_imported_neither_for_shape_inference_nor_for_list
     onnx.save(model, tmp_path / "model.onnx")
     command = ["compile", str(tmp_path / "model.onnx"), "-q", "-o", str(tmp_path / "o.onnx")]
     code = (
-        f"import sys; from irc.tools.cli.main import main; main({command!r}); before = 'onnx' in sys.modules;"
-        "import onnx; model = onnx.load(sys.argv[1]); onnx.checker.check_model(model);"
-        "onnx.shape_inference.infer_shapes(model); onnx.printer.to_text(model); onnx.defs.get_schema('Gelu');"
-        "print(before, [node.op_type for node in model.graph.node])"
+        f"import sys; from irc.tools.cli.main import main; main({command!r}); before = 'onnx' in"
+        " sys.modules;import onnx; model = onnx.load(sys.argv[1]);"
+        " onnx.checker.check_model(model);onnx.shape_inference.infer_shapes(model);"
+        " onnx.printer.to_text(model); onnx.defs.get_schema('Gelu');print(before, [node.op_type"
+        " for node in model.graph.node])"
     )
-    done = subprocess.run([sys.executable, "-c", code, command[-1]], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, command[-1]], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False ['Conv', 'Gelu', 'Reshape']"
 
 

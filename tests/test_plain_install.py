@@ -1,6 +1,7 @@
 """An installation without extras: which commands work, and what the others say.
 
-The packages are those that `dependencies` in pyproject.toml brings along, taken from the environment of the tests.
+The packages are those that `dependencies` in pyproject.toml brings along, taken from the
+environment of the tests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds irc and its dependencies, as links."""
     site = tmp_path_factory.mktemp("site")
     for found in closure(PROJECT["project"]["dependencies"]).values():
-        for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            file.parts[0]
+            for file in found.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }:
             if not (site / top).exists():
                 (site / top).symlink_to(found.locate_file(top))
     (site / "irc").mkdir()
@@ -52,7 +57,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with the packages of `site` alone: `-S` leaves out those of the environment."""
     return subprocess.run(
-        [sys.executable, "-S", *arguments], cwd=cwd, env={"PYTHONPATH": str(site)}, capture_output=True, text=True
+        [sys.executable, "-S", *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -81,7 +90,10 @@ def test_commands_work_without_extras(plain: Path, workplace: Path) -> None:
         "report a.onnx -o page2.html",
         "foldmap show map.json",
         "foldmap check out.onnx map.json",
-        "foldmap export out.onnx map.json --to aimet-encodings --input-range image=0:1 -o encodings.json",
+        (
+            "foldmap export out.onnx map.json --to aimet-encodings --input-range image=0:1 -o"
+            " encodings.json"
+        ),
         "unfold out.onnx map.json -o back.onnx",
         "passes",
     ):
@@ -104,25 +116,45 @@ def test_a_command_without_its_extra_says_what_to_install(
 ) -> None:
     done = run(plain, "-m", "irc", *command.split(), cwd=workplace)
     assert done.returncode == 2
-    assert done.stderr == f'irc: onnxruntime is not installed: pip install "irc-compiler[{extra}]"\n'
+    assert (
+        done.stderr == f'irc: onnxruntime is not installed: pip install "irc-compiler[{extra}]"\n'
+    )
     assert extra in EXTRAS
     assert not (workplace / "out.onnx").exists()
 
 
-def test_constant_expressions_of_onnxruntime_stay_with_a_warning(plain: Path, workplace: Path) -> None:
-    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> '
+def test_constant_expressions_of_onnxruntime_stay_with_a_warning(
+    plain: Path, workplace: Path
+) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) <float[2] w = {1,'
+        " 2}> "
+    )
     model = onnx.parser.parse_model(text + "{ c = Selu(w) y = Add(x, c) }")
     onnx.save(model, workplace / "m.onnx")
     done = run(plain, "-m", "irc", "compile", "m.onnx", "out.onnx", cwd=workplace)
     assert done.returncode == 0
-    assert [node.op_type for node in onnx.load(workplace / "out.onnx").graph.node] == ["Selu", "Add"]
+    assert [node.op_type for node in onnx.load(workplace / "out.onnx").graph.node] == [
+        "Selu",
+        "Add",
+    ]
     assert done.stderr.count("which is not installed") == 1
     assert 'pip install "irc-compiler[verify]"' in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("use", "extra"), [("irc.quantize", "verify"), ("irc.ir.to_networkx(irc.ir.Graph())", "networkx")]
+    ("use", "extra"),
+    [("irc.quantize", "verify"), ("irc.ir.to_networkx(irc.ir.Graph())", "networkx")],
 )
-def test_a_name_of_an_extra_says_what_to_install(use: str, extra: str, plain: Path, workplace: Path) -> None:
-    done = run(plain, "-c", f"import irc\ntry: {use}\nexcept irc.UsageError as error: print(error)", cwd=workplace)
-    assert done.stdout.endswith(f' is not installed: pip install "irc-compiler[{extra}]"\n'), done.stderr
+def test_a_name_of_an_extra_says_what_to_install(
+    use: str, extra: str, plain: Path, workplace: Path
+) -> None:
+    done = run(
+        plain,
+        "-c",
+        f"import irc\ntry: {use}\nexcept irc.UsageError as error: print(error)",
+        cwd=workplace,
+    )
+    assert done.stdout.endswith(f' is not installed: pip install "irc-compiler[{extra}]"\n'), (
+        done.stderr
+    )

@@ -1,4 +1,6 @@
-"""What the Python functions say of arguments that they do not take: one sentence that says what to write instead."""
+"""What the Python functions say of arguments that they do not take: one sentence that says what to
+write instead.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from irc.passes import Timing
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "one path": (lambda model: irc.compile_many("net.onnx"), "give a list of paths: ['net.onnx']"),
-    "model in memory": (lambda model: irc.compile_many([model]), "ModelProto is no path of a model: irc.compile takes"),
+    "model in memory": (
+        lambda model: irc.compile_many([model]),
+        "ModelProto is no path of a model: irc.compile takes",
+    ),
     "shape without name": (
         lambda model: irc.compile(model, input_shapes=(1, 1, 8, 8)),
         "input_shapes are given by name: write {'image': (1, 3, 224, 224)}",
@@ -30,7 +35,10 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         "list is no PassContext: write context=PassContext([Timing()])",
     ),
     "no pass": (lambda model: irc.compile(model, ""), "name a pass, `default`, or `none`"),
-    "output": (lambda model: irc.compile(model, "out.onnx"), "to write a result: irc.compile(model).save('out.onnx')"),
+    "output": (
+        lambda model: irc.compile(model, "out.onnx"),
+        "to write a result: irc.compile(model).save('out.onnx')",
+    ),
     "fold map": (
         lambda model: irc.compile(model).save("out.onnx", fold_map=True),
         "fold_map is the path of the fold map, not True",
@@ -47,7 +55,9 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_one_sentence(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_sentence(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     call, expected = MISTAKES[mistake]
     with pytest.raises(irc.UsageError) as error:

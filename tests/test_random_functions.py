@@ -1,10 +1,12 @@
-"""Random models with functions whose bodies have attributes by reference: same numbers, sound, a fixpoint.
+"""Random models with functions whose bodies have attributes by reference: same numbers, sound, a
+fixpoint.
 
-A model of either grammar, `random_graphs` or `exporter_graphs`, is made from a seed, and `with_functions` puts parts of
-it into functions. That the model without functions has the same numbers is held, too: it needs no references.
+A model of either grammar, `random_graphs` or `exporter_graphs`, is made from a seed, and
+`with_functions` puts parts of it into functions. That the model without functions has the same
+numbers is held, too: it needs no references.
 
-`IRC_EXAMPLES=20000 pytest -n 2 tests/test_random_functions.py` makes a long run, `IRC_SEED=1000000` begins it
-elsewhere; the default is 160 models.
+`IRC_EXAMPLES=20000 pytest -n 2 tests/test_random_functions.py` makes a long run, `IRC_SEED=1000000`
+begins it elsewhere; the default is 160 models.
 """
 
 from __future__ import annotations
@@ -40,19 +42,27 @@ LOADING = 10.0
 
 
 def made(seed: int) -> tuple[ModelProto, ModelProto, bool]:
-    """The model of that seed without functions and with them, and whether it is exact in float64."""
+    """The model of that seed without functions and with them, and whether it is exact
+    in float64.
+    """
     exact = seed // BLOCKS % 2 == 0
     plain = grow(seed) if exact else export(seed)
     return plain, with_functions(plain, seed), exact
 
 
-def hold(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: bool, numbers: bool) -> None:
+def hold(
+    plain: ModelProto, model: ModelProto, passes: str | None, *, exact: bool, numbers: bool
+) -> None:
     """Compile a model, and hold the result against everything that has to be true of it."""
     given = copy.deepcopy(model)
-    result = compile_model(given, passes, context=PassContext([Verify()] if exact or numbers else []))
+    result = compile_model(
+        given, passes, context=PassContext([Verify()] if exact or numbers else [])
+    )
     assert given == model, "the compiler changed its input"
     assert_sound(model, result, passes, inlined=True)
-    references = [a.ref_attr_name for g in all_graphs(result.model) for n in g.node for a in n.attribute]
+    references = [
+        a.ref_attr_name for g in all_graphs(result.model) for n in g.node for a in n.attribute
+    ]
     assert not any(references), "a reference stands outside of functions"
     if exact:
         share = difference(plain, result.model, KINDS)
@@ -63,7 +73,10 @@ def hold(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: boo
 
 
 def is_loaded(model: ModelProto) -> bool:
-    """Return whether onnxruntime loads a model. Of some with functions its inference fails, or does not end."""
+    """Return whether onnxruntime loads a model.
+
+    Of some with functions its inference fails, or does not end.
+    """
     watchdog = Timer(LOADING, lambda: runtime.worker.process and runtime.worker.process.kill())
     watchdog.start()
     try:
@@ -75,7 +88,9 @@ def is_loaded(model: ModelProto) -> bool:
     return True
 
 
-def failure(plain: ModelProto, model: ModelProto, passes: str | None, *, exact: bool, numbers: bool) -> str | None:
+def failure(
+    plain: ModelProto, model: ModelProto, passes: str | None, *, exact: bool, numbers: bool
+) -> str | None:
     """What is wrong with the result, None where nothing is."""
     try:
         hold(plain, model, passes, exact=exact, numbers=numbers)
@@ -95,8 +110,13 @@ def test_random_functions(block: int) -> None:
         how = {"exact": exact, "numbers": seed // BLOCKS % (2 * COMPARED) == 1}
         wrong = failure(plain, model, passes, **how)
         if wrong is not None:
-            smallest = shrink(model, lambda c, p=passes, h=how: failure(c, c, p, **h) is not None, limit=100)
-            pytest.fail(f"seed {seed}, {passes or 'the default pipeline'}: {wrong}\n{printer.to_text(smallest)}")
+            smallest = shrink(
+                model, lambda c, p=passes, h=how: failure(c, c, p, **h) is not None, limit=100
+            )
+            pytest.fail(
+                f"seed {seed}, {passes or 'the default pipeline'}:"
+                f" {wrong}\n{printer.to_text(smallest)}"
+            )
 
 
 def test_functions_leave_the_numbers_as_they_are() -> None:
@@ -106,7 +126,9 @@ def test_functions_leave_the_numbers_as_they_are() -> None:
 
 
 def test_a_seed_makes_one_model() -> None:
-    assert [made(seed)[1] for seed in range(0, 320, 8)] == [made(seed)[1] for seed in range(0, 320, 8)]
+    assert [made(seed)[1] for seed in range(0, 320, 8)] == [
+        made(seed)[1] for seed in range(0, 320, 8)
+    ]
 
 
 @pytest.mark.slow
@@ -126,20 +148,46 @@ def test_the_functions_reach_what_they_are_for() -> None:
             seen["renamed"] += any(a.name != a.ref_attr_name for a in references)
         for function in model.functions:
             _, *branches = all_graphs(ModelProto(graph={"node": function.node}))
-            seen["in a branch"] += any(a.ref_attr_name for g in branches for n in g.node for a in n.attribute)
+            seen["in a branch"] += any(
+                a.ref_attr_name for g in branches for n in g.node for a in n.attribute
+            )
             seen["overload"] += bool(function.overload)
-            its = [c for c in calls if (c.op_type, c.overload) == (function.name, function.overload)]
+            its = [
+                c for c in calls if (c.op_type, c.overload) == (function.name, function.overload)
+            ]
             defaults = {a.name: a for a in function.attribute_proto}
             given = [{a.name: a for a in c.attribute} for c in its]
-            seen["called with several values"] += len({str(sorted(map(str, g.values()))) for g in given}) > 1
+            seen["called with several values"] += (
+                len({str(sorted(map(str, g.values()))) for g in given}) > 1
+            )
             seen["takes a default"] += any(set(defaults) - set(g) for g in given)
-            seen["overrides a default"] += any(g.get(n) not in (None, d) for g in given for n, d in defaults.items())
+            seen["overrides a default"] += any(
+                g.get(n) not in (None, d) for g in given for n, d in defaults.items()
+            )
             seen["absent"] += any(set(function.attribute) - set(g) for g in given)
-            seen["absent operand"] += any(not all(c.input) or len(c.input) < len(function.input) for c in its)
-    wanted = "Conv.pads Conv.strides Conv.group Conv.auto_pad ConvTranspose.strides BatchNormalization.epsilon "
-    wanted += "Clip.min BatchNormalization.training_mode LeakyRelu.alpha Transpose.perm Gemm.alpha Gemm.transA "
-    wanted += "Concat.axis Softmax.axis Constant.value ReduceMean.keepdims ReduceMean.axes Pad.mode Cast.to "
+            seen["absent operand"] += any(
+                not all(c.input) or len(c.input) < len(function.input) for c in its
+            )
+    wanted = (
+        "Conv.pads Conv.strides Conv.group Conv.auto_pad ConvTranspose.strides"
+        " BatchNormalization.epsilon "
+    )
+    wanted += (
+        "Clip.min BatchNormalization.training_mode LeakyRelu.alpha Transpose.perm Gemm.alpha"
+        " Gemm.transA "
+    )
+    wanted += (
+        "Concat.axis Softmax.axis Constant.value ReduceMean.keepdims ReduceMean.axes Pad.mode"
+        " Cast.to "
+    )
     wanted += "Flatten.axis Split.axis"
-    whole = ("nested", "renamed", "in a branch", "overload", "called with several values", "takes a default")
+    whole = (
+        "nested",
+        "renamed",
+        "in a branch",
+        "overload",
+        "called with several values",
+        "takes a default",
+    )
     whole += ("overrides a default", "absent", "absent operand")
     assert not [what for what in (*wanted.split(), *whole) if not seen[what]]

@@ -1,11 +1,14 @@
-"""Random graphs through the default pipeline: same numbers, same interface, sound IR after every pass.
+"""Random graphs through the default pipeline: same numbers, same interface, sound IR after every
+pass.
 
-A model of `random_graphs.grammar` is made from a seed. Most are in float64, where no constant is rounded, and are
-compared at 1e-12 of the running magnitude (`oracle.difference`), which separates wrong algebra from rounding; one in
-eight is in float32 and run by onnxruntime, within the bound on what rounding can do (`oracle.rounding_bound`).
+A model of `random_graphs.grammar` is made from a seed. Most are in float64, where no constant is
+rounded, and are compared at 1e-12 of the running magnitude (`oracle.difference`), which separates
+wrong algebra from rounding; one in eight is in float32 and run by onnxruntime, within the bound on
+what rounding can do (`oracle.rounding_bound`).
 
-`IRC_EXAMPLES=20000 pytest -n 2 tests/test_random_graphs.py` makes a long run, `IRC_SEED=1000000` begins it elsewhere;
-the default is 320 models. A failure is shrunk first, and shows the seed and the smallest model that still fails.
+`IRC_EXAMPLES=20000 pytest -n 2 tests/test_random_graphs.py` makes a long run, `IRC_SEED=1000000`
+begins it elsewhere; the default is 320 models. A failure is shrunk first, and shows the seed and
+the smallest model that still fails.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ def pipeline(options: str) -> str:
 
 
 def hold(model: ModelProto, options: str) -> None:
-    """Compile a model of float64, and hold the result against everything that has to be true of it."""
+    """Compile a model of float64, and hold the result against everything that has to be
+    true of it.
+    """
     given = copy.deepcopy(model)
     result = compile_model(given, pipeline(options), context=PassContext([Verify()]))
     assert given == model, "the compiler changed its input"
@@ -87,5 +92,9 @@ def test_random_graphs(block: int) -> None:
         model = grow(seed, F32 if seed // BLOCKS % 8 == 7 else F64)
         wrong = failure(model, options)
         if wrong is not None:
-            smallest = shrink(model, lambda candidate, options=options: failure(candidate, options) is not None)
-            pytest.fail(f"seed {seed}, {options or 'no options'}: {wrong}\n{printer.to_text(smallest)}")
+            smallest = shrink(
+                model, lambda candidate, options=options: failure(candidate, options) is not None
+            )
+            pytest.fail(
+                f"seed {seed}, {options or 'no options'}: {wrong}\n{printer.to_text(smallest)}"
+            )

@@ -26,7 +26,9 @@ EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 make = helper.make_node
 
 
-def info(name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+def info(
+    name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT
+) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -34,7 +36,9 @@ def array(*shape: int, dtype: Any = np.float32) -> Any:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def batch_norm(x: str, y: str, channels: int, dtype: Any = np.float32) -> tuple[NodeProto, dict[str, Any]]:
+def batch_norm(
+    x: str, y: str, channels: int, dtype: Any = np.float32
+) -> tuple[NodeProto, dict[str, Any]]:
     params = {f"{y}.{key}": array(channels, dtype=dtype) for key in ("gamma", "beta", "mean")}
     params[f"{y}.var"] = np.abs(array(channels, dtype=dtype)) + dtype(0.5)
     return make("BatchNormalization", [x, *params], [y], epsilon=1e-3), params
@@ -47,12 +51,16 @@ def model(
     constants: dict[str, Any],
     opset: int = 17,
 ) -> ModelProto:
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    tensors = [
+        numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()
+    ]
     graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
-def compiled(source: ModelProto, inputs: dict[str, Any], passes: str = "default", bound: float = 1e-5) -> ModelProto:
+def compiled(
+    source: ModelProto, inputs: dict[str, Any], passes: str = "default", bound: float = 1e-5
+) -> ModelProto:
     """The compiled model, which onnx accepts and which computes what the source does."""
     result = irc.compile(source, passes).model
     onnx.checker.check_model(result, full_check=True)
@@ -78,7 +86,11 @@ def test_a_loop_input_does_not_capture_what_a_pass_made_the_body_read() -> None:
         [info("i", [], TensorProto.INT64), info("c", [], TensorProto.BOOL), info("x", [2])],
         [info("c2", [], TensorProto.BOOL), info("s", [2])],
     )
-    nodes = [make("Identity", ["x"], ["z"]), make("Neg", ["x"], ["w"]), make("Loop", ["n", "", "w"], ["y"], body=body)]
+    nodes = [
+        make("Identity", ["x"], ["z"]),
+        make("Neg", ["x"], ["w"]),
+        make("Loop", ["n", "", "w"], ["y"], body=body),
+    ]
     source = model(nodes, [info("x", [2])], [info("y", [2])], {"n": np.int64(3)})
     assert "Identity" not in harness.operators(compiled(source, {"x": array(2)}))
 
@@ -89,8 +101,15 @@ def test_a_name_that_moves_up_is_not_defined_again_in_a_branch() -> None:
     )
     other = helper.make_graph([make("Neg", ["x"], ["r"])], "e", [], [info("r", [1, 3, 2, 2])])
     node, params = batch_norm("c", "y", 4)
-    nodes = [make("Conv", ["x", "W"], ["c"]), make("If", ["on"], ["o"], then_branch=then, else_branch=other), node]
-    inputs, outputs = [info("x", [1, 3, 2, 2]), info("on", [], 9)], [info("y", [1, 4, 2, 2]), info("o", [1, 3, 2, 2])]
+    nodes = [
+        make("Conv", ["x", "W"], ["c"]),
+        make("If", ["on"], ["o"], then_branch=then, else_branch=other),
+        node,
+    ]
+    inputs, outputs = (
+        [info("x", [1, 3, 2, 2]), info("on", [], 9)],
+        [info("y", [1, 4, 2, 2]), info("o", [1, 3, 2, 2])],
+    )
     source = model(nodes, inputs, outputs, {"W": array(4, 3, 1, 1), **params})
     result = compiled(source, {"x": array(1, 3, 2, 2), "on": np.array(True)})
     assert harness.batch_norms(result) == 0
@@ -109,7 +128,9 @@ def test_training_info_that_reads_an_intermediate_value_keeps_it() -> None:
     nodes = [make("Conv", ["x", "W"], ["c"]), node]
     inputs, outputs = [info("x", [1, 3, 2, 2])], [info("y", [1, 4, 2, 2])]
     source = model(nodes, inputs, outputs, {"W": array(4, 3, 1, 1), **params})
-    algorithm = helper.make_graph([make("ReduceSum", ["c"], ["loss"])], "algorithm", [], [info("loss", None)])
+    algorithm = helper.make_graph(
+        [make("ReduceSum", ["c"], ["loss"])], "algorithm", [], [info("loss", None)]
+    )
     source.training_info.add().algorithm.CopyFrom(algorithm)
     result = irc.compile(source)
     assert result.model == source
@@ -138,7 +159,11 @@ def test_unfused_biases_are_written_whatever_the_declared_shape() -> None:
 
 
 def test_the_fold_map_keeps_the_axis_of_a_matmul_that_became_a_gemm() -> None:
-    nodes = [make("MatMul", ["W", "x"], ["a"]), make("Mul", ["a", "s"], ["b"]), make("Add", ["b", "c"], ["y"])]
+    nodes = [
+        make("MatMul", ["W", "x"], ["a"]),
+        make("Mul", ["a", "s"], ["b"]),
+        make("Add", ["b", "c"], ["y"]),
+    ]
     constants = {"W": array(4, 3), "s": array(4, 1), "c": array(5)}
     source = model(nodes, [info("x", [3, 5])], [info("y", [4, 5])], constants)
     assert harness.operators(compiled(source, {"x": array(3, 5)})) == ["Gemm"]
@@ -175,7 +200,9 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fold_map", ["-", "out.onnx"])
-def test_model_and_map_cannot_go_to_one_place(fold_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_and_map_cannot_go_to_one_place(
+    fold_map: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["compile", str(EXAMPLE), "-o", "out.onnx", "--fold-map", fold_map]) == 2
     assert not list(tmp_path.iterdir())
@@ -218,8 +245,12 @@ def steps(graph: Graph, count: int, shape: str) -> None:
     results = []
     for i in range(count):
         payload = ArrayTensor(np.full(3, np.nan if shape == "refused" else 1.5 + i, np.float32))
-        constant = graph.append(Node("constant", attrs={"value": payload}, outputs=[(f"c{i}", payload.type)])).output
-        made = graph.append(Node("add", [value, constant], outputs=[(f"v{i}", F32)], origins=(i,))).output
+        constant = graph.append(
+            Node("constant", attrs={"value": payload}, outputs=[(f"c{i}", payload.type)])
+        ).output
+        made = graph.append(
+            Node("add", [value, constant], outputs=[(f"v{i}", F32)], origins=(i,))
+        ).output
         results.append(made)
         value = made if shape != "fan" else value
     graph.set_outputs(results if shape == "fan" else [value])
@@ -289,7 +320,9 @@ def declares(source: ModelProto) -> list[str]:
     return [item.name for item in source.graph.value_info]
 
 
-@pytest.mark.parametrize("shape", [[1, 4, 3, 3], [0, 4, 3, 3], ["N", 4, 3], ["N", 4, 3, 0], ["N", 4, 5, 3]])
+@pytest.mark.parametrize(
+    "shape", [[1, 4, 3, 3], [0, 4, 3, 3], ["N", 4, 3], ["N", 4, 3, 0], ["N", 4, 5, 3]]
+)
 def test_a_value_info_that_lies_is_not_computed_with(shape: list[int | str]) -> None:
     source = declared(flattened("N"), a=shape)
     before = source.SerializeToString(deterministic=True)
@@ -306,7 +339,9 @@ def test_a_value_info_that_lies_is_not_computed_with(shape: list[int | str]) -> 
 
 
 @pytest.mark.parametrize("shape", [None, ["N", 4, 3, 3], ["M", 4, 3, "W"], [-1, 4, 3, 3]])
-def test_a_value_info_that_may_be_true_stays_without_a_warning(shape: list[int | str] | None) -> None:
+def test_a_value_info_that_may_be_true_stays_without_a_warning(
+    shape: list[int | str] | None,
+) -> None:
     source = declared(flattened("N"), a=shape)
     result = irc.compile(source)
     assert not result.warnings
@@ -322,20 +357,33 @@ def test_shapes_of_intermediate_values_of_a_static_model_are_known_without_decla
 
 def test_a_symbol_that_only_a_declaration_gives_is_no_equation() -> None:
     """Both results of NonZero are declared as long as the batch."""
-    nodes = [make("NonZero", ["x"], ["i"]), make("Transpose", ["i"], ["t"]), make("Shape", ["t"], ["s"])]
+    nodes = [
+        make("NonZero", ["x"], ["i"]),
+        make("Transpose", ["i"], ["t"]),
+        make("Shape", ["t"], ["s"]),
+    ]
     nodes += [make("Expand", ["z", "s"], ["y"])]
     source = model(
-        nodes, [info("x", ["N"])], [info("y", ["N", 1], TensorProto.INT64)], {"z": np.zeros((1, 1), np.int64)}
+        nodes,
+        [info("x", ["N"])],
+        [info("y", ["N", 1], TensorProto.INT64)],
+        {"z": np.zeros((1, 1), np.int64)},
     )
-    source.graph.value_info.extend([info("i", [1, "N"], TensorProto.INT64), info("t", ["N", 1], TensorProto.INT64)])
+    source.graph.value_info.extend(
+        [info("i", [1, "N"], TensorProto.INT64), info("t", ["N", 1], TensorProto.INT64)]
+    )
     inputs = {"x": np.float32([0, 1, 0, 2])}
     result = irc.compile(source).model
-    assert harness.run(result, inputs)["y"].shape == harness.run(source, inputs)["y"].shape == (2, 1)
+    assert (
+        harness.run(result, inputs)["y"].shape == harness.run(source, inputs)["y"].shape == (2, 1)
+    )
 
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_a_shape_that_only_a_declaration_gives_is_not_computed_with(rank: int) -> None:
-    """The result of an operator of another domain is declared, and is the data of MatMul and of a Reshape."""
+    """The result of an operator of another domain is declared, and is the data of MatMul and of a
+    Reshape.
+    """
     gamma, params = batch_norm("m", "y", 3)
     nodes = [
         make("Fancy", ["x"], ["f"], domain="com.acme"),
@@ -344,7 +392,9 @@ def test_a_shape_that_only_a_declaration_gives_is_not_computed_with(rank: int) -
         make("Shape", ["f"], ["s"]),
         make("Reshape", ["f", "s"], ["z"]),
     ]
-    source = model(nodes, [info("x", [2, 3])], [info("y", None), info("z", None)], {"w": array(3, 3), **params})
+    source = model(
+        nodes, [info("x", [2, 3])], [info("y", None), info("z", None)], {"w": array(3, 3), **params}
+    )
     source.opset_import.append(helper.make_opsetid("com.acme", 1))
     declared(source, f=[2, 3, 3][:rank])
     result = irc.compile(source)
@@ -359,7 +409,9 @@ def test_the_declared_shape_of_a_result_is_kept_and_not_computed_with() -> None:
     source.graph.output.append(info("a", [1, 4, 3, 3]))
     result = irc.compile(source).model
     assert result.graph.output == source.graph.output
-    (target,) = (numpy_helper.to_array(t).tolist() for t in result.graph.initializer if t.dims == [2])
+    (target,) = (
+        numpy_helper.to_array(t).tolist() for t in result.graph.initializer if t.dims == [2]
+    )
     assert target[0] in (0, -1)
 
 
@@ -374,19 +426,35 @@ def test_declared_shapes_inside_bodies_and_functions_are_not_computed_with(where
             info("c", [], TensorProto.BOOL),
             info("a", [1, 4, 3, 3]),
         ]
-        nodes = [*inner.graph.node, make("Identity", ["c"], ["c2"]), make("Concat", ["a", "a"], ["a2"], axis=0)]
+        nodes = [
+            *inner.graph.node,
+            make("Identity", ["c"], ["c2"]),
+            make("Concat", ["a", "a"], ["a2"], axis=0),
+        ]
         nodes.append(make("ReduceSum", ["y"], ["total"], keepdims=0))
         results = [info("c2", [], TensorProto.BOOL), info("a2", [1, 4, 3, 3]), info("total", None)]
         body = helper.make_graph(nodes, "body", loop_inputs, results, inner.graph.initializer)
         outer = [make("Loop", ["n", "", "x"], ["last", "totals"], body=body)]
-        source = model(outer, [info("x", [1, 4, 3, 3])], [info("last", None), info("totals", None)], {"n": np.int64(3)})
+        source = model(
+            outer,
+            [info("x", [1, 4, 3, 3])],
+            [info("last", None), info("totals", None)],
+            {"n": np.int64(3)},
+        )
         inputs = {"x": array(1, 4, 3, 3)}
     else:
         consts = [make("Constant", [], [t.name], value=t) for t in inner.graph.initializer]
         opsets = [helper.make_opsetid("", 17)]
-        function = helper.make_function("f", "Flat", ["x"], ["y"], [*consts, *inner.graph.node], opsets)
+        function = helper.make_function(
+            "f", "Flat", ["x"], ["y"], [*consts, *inner.graph.node], opsets
+        )
         function.value_info.append(info("a", [1, 4, 3, 3]))
-        source = model([make("Flat", ["x"], ["y"], domain="f")], [info("x", ["N", 4, 3, 3])], [info("y", None)], {})
+        source = model(
+            [make("Flat", ["x"], ["y"], domain="f")],
+            [info("x", ["N", 4, 3, 3])],
+            [info("y", None)],
+            {},
+        )
         source.opset_import.append(helper.make_opsetid("f", 1))
         source.functions.append(function)
         source.ir_version = 10
@@ -402,7 +470,9 @@ def test_declared_shapes_inside_bodies_and_functions_are_not_computed_with(where
 @pytest.mark.parametrize("rank", [63, 64, 65, 70])
 @pytest.mark.parametrize("passes", ["none", "default"])
 def test_an_initializer_of_more_axes_than_numpy_has(rank: int, passes: str) -> None:
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [1] * rank, np.float32([2]).tobytes(), raw=True)
+    weight = helper.make_tensor(
+        "w", TensorProto.FLOAT, [1] * rank, np.float32([2]).tobytes(), raw=True
+    )
     nodes = [make("Reshape", ["w", "s"], ["a"]), make("Add", ["x", "a"], ["y"])]
     source = model(nodes, [info("x", [3])], [info("y", [3])], {"s": np.array([1])})
     source.graph.initializer.append(weight)
@@ -424,11 +494,15 @@ def test_a_pad_of_zeros_stays_where_a_window_has_nothing_but_nan() -> None:
     result = irc.compile(source).model
     assert [node.op_type for node in result.graph.node] == ["Relu", "Pad", "MaxPool"]
     inputs = {"x": np.full((1, 1, 3, 3), np.nan, np.float32)}
-    assert np.array_equal(harness.run(result, inputs)["y"], harness.run(source, inputs)["y"], equal_nan=True)
+    assert np.array_equal(
+        harness.run(result, inputs)["y"], harness.run(source, inputs)["y"], equal_nan=True
+    )
 
 
 def ceil_pool(op: str, size: int, behind: bool, **attrs: Any) -> ModelProto:
-    """A pool that rounds up, and a reader whose shape onnx compares with its own inference once sizes are constant."""
+    """A pool that rounds up, and a reader whose shape onnx compares with its own inference once
+    sizes are constant.
+    """
     nodes = [make(op, ["x"], ["p"], ceil_mode=1, **attrs)]
     constants: dict[str, Any] = {}
     if behind:
@@ -441,7 +515,9 @@ def ceil_pool(op: str, size: int, behind: bool, **attrs: Any) -> ModelProto:
 
 @pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
 def test_windows_that_start_in_the_padding_are_none(op: str) -> None:
-    """onnx infers two columns, the runtime computes one: with constant sizes of a Split it refuses the MatMul."""
+    """onnx infers two columns, the runtime computes one: with constant sizes of a Split it refuses
+    the MatMul.
+    """
     source = ceil_pool(op, 2, True, kernel_shape=[1, 1], strides=[1, 2])
     result = compiled(source, {"x": array(2, 3, 4, 2)})
     (pool,) = (node for node in result.graph.node if node.op_type == op)
@@ -460,7 +536,9 @@ def test_windows_that_start_in_the_padding_are_none(op: str) -> None:
     ],
     ids=str,
 )
-def test_the_extents_of_pools_that_round_up_are_those_of_the_runtime(attrs: dict[str, Any], size: int) -> None:
+def test_the_extents_of_pools_that_round_up_are_those_of_the_runtime(
+    attrs: dict[str, Any], size: int
+) -> None:
     source = ceil_pool("MaxPool", size, False, **attrs)
     shape = from_model(source).graph.outputs[0].type.shape  # type: ignore[attr-defined]
     inputs = {"x": array(2, 3, 4, size)}
@@ -470,13 +548,21 @@ def test_the_extents_of_pools_that_round_up_are_those_of_the_runtime(attrs: dict
     assert np.array_equal(harness.run(result, inputs)["p"], found)
     rounded = any(attribute.name == "ceil_mode" for attribute in result.graph.node[0].attribute)
     floor = ceil_pool("MaxPool", size, False, **attrs)
-    floor.graph.node[0].attribute.pop([a.name for a in floor.graph.node[0].attribute].index("ceil_mode"))
+    floor.graph.node[0].attribute.pop(
+        [a.name for a in floor.graph.node[0].attribute].index("ceil_mode")
+    )
     assert rounded == (harness.run(floor, inputs)["p"].shape != found.shape)
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 2), (3, 5, 2), (2, 3, 5, 2)])
-def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(shape: tuple[int, ...]) -> None:
-    nodes = [make("MatMul", ["x", "w"], ["a"]), make("Relu", ["a"], ["r"]), make("MatMul", ["r", "v"], ["y"])]
+def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(
+    shape: tuple[int, ...],
+) -> None:
+    nodes = [
+        make("MatMul", ["x", "w"], ["a"]),
+        make("Relu", ["a"], ["r"]),
+        make("MatMul", ["r", "v"], ["y"]),
+    ]
     first, second = array(4, 5) * np.float32([1, 10, 100, 1000, 0.1]), array(*shape)
     source = model(nodes, [info("x", [3, 4])], [info("y", None)], {"w": first, "v": second})
     passes = "CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant"
@@ -484,14 +570,20 @@ def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(shape: tup
     inputs = {"x": array(3, 4)}
     want = harness.run(source, inputs)["y"]
     assert np.abs(harness.run(result, inputs)["y"] - want).max() <= 1e-5 * np.abs(want).max()
-    weights = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in result.graph.initializer}
+    weights = {
+        t.name: numpy_helper.to_array(t).astype(np.float64) for t in result.graph.initializer
+    }
     after = np.abs(weights["w"]).max(axis=0)
-    beyond = np.abs(weights["v"]).max(axis=tuple(axis for axis in range(len(shape)) if axis != len(shape) - 2))
+    beyond = np.abs(weights["v"]).max(
+        axis=tuple(axis for axis in range(len(shape)) if axis != len(shape) - 2)
+    )
     assert np.allclose(after, beyond, rtol=1e-5)
 
 
 def test_an_initializer_that_is_declared_again_keeps_its_shape() -> None:
-    """As torch's exporter writes it: inference took the declared type, from which the shape was removed."""
+    """As torch's exporter writes it: inference took the declared type, from which the shape was
+    removed.
+    """
     nodes = [
         make("Exp", ["x"], ["a"]),
         make("Pow", ["a", "c"], ["b"]),
@@ -500,7 +592,9 @@ def test_an_initializer_that_is_declared_again_keeps_its_shape() -> None:
     nodes += [make("Shape", ["d"], ["s"]), make("Gather", ["s", "i"], ["g"])]
     nodes += [make("Concat", ["g", "k"], ["t"], axis=0), make("Reshape", ["d", "t"], ["y"])]
     constants = {"c": np.float32(2), "i": np.array([1]), "k": np.array([-1])}
-    source = declared(model(nodes, [info("x", ["N", 3, 4])], [info("y", ["M", "K"])], constants), c=[])
+    source = declared(
+        model(nodes, [info("x", ["N", 3, 4])], [info("y", ["M", "K"])], constants), c=[]
+    )
     result = irc.compile(source).model
     assert [node.op_type for node in result.graph.node] == ["Exp", "Pow", "Einsum", "Reshape"]
     inputs = {"x": array(2, 3, 4)}
@@ -510,20 +604,42 @@ def test_an_initializer_that_is_declared_again_keeps_its_shape() -> None:
 def test_symbols_pass_quantization_behind_a_reshape() -> None:
     """The batch of the second Reshape is that of the first, of which inference sees a -1 only."""
     nodes = [make("Shape", ["x"], ["s"], start=0, end=1), make("Concat", ["s", "k"], ["t"], axis=0)]
-    nodes += [make("Reshape", ["x", "t"], ["a"], allowzero=1), make("QuantizeLinear", ["a", "scale", "zero"], ["q"])]
+    nodes += [
+        make("Reshape", ["x", "t"], ["a"], allowzero=1),
+        make("QuantizeLinear", ["a", "scale", "zero"], ["q"]),
+    ]
     nodes += [make("DequantizeLinear", ["q", "scale", "zero"], ["d"])]
-    nodes += [make("Concat", ["s", "l"], ["u"], axis=0), make("Reshape", ["d", "u"], ["y"], allowzero=1)]
-    constants = {"k": np.array([-1, 2]), "l": np.array([3, -1]), "scale": np.float32(0.5), "zero": np.uint8(128)}
-    source = model(nodes, [info("x", ["N", 3, 4])], [info("y", ["N", "A", "B"])], constants, opset=17)
+    nodes += [
+        make("Concat", ["s", "l"], ["u"], axis=0),
+        make("Reshape", ["d", "u"], ["y"], allowzero=1),
+    ]
+    constants = {
+        "k": np.array([-1, 2]),
+        "l": np.array([3, -1]),
+        "scale": np.float32(0.5),
+        "zero": np.uint8(128),
+    }
+    source = model(
+        nodes, [info("x", ["N", 3, 4])], [info("y", ["N", "A", "B"])], constants, opset=17
+    )
     result = irc.compile(source).model
-    assert [node.op_type for node in result.graph.node] == ["Reshape", "QuantizeLinear", "DequantizeLinear", "Reshape"]
+    assert [node.op_type for node in result.graph.node] == [
+        "Reshape",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Reshape",
+    ]
     for batch in (1, 5):
         inputs = {"x": array(batch, 3, 4)}
         assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
 
 
-@pytest.mark.parametrize(("domain", "left"), [("ai.onnx.ml", ["Scaler"]), ("com.acme", ["Scaler", "Cast"])])
-def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(domain: str, left: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("domain", "left"), [("ai.onnx.ml", ["Scaler"]), ("com.acme", ["Scaler", "Cast"])]
+)
+def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(
+    domain: str, left: list[str]
+) -> None:
     nodes = [helper.make_node("Scaler", ["x"], ["a"], domain=domain, offset=[1.0], scale=[2.0])]
     nodes += [make("Cast", ["a"], ["b"], to=TensorProto.FLOAT), make("Relu", ["b"], ["y"])]
     source = model(nodes, [info("x", ["N", 4])], [info("y", ["N", 4])], {})
@@ -532,13 +648,22 @@ def test_a_result_that_has_one_type_by_its_schema_needs_no_cast(domain: str, lef
 
 
 @pytest.mark.parametrize("op", ["Scaler", "Normalizer", "Binarizer"])
-@pytest.mark.parametrize(("domain", "left"), [("ai.onnx.ml", ["Gemm"]), ("com.acme", ["MatMul", "Add"])])
-def test_an_elementwise_operator_of_scikit_learn_keeps_the_shape(op: str, domain: str, left: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("domain", "left"), [("ai.onnx.ml", ["Gemm"]), ("com.acme", ["MatMul", "Add"])]
+)
+def test_an_elementwise_operator_of_scikit_learn_keeps_the_shape(
+    op: str, domain: str, left: list[str]
+) -> None:
     """onnx infers none for it, and a MatMul of unknown rank is no Gemm."""
     attrs: dict[str, Any] = {"offset": [1.0], "scale": [2.0]} if op == "Scaler" else {}
-    nodes = [helper.make_node(op, ["x"], ["a"], domain=domain, **attrs), make("MatMul", ["a", "w"], ["b"])]
+    nodes = [
+        helper.make_node(op, ["x"], ["a"], domain=domain, **attrs),
+        make("MatMul", ["a", "w"], ["b"]),
+    ]
     nodes += [make("Add", ["b", "c"], ["y"])]
-    source = model(nodes, [info("x", ["N", 4])], [info("y", ["N", 3])], {"w": array(4, 3), "c": array(3)})
+    source = model(
+        nodes, [info("x", ["N", 4])], [info("y", ["N", 3])], {"w": array(4, 3), "c": array(3)}
+    )
     source.opset_import.append(helper.make_opsetid(domain, 1))
     result = irc.compile(source).model
     assert [node.op_type for node in result.graph.node] == [op, *left]
@@ -549,24 +674,38 @@ def test_an_elementwise_operator_of_scikit_learn_keeps_the_shape(op: str, domain
 
 @pytest.mark.parametrize("layout", [0, 1])
 def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int) -> None:
-    """The first extent of the last Reshape is that of the input, of which inference sees a -1 only."""
+    """The first extent of the last Reshape is that of the input, of which inference
+    sees a -1 only.
+    """
     nodes = [make("Shape", ["x"], ["s"], start=0, end=1), make("Concat", ["s", "k"], ["t"], axis=0)]
     nodes += [make("Reshape", ["x", "t"], ["a"], allowzero=1)]
     nodes += [make("LSTM", ["a", "w", "r"], ["b"], hidden_size=2, layout=layout)]
     nodes += [make("ScatterND", ["b", "i", "p"], ["c"]), make("Concat", ["s", "l"], ["u"], axis=0)]
     nodes += [make("Reshape", ["c", "u"], ["y"], allowzero=1)]
-    constants = {"k": np.array([1, -1]), "l": np.array([2, -1]), "w": array(1, 8, 3), "r": array(1, 8, 2)}
+    constants = {
+        "k": np.array([1, -1]),
+        "l": np.array([2, -1]),
+        "w": array(1, 8, 3),
+        "r": array(1, 8, 2),
+    }
     constants |= {"i": np.zeros((1, 1), np.int64), "p": array(1, 1, 1, 2)}
     source = model(nodes, [info("x", ["N", 3])], [info("y", ["N", 2, 1])], constants)
     result = irc.compile(source).model
-    assert [node.op_type for node in result.graph.node] == ["Reshape", "LSTM", "ScatterND", "Reshape"]
+    assert [node.op_type for node in result.graph.node] == [
+        "Reshape",
+        "LSTM",
+        "ScatterND",
+        "Reshape",
+    ]
     if layout == 0:  # onnxruntime has no other
         inputs = {"x": array(4, 3)}
         assert harness.worst(harness.run(result, inputs), harness.run(source, inputs)) == 0
 
 
 def test_a_parameter_that_gives_the_result_its_rank_keeps_it() -> None:
-    """The scale of an RMSNorm written out had one axis more than the data, and lost it to a Mul that it took."""
+    """The scale of an RMSNorm written out had one axis more than the data, and lost it to a Mul
+    that it took.
+    """
     text = """
         <ir_version: 8, opset_import: ["": 17]>
         g (float[4, 8] x) => (float[1, 4, 8] y) <float eps = {1e-5}> {
@@ -580,12 +719,23 @@ def test_a_parameter_that_gives_the_result_its_rank_keeps_it() -> None:
         }"""
     source = onnx.parser.parse_model(text)
     tensors = {"gamma": array(1, 1, 8), "scale": array(8) + np.float32(3)}
-    source.graph.initializer.extend([numpy_helper.from_array(value, name) for name, value in tensors.items()])
+    source.graph.initializer.extend(
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()]
+    )
     result = compiled(source, {"x": array(4, 8)})
-    assert [node.op_type for node in result.graph.node] == ["Mul", "ReduceMean", "Add", "Sqrt", "Div", "Mul"]
+    assert [node.op_type for node in result.graph.node] == [
+        "Mul",
+        "ReduceMean",
+        "Add",
+        "Sqrt",
+        "Div",
+        "Mul",
+    ]
 
 
-@pytest.mark.parametrize(("data", "left"), [("x", ["Shape", "Expand", "PRelu"]), ("slope", ["PRelu"])])
+@pytest.mark.parametrize(
+    ("data", "left"), [("x", ["Shape", "Expand", "PRelu"]), ("slope", ["PRelu"])]
+)
 def test_the_data_of_a_prelu_stay_expanded(data: str, left: list[str]) -> None:
     """The slope broadcasts to the data, but not the data to the slope."""
     other = "slope" if data == "x" else "x"
@@ -602,10 +752,19 @@ def test_the_data_of_a_prelu_stay_expanded(data: str, left: list[str]) -> None:
     assert [node.op_type for node in result.graph.node] == left
 
 
-@pytest.mark.parametrize(("end", "count"), [(2**31 - 1, 4), (2**63 - 1, 4), (2**31 - 2, 0), (-(2**63), 4)])
-def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtime(end: int, count: int) -> None:
-    bounds = {name: np.array([value]) for name, value in {"s": -1, "e": end, "a": 0, "t": -1}.items()}
-    nodes = [make("Slice", ["k", "s", "e", "a", "t"], ["c"]), make("Concat", ["c", "x"], ["y"], axis=0)]
+@pytest.mark.parametrize(
+    ("end", "count"), [(2**31 - 1, 4), (2**63 - 1, 4), (2**31 - 2, 0), (-(2**63), 4)]
+)
+def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtime(
+    end: int, count: int
+) -> None:
+    bounds = {
+        name: np.array([value]) for name, value in {"s": -1, "e": end, "a": 0, "t": -1}.items()
+    }
+    nodes = [
+        make("Slice", ["k", "s", "e", "a", "t"], ["c"]),
+        make("Concat", ["c", "x"], ["y"], axis=0),
+    ]
     source = model(nodes, [info("x", [4])], [info("y", None)], {"k": array(4), **bounds})
     inputs = {"x": array(4)}
     want = harness.run(source, inputs)["y"]
@@ -615,13 +774,23 @@ def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtim
 
 @pytest.mark.parametrize(("end", "count"), [(2**31 - 1, 2), (2**63 - 1, 2), (2**31 - 2, 0)])
 @pytest.mark.parametrize("as_nodes", [False, True])
-def test_a_slice_of_one_backward_to_the_greatest_integer_stays(end: int, count: int, as_nodes: bool) -> None:
-    """onnx infers no elements for the first Slice, so that the second one seemed to take all of them."""
-    bounds = {name: np.array([value]) for name, value in {"s": -1, "e": end, "a": 0, "t": -1, "f": 1, "l": 3}.items()}
+def test_a_slice_of_one_backward_to_the_greatest_integer_stays(
+    end: int, count: int, as_nodes: bool
+) -> None:
+    """onnx infers no elements for the first Slice, so that the second one seemed to take all of
+    them.
+    """
+    bounds = {
+        name: np.array([value])
+        for name, value in {"s": -1, "e": end, "a": 0, "t": -1, "f": 1, "l": 3}.items()
+    }
     nodes = [make("Slice", ["x", "s", "e", "a", "t"], ["c"]), make("Slice", ["c", "f", "l"], ["d"])]
     nodes.append(make("Neg", ["d"], ["y"]))
     if as_nodes:
-        nodes = [*(make("Constant", [], [name], value_ints=bound) for name, bound in bounds.items()), *nodes]
+        nodes = [
+            *(make("Constant", [], [name], value_ints=bound) for name, bound in bounds.items()),
+            *nodes,
+        ]
     source = model(nodes, [info("x", [4])], [info("y", None)], {} if as_nodes else bounds)
     inputs = {"x": array(4)}
     want = harness.run(source, inputs)["y"]
@@ -645,7 +814,9 @@ def test_folds_of_computed_scales_do_not_count_against_those_held_back(others: i
 
 
 def test_a_call_is_inlined_whose_body_inlines_only_when_it_is_clean() -> None:
-    """An Identity beside the BatchNormalization kept a function of another opset from being inlined."""
+    """An Identity beside the BatchNormalization kept a function of another opset from being
+    inlined.
+    """
     text = """
         <ir_version: 10, opset_import: ["": 15, "d": 1]>
         g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
@@ -667,7 +838,9 @@ def test_a_call_is_inlined_whose_body_inlines_only_when_it_is_clean() -> None:
 
 
 def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -> None:
-    """Its weight is far below half an ulp of the bias, which the other channel takes back to zero."""
+    """Its weight is far below half an ulp of the bias, which the other channel takes
+    back to zero.
+    """
     norm = make("BatchNormalization", ["x", "gamma", "beta", "zero", "one"], ["n"], epsilon=0.0)
     constants = {
         "gamma": np.float32([2e-23, 1]),
@@ -694,7 +867,9 @@ def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -
     ],
 )
 def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list[str]) -> None:
-    """onnxruntime limits infinities to the greatest number where a bound is absent, and not where it is infinite."""
+    """onnxruntime limits infinities to the greatest number where a bound is absent, and not where
+    it is infinite.
+    """
     model = onnx.parser.parse_model(
         f"""<ir_version: 9, opset_import: ["": 17]> g (float[1,3,4,4] x) => (float[1,2,4,4] y)
         <float lo = {{-1.5}}, float inf = {{inf}}, float ninf = {{-inf}}, float[2,3,1,1] w = {{1, 2, 3, 4, 5, 6}}>
@@ -702,14 +877,19 @@ def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list
     )
     result = irc.compile(model).model
     assert [node.op_type for node in result.graph.node] == ["Clip", "Conv"]
-    values = {tensor.name: float(numpy_helper.to_array(tensor).ravel()[0]) for tensor in result.graph.initializer}
+    values = {
+        tensor.name: float(numpy_helper.to_array(tensor).ravel()[0])
+        for tensor in result.graph.initializer
+    }
     kinds = {name: "clamped" if abs(value) == 1.5 else "infinite" for name, value in values.items()}
     assert [kinds.get(name, name) for name in result.graph.node[0].input] == left
 
 
 @pytest.mark.parametrize("op", ["subtract", "divide"])
 def test_a_parameter_that_is_aligned_at_an_axis_is_written_as_numpy_broadcasts_it(op: str) -> None:
-    """Only products and sums were: of text, and of a user's pass, the others came out along the last axis."""
+    """Only products and sums were: of text, and of a user's pass, the others came out along the
+    last axis.
+    """
     text = f"""module {{ir_version=8, opsets={{"": 15}}}}
 
 graph @main(%x: f32[1,3,3,3]) {{
@@ -724,13 +904,22 @@ graph @main(%x: f32[1,3,3,3]) {{
 
 @pytest.mark.parametrize("kind", ["complex64", "int32", "string"])
 def test_a_bias_of_another_kind_than_floats_is_refused(kind: str) -> None:
-    """No runtime takes such a layer: equalization ended with a warning of numpy about the complex numbers."""
+    """No runtime takes such a layer: equalization ended with a warning of numpy about the complex
+    numbers.
+    """
     graph = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["": 17]> g (float[1,2,4,4] x) => (float[1,2,4,4] y)
         <float[2,2,1,1] w = {1, 2, 3, 4}, float[2] s = {2, 3}, float[2] b = {1, 2}, float[2] v = {1, 1}>
         { h = Conv(x, w, c)  n = BatchNormalization(h, s, b, b, v)  r = Relu(n)  y = Conv(r, w) }"""
     )
     numbers = {"complex64": [1, 2], "int32": [1, 2], "string": ["a", "b"]}[kind]
-    graph.graph.initializer.append(helper.make_tensor("c", getattr(TensorProto, kind.upper()), [2], numbers))
+    graph.graph.initializer.append(
+        helper.make_tensor("c", getattr(TensorProto, kind.upper()), [2], numbers)
+    )
     result = irc.compile(graph, "default,CrossLayerEqualization,HighBiasAbsorption")
-    assert [node.op_type for node in result.model.graph.node] == ["Conv", "BatchNormalization", "Relu", "Conv"]
+    assert [node.op_type for node in result.model.graph.node] == [
+        "Conv",
+        "BatchNormalization",
+        "Relu",
+        "Conv",
+    ]

@@ -1,4 +1,6 @@
-"""The small models that showed faults of irc: each compiles, is a fixpoint, and has the right numbers."""
+"""The small models that showed faults of irc: each compiles, is a fixpoint, and has the right
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,17 @@ pytestmark = pytest.mark.shared
 MODELS = [pytest.param(path, id=path.stem) for path in harness.reproducers()] or [None]
 """A test without a model says why it is skipped."""
 
-WARNINGS = {"D2_stale_value_info_batch": "the model declares types that its operators contradict, which are ignored: "}
+WARNINGS = {
+    "D2_stale_value_info_batch": (
+        "the model declares types that its operators contradict, which are ignored: "
+    )
+}
 """What is said of a model. Of all others nothing is."""
 
 NOT_RUN = {
-    "F1_body_inputs_renamed_in_foreign_operator": "com.microsoft::GreedySearch, which takes no such input",
+    "F1_body_inputs_renamed_in_foreign_operator": (
+        "com.microsoft::GreedySearch, which takes no such input"
+    ),
     "custom": "an operator of com.acme, which is nobody's",
     "verify_all_random": "every number is random",
 }
@@ -31,9 +39,13 @@ NOT_RUN = {
 
 CRASHES = {
     "verify_dies_by_sigfpe_in_source": "onnxruntime divides an integer by zero",
-    "verify_segfault_bn_empty_outputs": "onnxruntime's BatchNormalization fails with absent results",
+    "verify_segfault_bn_empty_outputs": (
+        "onnxruntime's BatchNormalization fails with absent results"
+    ),
 }
-"""Models of which onnxruntime's kernels kill the process, so that the evaluator alone judges them."""
+"""Models of which onnxruntime's kernels kill the process, so that the evaluator alone
+judges them.
+"""
 
 LARGEST_ROUNDING = 2.0**-17
 """Of folded weights of float32, as in `harness.assert_computes_the_same`."""
@@ -62,10 +74,15 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def inputs_of(path: Path) -> Arrays:
-    """Seeded inputs of extents that the operators take: those of a size that others say, and of a kernel's length."""
+    """Seeded inputs of extents that the operators take: those of a size that others say, and of a
+    kernel's length.
+    """
     if path.stem == "M1_shape_of_transpose":
         rng = np.random.default_rng(0)
-        return {"x": rng.standard_normal((2, 3, 8)).astype("f"), "y": rng.standard_normal((3, 8)).astype("f")}
+        return {
+            "x": rng.standard_normal((2, 3, 8)).astype("f"),
+            "y": rng.standard_normal((3, 8)).astype("f"),
+        }
     batch = 16 if path.stem == "verify_time_on_first_axis" else 2
     return harness.random_inputs(harness.load(path), batch=batch)
 
@@ -76,14 +93,17 @@ def test_a_model_compiles_from_the_command_line_to_a_fixpoint(
 ) -> None:
     first, second = tmp_path / "1.onnx", tmp_path / "2.onnx"
     done = subprocess.run(
-        [sys.executable, "-m", "irc", "compile", path, "-o", first], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "irc", "compile", path, "-o", first],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
     *warnings, summary = done.stderr.splitlines()
     expected = [WARNINGS[path.stem]] if path.stem in WARNINGS else []
-    assert [line[: len(f"warning: {text}")] for line, text in zip(warnings, expected, strict=True)] == [
-        f"warning: {text}" for text in expected
-    ]
+    assert [
+        line[: len(f"warning: {text}")] for line, text in zip(warnings, expected, strict=True)
+    ] == [f"warning: {text}" for text in expected]
     assert summary.endswith(f"; wrote {first}")
     assert main(["compile", str(first), "-o", str(second)]) == 0
     assert "Traceback" not in capsys.readouterr().err
@@ -112,6 +132,8 @@ def test_the_models_that_are_named_are_there() -> None:
     assert not {*WARNINGS, *NOT_RUN, *CRASHES, *OPERATORS} - names
 
 
-@pytest.mark.parametrize("path", [each for each in MODELS if each is None or each.id in OPERATORS], indirect=True)
+@pytest.mark.parametrize(
+    "path", [each for each in MODELS if each is None or each.id in OPERATORS], indirect=True
+)
 def test_no_rewrite_is_missed(path: Path) -> None:
     assert irc.compile(path).operators == OPERATORS[path.stem]

@@ -39,7 +39,9 @@ def node_cases() -> list[tuple[str, ModelProto]]:
 
 
 def corpora() -> dict[str, Iterator[tuple[str, ModelProto]]]:
-    files = ((path.parent.name + "/" + path.name, harness.load(path)) for path in harness.onnx_files())
+    files = (
+        (path.parent.name + "/" + path.name, harness.load(path)) for path in harness.onnx_files()
+    )
     made = ((name, model) for name, model in zoo.models() if name not in REFUSED)
     return {"node cases of onnx": iter(node_cases()), "files of onnx": files, "zoo": made}
 
@@ -57,7 +59,9 @@ def assert_equal(name: str, model: ModelProto) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corpus", corpora())
-def test_models_come_back_equal(corpus: str, record_property: Callable[[str, object], None]) -> None:
+def test_models_come_back_equal(
+    corpus: str, record_property: Callable[[str, object], None]
+) -> None:
     count = 0
     for name, model in corpora()[corpus]:
         assert_equal(name, model)
@@ -96,7 +100,9 @@ def external_bytes(path: Path) -> dict[str, bytes]:
 
 
 def external_models(folder: Path) -> list[tuple[str, Path]]:
-    return [(name, path) for name, path in zoo.external_models(folder) if not name.startswith("odd/")]
+    return [
+        (name, path) for name, path in zoo.external_models(folder) if not name.startswith("odd/")
+    ]
 
 
 def test_external_data_stays_in_place_beside_its_model(
@@ -125,7 +131,9 @@ def test_external_data_follows_its_model_into_another_folder(tmp_path: Path) -> 
 
 def test_external_data_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
     name, path = external_models(tmp_path / "in")[0]
-    location = next(e.value for t in external_tensors_of(path) for e in t.external_data if e.key == "location")
+    location = next(
+        e.value for t in external_tensors_of(path) for e in t.external_data if e.key == "location"
+    )
     folder = tmp_path / "out"
     (folder / location).parent.mkdir(parents=True)
     (folder / location).write_bytes(b"somebody else's")
@@ -148,6 +156,10 @@ def test_every_origin_is_emitted_or_dropped() -> None:
 
     for path in harness.shared_models():
         module = default_pipeline()(irc.load(path))
-        emitted = {origin for node in module.walk() for origin in flatten_origins((node.origins, node.inherited))}
+        emitted = {
+            origin
+            for node in module.walk()
+            for origin in flatten_origins((node.origins, node.inherited))
+        }
         dropped = set(flatten_origins(tuple(module.provenance.dropped)))
         assert emitted | dropped == set(range(module.next_origin)), path.name

@@ -35,13 +35,20 @@ RUNS_CODE = {
 }
 """Calls that make code of data."""
 
-OWN_CODE = {("support/record.py", "exec"): "constructors of records, from the names of the fields of irc's own classes"}
+OWN_CODE = {
+    (
+        "support/record.py",
+        "exec",
+    ): "constructors of records, from the names of the fields of irc's own classes"
+}
 """Calls that make code of irc's own sources, by file and function, and what it is."""
 
 PROCESSES = {
     "support/jobs.py": "irc itself, by loky",
     "tools/verify/bisection.py": "the user's --command",
-    "support/isolation.py": "a copy of itself, for shape inference, and irc itself, for onnxruntime",
+    "support/isolation.py": (
+        "a copy of itself, for shape inference, and irc itself, for onnxruntime"
+    ),
 }
 """Files that start processes, by `subprocess`, `multiprocessing` or `os.fork`, and which."""
 
@@ -70,37 +77,66 @@ def imports(tree: ast.AST) -> set[str]:
 def test_nothing_makes_code_of_data_or_opens_a_connection() -> None:
     started = {}
     for name, tree in sources():
-        assert not imports(tree) & {"socket", "http", "urllib", "ssl", "asyncio", "ftplib", "requests"}, name
-        assert not imports(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle", "ctypes", "code", "runpy"}, (
-            name
-        )
+        assert not imports(tree) & {
+            "socket",
+            "http",
+            "urllib",
+            "ssl",
+            "asyncio",
+            "ftplib",
+            "requests",
+        }, name
+        assert not imports(tree) & {
+            "pickle",
+            "marshal",
+            "shelve",
+            "dill",
+            "cloudpickle",
+            "ctypes",
+            "code",
+            "runpy",
+        }, name
         if imports(tree) & {"subprocess", "multiprocessing", "concurrent"}:
             started[name] = PROCESSES.get(name)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
             function = node.func
-            called = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            called = (
+                function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            )
             if called == "fork":
                 started[name] = PROCESSES.get(name)
-            plain = isinstance(function, ast.Name) or ast.unparse(function).startswith(("os.", "builtins."))
+            plain = isinstance(function, ast.Name) or ast.unparse(function).startswith(
+                ("os.", "builtins.")
+            )
             runs_code = plain and called in RUNS_CODE and name != "__init__.py"
             assert not runs_code or (name, called) in OWN_CODE, f"{name}:{node.lineno}: {called}"
             if ast.unparse(function) in ("np.load", "np.lib.format.read_array"):
-                pickles = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "allow_pickle"]
+                pickles = [
+                    ast.unparse(keyword.value)
+                    for keyword in node.keywords
+                    if keyword.arg == "allow_pickle"
+                ]
                 assert pickles == ["False"], f"{name}:{node.lineno}: {called}"
             if ast.unparse(function) == "torch.load":
-                assert "weights_only=True" in map(ast.unparse, node.keywords), f"{name}:{node.lineno}"
+                assert "weights_only=True" in map(ast.unparse, node.keywords), (
+                    f"{name}:{node.lineno}"
+                )
             assert "register_custom_ops_library" not in called, name
     assert started == PROCESSES
 
 
 def referring(folder: Path, location: str) -> Path:
     """A model in `folder` whose weight stands at `location`."""
-    weight = TensorProto(name="w", dims=[4, 4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    weight = TensorProto(
+        name="w", dims=[4, 4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL
+    )
     weight.external_data.add(key="location", value=location)
     info = [helper.make_tensor_value_info(name, 1, [4, 4]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [weight])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [weight]
+    )
     path = folder / "model.onnx"
     path.write_bytes(helper.make_model(graph).SerializeToString())
     return path
@@ -129,7 +165,9 @@ def test_external_data_outside_the_models_folder_is_not_read(kind: str, tmp_path
 def test_external_data_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for location in (".", "pipe", "", "/dev/zero"):
-        with pytest.raises(irc.ModelError, match=r"outside the model's folder|is not a regular file"):
+        with pytest.raises(
+            irc.ModelError, match=r"outside the model's folder|is not a regular file"
+        ):
             irc.compile(referring(tmp_path, location))
 
 
@@ -138,7 +176,9 @@ def test_an_output_is_the_old_one_until_the_new_one_is_complete(tmp_path: Path) 
     model.write_bytes(EXAMPLE.read_bytes())
     output.write_bytes(b"old")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "support" / "accidents")}
-    done = subprocess.run([sys.executable, "-m", "irc", "compile", model], env=env, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "irc", "compile", model], env=env, capture_output=True, check=False
+    )
     assert done.returncode < 0
     assert output.read_bytes() == b"old"
 
@@ -147,12 +187,19 @@ EVIL = "\x1b]0;title\x07\x1b[31m\r\u202e\u2028\x85[red]\nirc: made up"
 
 
 def evil_model(folder: Path, name: str, *, fault: bool = False) -> Path:
-    """Conv and BatchNormalization, all of whose names a terminal would obey; with `fault` no runtime takes it."""
+    """Conv and BatchNormalization, all of whose names a terminal would obey; with `fault` no
+    runtime takes it.
+    """
     weight, vector = np.ones((3, 3, 1, 1), np.float32), np.arange(1, 4, dtype=np.float32)
-    tensors = [numpy_helper.from_array(weight, "w" + EVIL), numpy_helper.from_array(vector, "p" + EVIL)]
+    tensors = [
+        numpy_helper.from_array(weight, "w" + EVIL),
+        numpy_helper.from_array(vector, "p" + EVIL),
+    ]
     nodes = [
         helper.make_node("Conv", ["x", tensors[0].name], ["c" + EVIL], "conv" + EVIL),
-        helper.make_node("BatchNormalization", ["c" + EVIL, *[tensors[1].name] * 4], ["n" + EVIL], "bn" + EVIL),
+        helper.make_node(
+            "BatchNormalization", ["c" + EVIL, *[tensors[1].name] * 4], ["n" + EVIL], "bn" + EVIL
+        ),
         helper.make_node("Mul", ["n" + EVIL, "n" + EVIL], ["m" + EVIL]),
         helper.make_node("Add", ["m" + EVIL, tensors[1].name], ["y"], "add" + EVIL),
     ]
@@ -164,7 +211,9 @@ def evil_model(folder: Path, name: str, *, fault: bool = False) -> Path:
     result = info(nodes[-1].output[0], 1, None)
     graph = helper.make_graph(nodes, "g", [info("x", 1, [1, 3, 4, 3])], [result], tensors)
     path = folder / name
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    )
     return path
 
 

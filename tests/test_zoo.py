@@ -1,4 +1,6 @@
-"""What the zoo promises: unique names, fixed bytes, valid where it says so, nothing of the format left out."""
+"""What the zoo promises: unique names, fixed bytes, valid where it says so, nothing of the format
+left out.
+"""
 
 import hashlib
 import os
@@ -29,7 +31,9 @@ UNSET: dict[str, str] = {}
 
 def digests() -> dict[str, str]:
     """The hash of each model's bytes."""
-    return {name: hashlib.sha256(model.SerializeToString()).hexdigest() for name, model in zoo.models()}
+    return {
+        name: hashlib.sha256(model.SerializeToString()).hexdigest() for name, model in zoo.models()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,9 @@ def collect(message: Message, result: Seen) -> None:
     while stack:
         item = stack.pop()
         for field, content in item.ListFields():
-            values = result.setdefault((item.DESCRIPTOR.full_name.removeprefix("onnx."), field.name), set())
+            values = result.setdefault(
+                (item.DESCRIPTOR.full_name.removeprefix("onnx."), field.name), set()
+            )
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 stack.extend(content if field.is_repeated else [content])
             elif field.name in ("type", "data_type", "elem_type"):
@@ -93,19 +99,29 @@ def test_names_are_unique_and_there_are_many(
 
 def test_bytes_are_the_same_in_another_process(internal: list[tuple[str, ModelProto]]) -> None:
     here = digests()
-    assert here == {name: hashlib.sha256(model.SerializeToString()).hexdigest() for name, model in internal}
+    assert here == {
+        name: hashlib.sha256(model.SerializeToString()).hexdigest() for name, model in internal
+    }
     script = "import test_zoo; print(sorted(test_zoo.digests().items()))"
     tests = Path(__file__).parent
     path = os.pathsep.join(map(str, (tests, tests / "support")))
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": path}
-    there = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    there = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
     assert there.stdout.strip() == str(sorted(here.items()))
 
 
-def test_external_files_are_the_same_again(external: list[tuple[str, Path]], tmp_path: Path) -> None:
+def test_external_files_are_the_same_again(
+    external: list[tuple[str, Path]], tmp_path: Path
+) -> None:
     for (name, path), (again, twin) in zip(external, zoo.external_models(tmp_path), strict=True):
         files, twins = (
-            {file.relative_to(folder): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+            {
+                file.relative_to(folder): file.read_bytes()
+                for file in sorted(folder.rglob("*"))
+                if file.is_file()
+            }
             for folder in (path.parent, twin.parent)
         )
         assert (name, files) == (again, twins)
@@ -123,7 +139,10 @@ def test_models_that_are_not_odd_pass_the_checker(
     internal: list[tuple[str, ModelProto]], external: list[tuple[str, Path]]
 ) -> None:
     failures = {}
-    cases: list[tuple[str, ModelProto | str]] = [*internal, *((name, str(path)) for name, path in external)]
+    cases: list[tuple[str, ModelProto | str]] = [
+        *internal,
+        *((name, str(path)) for name, path in external),
+    ]
     for name, model in cases:
         if not zoo.is_odd(name):
             try:
@@ -150,7 +169,9 @@ def test_every_attribute_type_occurs(seen: Seen) -> None:
 
 
 def test_every_field_is_set_somewhere(seen: Seen) -> None:
-    missing = {f"{message}.{field}" for message, field in fields()} - {".".join(key) for key in seen}
+    missing = {f"{message}.{field}" for message, field in fields()} - {
+        ".".join(key) for key in seen
+    }
     assert missing == set(UNSET)
 
 

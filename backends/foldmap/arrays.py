@@ -1,4 +1,6 @@
-"""The arrays of a fold map: the document refers to them by entries, and a store holds them bit for bit."""
+"""The arrays of a fold map: the document refers to them by entries, and a store holds them bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,18 @@ if TYPE_CHECKING:
     from .entries import ArrayEntry, ElementType
 
 _PLAIN = {
-    name: np.dtype(name) for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+    name: np.dtype(name)
+    for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 }
 DTYPES = frozenset((*_PLAIN, "bfloat16"))
 """Element types of arrays in a fold map."""
 
 POOLED = 64 << 10
-"""Arrays of fewer bytes share one member of the store per element type (a pool), because each member is expensive.
+"""Arrays of fewer bytes share one member of the store per element type (a pool), because each
+member is expensive.
 
-Larger arrays have a member of their own, so that they can be written at once instead of waiting in memory.
+Larger arrays have a member of their own, so that they can be written at once instead of waiting in
+memory.
 """
 
 
@@ -48,9 +53,14 @@ def _name(dtype: np.dtype[Any]) -> ElementType:
 
 
 class ArrayStore:
-    """The members of a store. Large arrays that are added go to the file `spill` at once, if it is given."""
+    """The members of a store.
 
-    def __init__(self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None) -> None:
+    Large arrays that are added go to the file `spill` at once, if it is given.
+    """
+
+    def __init__(
+        self, items: Mapping[str, Array] | None = None, spill: NpzWriter | None = None
+    ) -> None:
         """Start with the members `items`."""
         self._items: dict[str, Array] = {}
         self._pools: dict[str, bytearray] = {}
@@ -62,7 +72,10 @@ class ArrayStore:
                 self._items[ref] = array
 
     def add(self, ref: str, array: Array) -> ArrayEntry:
-        """Store `array`, whose dtype is in DTYPES, and return its entry. A large one becomes the member `ref`."""
+        """Store `array`, whose dtype is in DTYPES, and return its entry.
+
+        A large one becomes the member `ref`.
+        """
         name = _name(array.dtype)
         if array.nbytes >= POOLED:
             if self._spill is not None:
@@ -87,7 +100,9 @@ class ArrayStore:
             self._items[entry["ref"]] = np.ascontiguousarray(array)
 
     def get(self, entry: ArrayEntry) -> Array:
-        """Return the array of an entry, read-only; raise FoldMapError if the store does not hold it."""
+        """Return the array of an entry, read-only; raise FoldMapError if the store does not hold
+        it.
+        """
         try:
             dtype, shape = dtype_named(entry["dtype"]), tuple(entry["shape"])
             stored = self._bytes(entry, dtype)
@@ -98,7 +113,9 @@ class ArrayStore:
                 raise ValueError(f"{entry['ref']} does not have the shape {list(shape)}")
             array = np.frombuffer(stored, dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
-            raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
+            raise FoldMapError(
+                f"an array of the fold map cannot be read: {clipped(str(error))}"
+            ) from None
         array.flags.writeable = False
         return array
 
@@ -113,7 +130,10 @@ class ArrayStore:
 
     def members(self) -> dict[str, Array]:
         """Return all members by name, sorted, without those that went to `spill`."""
-        pools = {name: np.frombuffer(bytes(pool), dtype_named(name)) for name, pool in self._pools.items()}
+        pools = {
+            name: np.frombuffer(bytes(pool), dtype_named(name))
+            for name, pool in self._pools.items()
+        }
         return dict(sorted((self._items | pools).items()))
 
     def write_npz(self, writer: NpzWriter) -> None:
@@ -131,23 +151,34 @@ class ArrayStore:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
                 _check_size(sum(member.file_size for member in members), limits)
-                items = {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+                items = {
+                    member.filename.removesuffix(".npy"): _read_member(archive, member)
+                    for member in members
+                }
                 for ref, array in items.items():
                     if ref in DTYPES and array.itemsize != dtype_named(ref).itemsize:
                         raise ValueError(f"the elements of {ref} are {array.dtype}")
         except FoldMapError:
             raise
-        except Exception as error:  # zipfile, its decompressors and NumPy's parser share no base class of errors
+        except (
+            Exception
+        ) as error:  # zipfile, its decompressors and NumPy's parser share no base class of errors
             raise FoldMapError(f"the arrays cannot be read: {clipped(str(error))}") from None
         return cls(items)
 
     def to_text(self) -> dict[str, str]:
         """Return each member as its little-endian bytes, compressed by zlib, in base64."""
-        return {ref: base64.b64encode(zlib.compress(_little(array))).decode() for ref, array in self.members().items()}
+        return {
+            ref: base64.b64encode(zlib.compress(_little(array))).decode()
+            for ref, array in self.members().items()
+        }
 
     @classmethod
     def from_text(
-        cls, items: Mapping[str, str], entries: Iterator[ArrayEntry], limits: Limits = DEFAULT_LIMITS
+        cls,
+        items: Mapping[str, str],
+        entries: Iterator[ArrayEntry],
+        limits: Limits = DEFAULT_LIMITS,
     ) -> ArrayStore:
         """Decode the members of `to_text`; `entries` of the document say how large each one is.
 
@@ -158,17 +189,25 @@ class ArrayStore:
             extents = _extents(entries)
             _check_size(sum(size for _, size in extents.values()), limits)
             for ref, (dtype, size) in extents.items():
-                data = zlib.decompressobj().decompress(base64.b64decode(items[ref], validate=True), size + 1)
+                data = zlib.decompressobj().decompress(
+                    base64.b64decode(items[ref], validate=True), size + 1
+                )
                 if len(data) < size or (len(data) > size and ref not in DTYPES):
                     raise ValueError(f"{ref} does not have the size that the document says")
-                members[ref] = np.frombuffer(data[:size], dtype.newbyteorder("<")).astype(dtype, copy=False)
+                members[ref] = np.frombuffer(data[:size], dtype.newbyteorder("<")).astype(
+                    dtype, copy=False
+                )
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
-            raise FoldMapError(f"an array of the fold map cannot be read: {clipped(str(error))}") from None
+            raise FoldMapError(
+                f"an array of the fold map cannot be read: {clipped(str(error))}"
+            ) from None
         return cls(members)
 
 
 def _extents(entries: Iterator[ArrayEntry]) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Return the element type and the least size in bytes of each member; raise ValueError for a negative size."""
+    """Return the element type and the least size in bytes of each member; raise ValueError for a
+    negative size.
+    """
     found: dict[str, tuple[np.dtype[Any], int]] = {}
     for entry in entries:
         dtype, ref = dtype_named(entry["dtype"]), entry["ref"]
@@ -197,7 +236,8 @@ def entries_of(document: object) -> Iterator[ArrayEntry]:
 def _check_size(size: int, limits: Limits) -> None:
     if size > limits.max_fold_map_bytes:
         raise FoldMapError(
-            f"its arrays have {size} bytes, more than the limit of {limits.max_fold_map_bytes} (--max-fold-map-bytes)"
+            f"its arrays have {size} bytes, more than the limit of {limits.max_fold_map_bytes}"
+            " (--max-fold-map-bytes)"
         )
 
 

@@ -74,7 +74,9 @@ class AffineStatus:
 
 
 def number_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[LayerId, Layer]:
-    """Return the layers that were emitted (the keys of `protos`) by id in the fold map, in the module's order."""
+    """Return the layers that were emitted (the keys of `protos`) by id in the fold map, in the
+    module's order.
+    """
     layers = fold_records(module).layers
     emitted = (node for node in module.walked() if node in layers and node in protos)
     return {f"L{i}": layers[node] for i, node in enumerate(emitted)}
@@ -99,7 +101,9 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
         if origin in where:
             whole = origin not in records.partial
             detail = "" if whole else "its scale or its shift stays as an operator"
-            found[origin] = AffineStatus("folded" if whole else "partial", detail=detail, layers=tuple(where[origin]))
+            found[origin] = AffineStatus(
+                "folded" if whole else "partial", detail=detail, layers=tuple(where[origin])
+            )
         elif origin in alive:
             found[origin] = AffineStatus("kept", refusal.code, refusal.detail, refusal.notes)
         elif origin in merged or origin in others:
@@ -111,7 +115,9 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
 
 
 class MapBuilder:
-    """The entries of a fold map, made one at a time, so that a map that is only written never stands in memory."""
+    """The entries of a fold map, made one at a time, so that a map that is only written never
+    stands in memory.
+    """
 
     def __init__(
         self,
@@ -121,10 +127,11 @@ class MapBuilder:
         name_of: Callable[[Value], str],
         observer: PayloadObserver,
     ) -> None:
-        """Prepare the map of `module`, which was emitted as `model`. O(bytes that `observer` has not seen).
+        """Prepare the map of `module`, which was emitted as `model`. O(bytes that `observer` has
+        not seen).
 
-        `protos` has the emitted node of each layer, `name_of` returns the emitted name of a value. Raises ModelError if
-        a file of tensors cannot be read.
+        `protos` has the emitted node of each layer, `name_of` returns the emitted name of a value.
+        Raises ModelError if a file of tensors cannot be read.
         """
         self.module = module
         self.model = model
@@ -133,25 +140,36 @@ class MapBuilder:
         self.observer = observer
         self.arrays = observer.arrays
         self.layers = number_layers(module, protos)
-        self.scope_of: dict[Graph | None, list[ScopeStep]] = {graph: _steps(scope) for graph, scope in scopes(module)}
+        self.scope_of: dict[Graph | None, list[ScopeStep]] = {
+            graph: _steps(scope) for graph, scope in scopes(module)
+        }
         self.after = TensorIndex(model, module.base_dir, observer)
         self.paths: dict[int, str | None] = {}
         """Module paths of the affines of the source that have been written, by origin."""
         self.stored: dict[str, ArrayEntry] = {}
-        """Entries of arrays that hold the elements of a tensor of the source, by the tensor's digest."""
+        """Entries of arrays that hold the elements of a tensor of the source, by the tensor's
+        digest.
+        """
         self.before: TensorIndex | None = None
         self.digests: dict[int, str] = {}
         """Digests of the tensors that are extracted from the source, by `id` of their messages."""
         if isinstance(module.source, ModelProto):
             self.before = TensorIndex(module.source, module.base_dir, observer)
-            tensors = zip(self.before.tensors, self.before.digests, self.before.is_extracted, strict=True)
-            self.digests = {id(tensor): digest for tensor, digest, is_extracted in tensors if is_extracted}
+            tensors = zip(
+                self.before.tensors, self.before.digests, self.before.is_extracted, strict=True
+            )
+            self.digests = {
+                id(tensor): digest for tensor, digest, is_extracted in tensors if is_extracted
+            }
 
     def build(self) -> FoldMap:
         """Return the fold map. O(nodes)."""
         from .fold_map import FoldMap
 
-        data = {key: list(value) if isinstance(value, Iterator) else value for key, value in self.fields()}
+        data = {
+            key: list(value) if isinstance(value, Iterator) else value
+            for key, value in self.fields()
+        }
         return FoldMap(cast("Document", data), self.arrays)
 
     def write(self, path: Path, npz: NpzWriter | None) -> None:
@@ -159,7 +177,8 @@ class MapBuilder:
         write_document(path, self.fields(), self.arrays, npz)
 
     def fields(self) -> Iterator[tuple[str, object]]:
-        """Yield the fields of the document; each list is an iterator, to be exhausted before the next field.
+        """Yield the fields of the document; each list is an iterator, to be exhausted before the
+        next field.
 
         The order of fields and entries is the order of arrays in the store.
         """
@@ -172,16 +191,24 @@ class MapBuilder:
         source, before = module.source, self.before
         yield "format", FORMAT
         yield "version", VERSION
-        yield "producer", {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)}
+        yield (
+            "producer",
+            {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)},
+        )
         yield "source_model", None if before is None else describe_model(source, before)
         yield "folded_model", describe_model(self.model, self.after)
-        yield "sources", (self.source_entry(source, statuses[origin]) for origin, source in sources.items())
+        yield (
+            "sources",
+            (self.source_entry(source, statuses[origin]) for origin, source in sources.items()),
+        )
         yield "layers", (self.layer_entry(layer, number) for number, layer in self.layers.items())
         yield "statistics", self.statistic_entries()
         yield "history", [self.history_entry(i, edits) for i, edits in enumerate(records.history)]
         restore = None
         if before is not None:
-            restore = build_restore(source, before, self.after, self.weight_factors(), self.stored, self.observer)
+            restore = build_restore(
+                source, before, self.after, self.weight_factors(), self.stored, self.observer
+            )
         yield "restore", restore
 
     def source_entry(self, source: SourceAffine, status: AffineStatus) -> SourceEntry:
@@ -258,7 +285,10 @@ class MapBuilder:
             },
             "bias": self._bias(layer, names[2]) if len(names) > 2 and names[2] else None,
             "input": data,
-            "output": {"name": remainder or proto.output[0], "original_names": list(layer.output_names)},
+            "output": {
+                "name": remainder or proto.output[0],
+                "original_names": list(layer.output_names),
+            },
             "remainder": None if remainder is None else {"op_type": "Add", "output": remainder},
             "quantized": self._quantized(layer.quantized, integer_of(layer.node, "group", 1)),
             "folds": [self.fold_entry(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)],
@@ -339,22 +369,32 @@ class MapBuilder:
         return {"pass": edits.name, "layers": layers}
 
     def weight_factors(self) -> dict[str, tuple[str, Array]]:
-        """Return, by name of a weight of the source, the weight that was made from it and the factor between them."""
+        """Return, by name of a weight of the source, the weight that was made from it and the
+        factor between them.
+        """
         found: dict[str, tuple[str, Array]] = {}
         for layer in self.layers.values():
             if layer.factor is not None:
-                found.setdefault(layer.weight_name, (self.protos[layer.node].input[layer.weight_index], layer.factor))
+                found.setdefault(
+                    layer.weight_name,
+                    (self.protos[layer.node].input[layer.weight_index], layer.factor),
+                )
         return found
 
 
 def _alive(module: Module) -> tuple[set[int], set[int]]:
-    """Return the origins of the operators that may be affines, and of the others but constants. O(nodes)."""
+    """Return the origins of the operators that may be affines, and of the others but constants.
+
+    O(nodes).
+    """
     alive: set[int] = set()
     others: set[int] = set()
     foreign = module.provenance.foreign
     for node in module.walked():
         if node.op != "constant":
-            (alive if node.op in AFFINES and node not in foreign else others).update(flatten_origins(node.origins))
+            (alive if node.op in AFFINES and node not in foreign else others).update(
+                flatten_origins(node.origins)
+            )
     return alive, others
 
 

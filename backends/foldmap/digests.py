@@ -1,7 +1,7 @@
 """Digests that identify models and tensors, however they are stored.
 
-They detect mix-ups, not forgery: anyone who can change a model can change its fold map too. A fast hash (xxHash) is
-therefore enough.
+They detect mix-ups, not forgery: anyone who can change a model can change its fold map too. A fast
+hash (xxHash) is therefore enough.
 """
 
 from __future__ import annotations
@@ -13,8 +13,18 @@ from pathlib import Path
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from ...frontends.onnx.codec.protos import FunctionProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
-from ...frontends.onnx.codec.streaming import contains_placeholder, materialize_in_place, placeholders_exist
+from ...frontends.onnx.codec.protos import (
+    FunctionProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+)
+from ...frontends.onnx.codec.streaming import (
+    contains_placeholder,
+    materialize_in_place,
+    placeholders_exist,
+)
 from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, detached_payload, raw_elements
 from ...frontends.onnx.codec.traversal import all_tensors, has_one_tensor, may_hold_tensors
 from .observer import PayloadObserver, type_bytes
@@ -29,7 +39,11 @@ def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
     Raises ModelError if a file cannot be read.
     """
     payload = detached_payload(proto, base_dir)
-    return message_digest(proto, base_dir) if payload is None else PayloadObserver().digest(payload, proto)
+    return (
+        message_digest(proto, base_dir)
+        if payload is None
+        else PayloadObserver().digest(payload, proto)
+    )
 
 
 def message_digest(proto: TensorProto, base_dir: Path) -> str:
@@ -45,7 +59,9 @@ def message_digest(proto: TensorProto, base_dir: Path) -> str:
 
 
 def _json(document: object) -> bytes:
-    return json.dumps(document, default=repr).encode()  # repr: protobuf gives names that are not UTF-8 as bytes
+    return json.dumps(
+        document, default=repr
+    ).encode()  # repr: protobuf gives names that are not UTF-8 as bytes
 
 
 def graph_digest(
@@ -57,12 +73,13 @@ def graph_digest(
 ) -> str:
     """Return the digest (xxHash, 128 bits) of opsets, main graph and functions.
 
-    It covers names and types of inputs and outputs, the nodes, and the initializers of the main graph in any order.
-    Tensors count by type, shape and elements, wherever these are stored. Documentation, metadata and the types of other
-    values do not count.
+    It covers names and types of inputs and outputs, the nodes, and the initializers of the main
+    graph in any order. Tensors count by type, shape and elements, wherever these are stored.
+    Documentation, metadata and the types of other values do not count.
 
-    `base_dir` is the folder of external data. `digests` are names and digests of the main graph's initializers, if they
-    are known. `bare_nodes` promises that no attribute holds a tensor. Raises ModelError if a file cannot be read.
+    `base_dir` is the folder of external data. `digests` are names and digests of the main graph's
+    initializers, if they are known. `bare_nodes` promises that no attribute holds a tensor. Raises
+    ModelError if a file cannot be read.
     """
     hasher = xxh3_128()
     graph = model.graph
@@ -77,7 +94,10 @@ def graph_digest(
     # protobuf gives a name that is not UTF-8 as bytes, which str makes comparable
     named = sorted([(str(name), digest) for name, digest in digests])
     for i in range(0, len(named), TOGETHER):
-        pairs = [f'[{encode_basestring_ascii(name)}, "{digest}"]' for name, digest in named[i : i + TOGETHER]]
+        pairs = [
+            f'[{encode_basestring_ascii(name)}, "{digest}"]'
+            for name, digest in named[i : i + TOGETHER]
+        ]
         hasher.update("".join(pairs).encode())
     if bare_nodes and not placeholders_exist():
         for i in range(0, len(graph.node), TOGETHER):
@@ -87,7 +107,9 @@ def graph_digest(
         for node in graph.node:
             has_tensors = not bare_nodes and may_hold_tensors(node)
             data = b"" if has_tensors else node.SerializeToString(deterministic=True)
-            hasher.update(_with_digests(node, folder) if has_tensors or contains_placeholder(data) else data)
+            hasher.update(
+                _with_digests(node, folder) if has_tensors or contains_placeholder(data) else data
+            )
     for sparse in graph.sparse_initializer:
         hasher.update(_with_digests(sparse, folder))
     for function in model.functions:

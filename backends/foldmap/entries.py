@@ -1,7 +1,8 @@
 """The types of a fold map's JSON document.
 
-`schema.json` describes the same document for readers in other languages; a test holds the two equal. This module is
-imported at run time only to check a document that is read (`loading`): msgspec is not needed to build one.
+`schema.json` describes the same document for readers in other languages; a test holds the two
+equal. This module is imported at run time only to check a document that is read (`loading`):
+msgspec is not needed to build one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ LayerId = Annotated[str, Meta(pattern="^L[0-9]+$")]
 Natural = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
-ElementType = Literal["float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"]
+ElementType = Literal[
+    "float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"
+]
 AffineKind = Literal["batch_norm", "mul", "add", "sub", "div", "neg", "sum", "mean"]
 ParameterName = Literal["gamma", "beta", "mean", "var", "scale", "shift"]
 EditName = Literal["rescale_out", "rescale_in", "absorbed", "received", "correction"]
@@ -73,8 +76,9 @@ ReasonCode = Literal[
 class ArrayEntry(TypedDict):
     """An array of the store.
 
-    `ref` names its member of the store. Without `offset` the array is the whole member. With `offset`, several arrays
-    share the member, which is named like their `dtype`, and `offset` counts the elements before this one.
+    `ref` names its member of the store. Without `offset` the array is the whole member. With
+    `offset`, several arrays share the member, which is named like their `dtype`, and `offset`
+    counts the elements before this one.
     """
 
     dtype: ElementType
@@ -206,8 +210,8 @@ class StoredIntegersEntry(TypedDict):
 class QuantizedEntry(TypedDict):
     """The parts of a layer that are dequantized and took affines.
 
-    Integers of `reflected` channels of the result were reflected about the zero point, and those of `zeroed` channels
-    became it. The bias is off by `bias_error` at most.
+    Integers of `reflected` channels of the result were reflected about the zero point, and those of
+    `zeroed` channels became it. The bias is off by `bias_error` at most.
     """
 
     weight: StoredIntegersEntry | None
@@ -234,7 +238,9 @@ class LayerEntry(TypedDict):
 
 
 class StatisticEntry(TypedDict):
-    """Mean and deviation per channel of a tensor of the folded model, as a BatchNormalization kept them."""
+    """Mean and deviation per channel of a tensor of the folded model, as a BatchNormalization kept
+    them.
+    """
 
     tensor: str
     scope: list[ScopeStep]
@@ -246,12 +252,16 @@ class StatisticEntry(TypedDict):
     source: SourceId
 
 
-HistoryEntry = TypedDict("HistoryEntry", {"pass": str, "layers": dict[LayerId, dict[EditName, ArrayEntry]]})
+HistoryEntry = TypedDict(
+    "HistoryEntry", {"pass": str, "layers": dict[LayerId, dict[EditName, ArrayEntry]]}
+)
 """A pass that changed weights without folding an affine, and the edits of each layer."""
 
 
 class RecipeEntry(TypedDict, total=False):
-    """How to restore a tensor of the source: from `data`, or from `base`, `factor` and `residual` (see `restore`)."""
+    """How to restore a tensor of the source: from `data`, or from `base`, `factor` and `residual`
+    (see `restore`).
+    """
 
     data: ArrayEntry
     base: TensorKey
@@ -262,7 +272,9 @@ class RecipeEntry(TypedDict, total=False):
 
 
 class RestoreEntry(TypedDict):
-    """The source model without the elements of its tensors, and a recipe for each that the folded model lacks."""
+    """The source model without the elements of its tensors, and a recipe for each that the folded
+    model lacks.
+    """
 
     skeleton: ArrayEntry
     tensors: dict[TensorKey, RecipeEntry]

@@ -31,12 +31,19 @@ if TYPE_CHECKING:
 
 
 class FoldMap:
-    """A fold map: `data` is the JSON document, `arrays` the store that it refers to; see docs/fold_map.md."""
+    """A fold map: `data` is the JSON document, `arrays` the store that it refers to; see
+    docs/fold_map.md.
+    """
 
     def __init__(self, data: Document, arrays: ArrayStore | None = None) -> None:
         """Raise FoldMapError if `data` is not a fold map, or one of another major version."""
         check_version(data)
-        for key, kind in (("sources", list), ("layers", list), ("statistics", list), ("folded_model", dict)):
+        for key, kind in (
+            ("sources", list),
+            ("layers", list),
+            ("statistics", list),
+            ("folded_model", dict),
+        ):
             if not isinstance(data.get(key), kind):
                 raise FoldMapError(f"the fold map has no {key}")
         self.data = data
@@ -53,10 +60,11 @@ class FoldMap:
 
     @classmethod
     def load(cls, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> FoldMap:
-        """Read a fold map: a JSON document with the npz file that it names, or an ONNX model that holds one.
+        """Read a fold map: a JSON document with the npz file that it names, or an ONNX model that
+        holds one.
 
-        Raises FoldMapError if a file cannot be read, is not a fold map, does not match the document, exceeds `limits`,
-        or lies in another folder.
+        Raises FoldMapError if a file cannot be read, is not a fold map, does not match the
+        document, exceeds `limits`, or lies in another folder.
         """
         from .loading import read_document
 
@@ -65,10 +73,11 @@ class FoldMap:
         return cls(data, arrays)
 
     def save(self, path: str | Path, *, store: str = "npz") -> None:
-        """Write the map to `path`, its arrays to the npz file of the same name (`npz`) or into the document (`inline`).
+        """Write the map to `path`, its arrays to the npz file of the same name (`npz`) or into the
+        document (`inline`).
 
-        Both files are replaced together, or neither is. Raises FoldMapError for another `store`, or if both files have
-        the same name; EmitError if a file cannot be written.
+        Both files are replaced together, or neither is. Raises FoldMapError for another `store`, or
+        if both files have the same name; EmitError if a file cannot be written.
         """
         check_store(store)
         path = Path(path)
@@ -106,9 +115,11 @@ class FoldMap:
         return self.data["statistics"]
 
     def layer(self, layer: str | None = None, *, module: str | None = None) -> LayerEntry:
-        """Return the layer with this id or (in the folded model) node name, or the layer that was this torch module.
+        """Return the layer with this id or (in the folded model) node name, or the layer that was
+        this torch module.
 
-        Raises FoldMapError if there is no such layer, or if the module was called more than once and has several.
+        Raises FoldMapError if there is no such layer, or if the module was called more than once
+        and has several.
         """
         if (layer is None) == (module is None):
             raise FoldMapError("give either the id or node name of a layer, or its module")
@@ -120,39 +131,60 @@ class FoldMap:
         found = [entry for entry in self.layers if entry.get("module") == module]
         if len(found) > 1:
             ids = ", ".join(entry["id"] for entry in found)
-            raise FoldMapError(f"the module {module!r} is called more than once: name one of its layers {ids}")
+            raise FoldMapError(
+                f"the module {module!r} is called more than once: name one of its layers {ids}"
+            )
         if not found:
-            raise FoldMapError(f"the fold map has no layer of a module {module!r}{self._why_unknown()}")
+            raise FoldMapError(
+                f"the fold map has no layer of a module {module!r}{self._why_unknown()}"
+            )
         return found[0]
 
     def _why_unknown(self) -> str:
         known = any(entry.get("module") is not None for entry in (*self.sources, *self.layers))
-        return "" if known else ": it names no modules, so its source was not exported by torch, or its version is old"
+        return (
+            ""
+            if known
+            else (
+                ": it names no modules, so its source was not exported by torch, or its version"
+                " is old"
+            )
+        )
 
     def statistic(self, tensor: str, scope: Sequence[ScopeStep] = ()) -> Statistic | None:
-        """Return the statistic of a tensor of the folded model (by default of its main graph), or None.
+        """Return the statistic of a tensor of the folded model (by default of its main graph), or
+        None.
 
         Raises FoldMapError if its arrays are not vectors of one length.
         """
         scope = list(scope)
-        entry = next((e for e in self.statistics if e["tensor"] == tensor and e["scope"] == scope), None)
+        entry = next(
+            (e for e in self.statistics if e["tensor"] == tensor and e["scope"] == scope), None
+        )
         if entry is None:
             return None
-        mean, std, gamma = (self.arrays.get(array) for array in (entry["mean"], entry["std"], entry["gamma"]))
+        mean, std, gamma = (
+            self.arrays.get(array) for array in (entry["mean"], entry["std"], entry["gamma"])
+        )
         if not (mean.ndim == 1 and mean.shape == std.shape == gamma.shape):
             raise FoldMapError(f"the statistics of {tensor!r} differ in length")
         return Statistic(entry["axis"], mean, std, gamma, int(entry["source"][1:]))
 
-    def output_stats(self, layer: str | None = None, *, module: str | None = None) -> Statistic | None:
-        """Return the statistic of a layer's result, after everything that was folded into it, or None.
+    def output_stats(
+        self, layer: str | None = None, *, module: str | None = None
+    ) -> Statistic | None:
+        """Return the statistic of a layer's result, after everything that was folded into it, or
+        None.
 
-        The layer is given as for `layer`. A fold of the layer's data (`forward`) says nothing about its result. Raises
-        FoldMapError as `layer` does.
+        The layer is given as for `layer`. A fold of the layer's data (`forward`) says nothing about
+        its result. Raises FoldMapError as `layer` does.
         """
         entry = self.layer(layer, module=module)
         return self.statistic(entry["output"]["name"], entry["scope"])
 
-    def input_stats(self, layer: str | None = None, *, module: str | None = None) -> Statistic | None:
+    def input_stats(
+        self, layer: str | None = None, *, module: str | None = None
+    ) -> Statistic | None:
         """Return the statistic of a layer's data, or None; raise FoldMapError as `layer` does."""
         entry = self.layer(layer, module=module)
         return self.statistic(entry["input"], entry["scope"])
@@ -164,25 +196,34 @@ class FoldMap:
     # keeping it true
 
     def rescale(self, layer: str, scale: ArrayLike, shift: ArrayLike = 0.0) -> None:
-        """Record that the result of a layer is now scale * y + shift, as cross-layer equalization leaves it.
+        """Record that the result of a layer is now scale * y + shift, as cross-layer equalization
+        leaves it.
 
-        `scale` and `shift` are finite, of shape [C] or [], and no scale is zero; otherwise FoldMapError is raised, as
-        for an unknown layer and for a layer without a statistic. Call `adopt` after the last change.
+        `scale` and `shift` are finite, of shape [C] or [], and no scale is zero; otherwise
+        FoldMapError is raised, as for an unknown layer and for a layer without a statistic. Call
+        `adopt` after the last change.
         """
         entry = self.layer(layer)
         known = self.output_stats(layer)
         if known is None:
-            raise FoldMapError(f"the fold map knows nothing of the result of {entry['node']['name']}")
+            raise FoldMapError(
+                f"the fold map knows nothing of the result of {entry['node']['name']}"
+            )
         try:
             factors, shifts = np.asarray(scale, np.float64), np.asarray(shift, np.float64)
         except (TypeError, ValueError):
-            raise FoldMapError("scale and shift must be numbers, one for each channel or one for all") from None
+            raise FoldMapError(
+                "scale and shift must be numbers, one for each channel or one for all"
+            ) from None
         if any(array.shape not in ((), known.mean.shape) for array in (factors, shifts)):
             raise FoldMapError(
-                f"{entry['node']['name']} has {known.mean.size} channels: {factors.shape}, {shifts.shape}"
+                f"{entry['node']['name']} has {known.mean.size} channels: {factors.shape},"
+                f" {shifts.shape}"
             )
         if not (np.isfinite(factors).all() and np.isfinite(shifts).all() and factors.all()):
-            raise FoldMapError(f"{entry['node']['name']}: a scale is zero or a number is not finite")
+            raise FoldMapError(
+                f"{entry['node']['name']}: a scale is zero or a number is not finite"
+            )
         known = known.applied(factors, shifts)
         for item in self.statistics:
             if item["tensor"] == entry["output"]["name"] and item["scope"] == entry["scope"]:
@@ -191,10 +232,12 @@ class FoldMap:
                 self.arrays.put(item["gamma"], known.gamma)
 
     def adopt(self, model: ModelProto, base_dir: Path | None = None) -> None:
-        """Bind the map to `model`, which another tool made from the folded model and which the map describes.
+        """Bind the map to `model`, which another tool made from the folded model and which the map
+        describes.
 
-        Digests become those of `model`, statistics of tensors that it lacks are removed, and the source can no longer
-        be restored. `base_dir` is the folder of external data. Raises ModelError if that cannot be read. O(bytes).
+        Digests become those of `model`, statistics of tensors that it lacks are removed, and the
+        source can no longer be restored. `base_dir` is the folder of external data. Raises
+        ModelError if that cannot be read. O(bytes).
         """
         tensors = TensorIndex(model, base_dir or Path())
         self.data["folded_model"] = describe_model(model, tensors)

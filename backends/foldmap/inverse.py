@@ -20,12 +20,14 @@ OTHER_MODEL = "the fold map belongs to another model, or the model was changed s
 
 
 def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
-    """Return the source model that was compiled to `model`, bit for bit, whatever passes were run. O(bytes).
+    """Return the source model that was compiled to `model`, bit for bit, whatever passes were run.
+    O(bytes).
 
-    Elements come back in the field that they had. Those that the source had in other files are in the model, or in the
-    external data of `model`, whose folder is `base_dir`; `save_source` writes the files of the source. The digest of
-    the result is checked. Raises FoldMapError if the map belongs to another model, holds no source or was changed;
-    ModelError if external data cannot be read.
+    Elements come back in the field that they had. Those that the source had in other files are in
+    the model, or in the external data of `model`, whose folder is `base_dir`; `save_source` writes
+    the files of the source. The digest of the result is checked. Raises FoldMapError if the map
+    belongs to another model, holds no source or was changed; ModelError if external data cannot be
+    read.
     """
     return restore_source(model, fold_map, base_dir)[0]
 
@@ -40,7 +42,9 @@ def restore_source(
         raise FoldMapError(OTHER_MODEL)
     restore, expected = fold_map.data.get("restore"), fold_map.data.get("source_model")
     if restore is None or expected is None:
-        raise FoldMapError("the fold map holds no source model: an ONNX model was not the input of this compile")
+        raise FoldMapError(
+            "the fold map holds no source model: an ONNX model was not the input of this compile"
+        )
     knows_storage = fold_map.data["version"] != "1.0"
     source, outside = rebuild_source(restore, after, fold_map.arrays, knows_storage=knows_storage)
     if graph_digest(source, base_dir) != expected["digest"]:
@@ -49,7 +53,8 @@ def restore_source(
 
 
 def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None = None) -> bool:
-    """Return whether `model` is the folded model of the map; `tensors` is its index, if that exists already.
+    """Return whether `model` is the folded model of the map; `tensors` is its index, if that exists
+    already.
 
     Raises ModelError if external data cannot be read.
     """
@@ -61,8 +66,9 @@ def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None
 class MapComparison:
     """The result of comparing a model with a fold map.
 
-    `same` says whether it is the folded model of the map. `layers` are the node names of layers that are gone or whose
-    weight or bias differs, `tensors` the tensors with statistics that are gone.
+    `same` says whether it is the folded model of the map. `layers` are the node names of layers
+    that are gone or whose weight or bias differs, `tensors` the tensors with statistics that are
+    gone.
     """
 
     same: bool
@@ -71,7 +77,9 @@ class MapComparison:
 
 
 def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> MapComparison:
-    """Compare a model with a fold map, layer by layer; raise ModelError if external data cannot be read. O(bytes)."""
+    """Compare a model with a fold map, layer by layer; raise ModelError if external data cannot be
+    read. O(bytes).
+    """
     after = TensorIndex(model, base_dir or Path())
     same = belongs_to(fold_map, model, after)
     nodes = {node.name: node for node in all_nodes(model)}

@@ -41,10 +41,11 @@ EXACT = 2.0**53
 
 
 def read_document(path: Path, limits: Limits) -> tuple[StoredDocument, ArrayStore]:
-    """Read and check a fold map: a JSON document, or the one that an ONNX model holds in its metadata.
+    """Read and check a fold map: a JSON document, or the one that an ONNX model holds in its
+    metadata.
 
-    Raises FoldMapError if the file cannot be read, is not a fold map, breaks the schema, exceeds `limits`, or names
-    arrays that are missing, changed or in another folder.
+    Raises FoldMapError if the file cannot be read, is not a fold map, breaks the schema, exceeds
+    `limits`, or names arrays that are missing, changed or in another folder.
     """
     try:
         content = path.read_bytes()
@@ -53,7 +54,9 @@ def read_document(path: Path, limits: Limits) -> tuple[StoredDocument, ArrayStor
     except ValueError as error:
         raise FoldMapError(f"{path!r}: cannot be read: {error}") from None
     try:
-        data = _parse_json(content if content.lstrip()[:1] in (b"{", b"[", b"") else _extract(content, limits))
+        data = _parse_json(
+            content if content.lstrip()[:1] in (b"{", b"[", b"") else _extract(content, limits)
+        )
         check_version(data)
         _check_nesting(data, limits)
         document = check_document(data)
@@ -77,7 +80,9 @@ def check_document(data: dict[str, Any]) -> StoredDocument:
         reason, _, place = str(error).partition(" - at `")
         where = re.sub(r"^.*\$\.?", "", place.removesuffix("`")) or "the document"
         if reason.startswith("Invalid enum value") and (allowed := _allowed(StoredDocument, where)):
-            raise FoldMapError(f"{where}: {reason[:LONGEST_REASON]} (allowed: {', '.join(allowed)})") from None
+            raise FoldMapError(
+                f"{where}: {reason[:LONGEST_REASON]} (allowed: {', '.join(allowed)})"
+            ) from None
         raise FoldMapError(f"{where[:LONGEST_REASON]}: {reason[:LONGEST_REASON]}") from None
     document: StoredDocument = data  # type: ignore[assignment]  # the very object keeps the keys that are unknown here
     for source in document["sources"]:
@@ -89,7 +94,9 @@ def check_document(data: dict[str, Any]) -> StoredDocument:
 
 
 def _allowed(hint: object, where: str) -> tuple[str, ...]:
-    """Return the values that the type `hint` admits at a place in it, such as `sources[0].status`; () if unknown."""
+    """Return the values that the type `hint` admits at a place in it, such as `sources[0].status`;
+    () if unknown.
+    """
     for step in (*re.findall(r"\[[^\]]*\]|[^.\[\]]+", where), ""):
         while get_origin(hint) in (Annotated, NotRequired, Union, UnionType):
             hint = next(each for each in get_args(hint) if each is not NoneType)
@@ -121,7 +128,10 @@ def _broken_rules(document: StoredDocument) -> Iterator[tuple[str, str]]:
     if document["restore"] is not None:
         for digest, recipe in document["restore"]["tensors"].items():
             if not _is_recipe(recipe):
-                yield f"restore.tensors.{digest}", "a recipe has either data, or base, factor and residual"
+                yield (
+                    f"restore.tensors.{digest}",
+                    "a recipe has either data, or base, factor and residual",
+                )
     store = document["tensor_store"]
     lacking = {"npz": {"path", "digest"}, "inline": {"arrays"}}[store["kind"]] - store.keys()
     if lacking:
@@ -136,7 +146,10 @@ def _source_fault(source: SourceEntry) -> str | None:
         return "an affine that is kept has a detail"
     if (status in ("folded", "partial")) != bool(source["layers"]):
         return "an affine has layers if and only if its status is folded or partial"
-    if source["kind"] == "batch_norm" and not {"gamma", "beta", "mean", "var"} <= source["params"].keys():
+    if (
+        source["kind"] == "batch_norm"
+        and not {"gamma", "beta", "mean", "var"} <= source["params"].keys()
+    ):
         return "a BatchNormalization has the parameters gamma, beta, mean and var"
     return None
 
@@ -146,7 +159,9 @@ def _is_step(step: ScopeStep) -> bool:
 
 
 def _is_recipe(recipe: RecipeEntry) -> bool:
-    scaled = {"base", "factor", "residual"} <= recipe.keys() and ("exceptions" in recipe) == ("values" in recipe)
+    scaled = {"base", "factor", "residual"} <= recipe.keys() and ("exceptions" in recipe) == (
+        "values" in recipe
+    )
     return ("data" in recipe) != scaled
 
 
@@ -180,14 +195,19 @@ def _extract(content: bytes, limits: Limits) -> bytes:
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        text = next((entry.value for entry in model.metadata_props if entry.key == FOLD_MAP_KEY), None)
+        text = next(
+            (entry.value for entry in model.metadata_props if entry.key == FOLD_MAP_KEY), None
+        )
         if text is None:
             raise FoldMapError("the model holds no fold map")
         unpacker = zlib.decompressobj()
-        document = unpacker.decompress(base64.b64decode(text, validate=True), 2 * limits.max_fold_map_bytes)
+        document = unpacker.decompress(
+            base64.b64decode(text, validate=True), 2 * limits.max_fold_map_bytes
+        )
         if not unpacker.eof:
             raise FoldMapError(
-                "the fold map in the model is truncated, or larger than the limit (--max-fold-map-bytes)"
+                "the fold map in the model is truncated, or larger than the limit"
+                " (--max-fold-map-bytes)"
             )
         return document
     except DecodeError:
@@ -204,12 +224,16 @@ def _read_arrays(document: StoredDocument, folder: Path, limits: Limits) -> Arra
 
 
 def _check_npz(store: StoreEntry, folder: Path, limits: Limits) -> Path:
-    """Return the path of the npz file, which must lie in `folder` itself and have the digest of the document."""
+    """Return the path of the npz file, which must lie in `folder` itself and have the digest of the
+    document.
+    """
     name = store["path"]
     shown = clipped(name)
     try:
         path = folder / path_from_text(name)
-        inside = path_to_text(path.name) == name and os.path.dirname(os.path.realpath(path)) == os.path.realpath(folder)
+        inside = path_to_text(path.name) == name and os.path.dirname(
+            os.path.realpath(path)
+        ) == os.path.realpath(folder)
     except (OSError, ValueError) as error:
         raise FoldMapError(f"{shown} is not a valid file name: {error}") from None
     if not inside:
@@ -218,7 +242,9 @@ def _check_npz(store: StoreEntry, folder: Path, limits: Limits) -> Path:
         if path.exists() and not path.is_file():
             raise FoldMapError(f"its arrays in {shown} cannot be read: this is not a regular file")
         if path.stat().st_size > limits.max_fold_map_bytes:
-            raise FoldMapError(f"{shown} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)")
+            raise FoldMapError(
+                f"{shown} is larger than {limits.max_fold_map_bytes} bytes (--max-fold-map-bytes)"
+            )
         digest = file_digest(path)
     except (OSError, ValueError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error

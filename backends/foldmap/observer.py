@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class PayloadObserver:
     """Digests of the payloads that were read, and recipes to restore weights that were multiplied.
 
-    `recipes` has the recipes by digest of the original weight, `arrays` the arrays that they refer to.
+    `recipes` has the recipes by digest of the original weight, `arrays` the arrays that they refer
+    to.
     """
 
     def __init__(self, arrays: ArrayStore | None = None) -> None:
@@ -57,7 +58,10 @@ class PayloadObserver:
         name, made_name = (finish_digest(hasher, base.proto) for hasher in (before, after))
         arrays = encoder.arrays() if name not in self.recipes else None
         if arrays is not None:
-            entries = {key: self.arrays.add(f"restore.{name}.{key}", array) for key, array in arrays.items()}
+            entries = {
+                key: self.arrays.add(f"restore.{name}.{key}", array)
+                for key, array in arrays.items()
+            }
             self.recipes[name] = cast("RecipeEntry", {"base": made_name, **entries})
 
     def measure(self, payload: Payload) -> None:
@@ -73,7 +77,9 @@ class PayloadObserver:
 
 
 def finish_digest(hasher: xxh3_128, proto: TensorProto) -> str:
-    """Return the digest of a tensor whose elements `hasher` has seen: element type and shape come last."""
+    """Return the digest of a tensor whose elements `hasher` has seen: element type and shape come
+    last.
+    """
     whole = hasher.copy()
     whole.update(type_bytes(proto.data_type, tuple(proto.dims[:])))
     return whole.hexdigest()

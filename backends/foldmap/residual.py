@@ -1,8 +1,10 @@
-"""Encode the rounding error of a multiplied weight in two bits per element, so that the weight can be restored exactly.
+"""Encode the rounding error of a multiplied weight in two bits per element, so that the weight can
+be restored exactly.
 
-Let w be the original, m = w * factor rounded once, and q = m / factor computed in float64 and rounded. Then q is w or
-one of its two neighbours, unless m is subnormal or the factor is zero. The residual is the distance of the bits of w
-from the bits of q: -1, 0 or 1. Elements at a larger distance (exceptions) are stored themselves.
+Let w be the original, m = w * factor rounded once, and q = m / factor computed in float64 and
+rounded. Then q is w or one of its two neighbours, unless m is subnormal or the factor is zero. The
+residual is the distance of the bits of w from the bits of q: -1, 0 or 1. Elements at a larger
+distance (exceptions) are stored themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ class ResidualEncoder:
     """Encodes a weight block by block, from its original and its multiplied elements."""
 
     def __init__(self, dtype: DType, rank: int, factor: Array) -> None:
-        """Prepare for a tensor of `rank` axes; `factor` is a float64 array that is broadcast against it."""
+        """Prepare for a tensor of `rank` axes; `factor` is a float64 array that is broadcast
+        against it.
+        """
         self.dtype, self.factor = dtype, expand_rank(factor, rank)
         self.inverse = reciprocal(self.factor)
         self._start = self._seen = 0
@@ -44,7 +48,8 @@ class ResidualEncoder:
         self._seen += made.size
 
     def arrays(self) -> dict[str, Array] | None:
-        """Return `factor` and `residual`, and for exceptions their flat indices (`exceptions`) and bits (`values`).
+        """Return `factor` and `residual`, and for exceptions their flat indices (`exceptions`) and
+        bits (`values`).
 
         Returns None if these take more bytes than the elements themselves.
         """
@@ -65,7 +70,9 @@ def reciprocal(factor: Array) -> Array:
 
 
 def decode_residual(made: Array, factor: Array, residual: Array, dtype: DType) -> Array:
-    """Return the bits of the original, flat, except for its exceptions; raise ValueError if the shapes do not match."""
+    """Return the bits of the original, flat, except for its exceptions; raise ValueError if the
+    shapes do not match.
+    """
     near = float_bits(scaled(made, reciprocal(factor), dtype))
     bits: Array = (near + unpack(residual, near.shape).astype(near.dtype)).reshape(-1)
     return bits
@@ -77,7 +84,9 @@ def float_bits(array: Array) -> Array:
 
 
 def pack(distance: Array) -> Array:
-    """Pack -1, 0, 1 into two bits each, four to a byte from its low end; each row of the first axis starts a byte."""
+    """Pack -1, 0, 1 into two bits each, four to a byte from its low end; each row of the first axis
+    starts a byte.
+    """
     rows = distance.reshape(distance.shape[0] if distance.ndim else 1, -1)
     columns = rows.shape[1]
     codes = scratch((rows.shape[0], -(-columns // 4) * 4), np.dtype(np.uint8))
@@ -85,8 +94,9 @@ def pack(distance: Array) -> Array:
     codes[:, columns:] = 0
     words = codes.view("<u4")
     moved = scratch(words.shape, words.dtype)
-    # A word holds the codes a, b, c, d in its four bytes. The first shift joins a with b and c with d, the second
-    # joins both pairs; only the low byte is kept, so the bits that overlap above it do not matter.
+    # A word holds the codes a, b, c, d in its four bytes. The first shift joins a with b and c with
+    # d, the second joins both pairs; only the low byte is kept, so the bits that overlap above it
+    # do not matter.
     for places in (6, 12):
         words |= np.right_shift(words, places, out=moved)
     low: Array = words.astype(np.uint8)

@@ -1,12 +1,13 @@
 """Keep the source model in a fold map, and rebuild it from the folded model, bit for bit.
 
-The map keeps the source without the elements of its tensors (the skeleton). Each tensor bears the digest of its
-elements, and the field (if not `raw_data`) or the place in another file where they were. For each digest that the
-folded model does not hold, the map has a recipe of one of two kinds:
+The map keeps the source without the elements of its tensors (the skeleton). Each tensor bears the
+digest of its elements, and the field (if not `raw_data`) or the place in another file where they
+were. For each digest that the folded model does not hold, the map has a recipe of one of two kinds:
 
 - `data`: the elements themselves;
-- `base`, `factor`, `residual`: the digest of a tensor of the folded model, divided by factor and corrected by the
-  residual (see `residual`); `values` replace the elements at the flat indices `exceptions`.
+- `base`, `factor`, `residual`: the digest of a tensor of the folded model, divided by factor and
+  corrected by the residual (see `residual`); `values` replace the elements at the flat indices
+  `exceptions`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from google.protobuf.message import DecodeError
 
 from ...frontends.onnx.codec.protos import ModelProto, TensorProto
 from ...frontends.onnx.codec.streaming import contains_placeholder, materialize
-from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, OnnxTensor, detached_payload, raw_elements
+from ...frontends.onnx.codec.tensors import (
+    ELEMENT_FIELDS,
+    OnnxTensor,
+    detached_payload,
+    raw_elements,
+)
 from ...frontends.onnx.codec.traversal import all_tensors
 from ...ir.payload import Payload
 from ...ir.tensor import Array
@@ -39,19 +45,25 @@ if TYPE_CHECKING:
 DIGEST_KEY = "irc.fold_map"
 """Key in `external_data` of a tensor of the skeleton; the value is the digest of its elements."""
 FIELD_KEY = "irc.field"
-"""Key in `external_data` of a tensor of the skeleton; the value is the field of its elements, if not `raw_data`."""
+"""Key in `external_data` of a tensor of the skeleton; the value is the field of its elements, if
+not `raw_data`.
+"""
 KEPT_BYTES = 64
 """Tensors of at most so many bytes keep their elements in the skeleton: a digest is no shorter."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 """Element types of weights that can be restored by a factor."""
 
 Factors = Mapping[str, tuple[str, Array]]
-"""By name of an initializer of the source: the initializer made from it, and the factor between them."""
+"""By name of an initializer of the source: the initializer made from it, and the factor between
+them.
+"""
 
 
 @record
 class StoredOutside:
-    """A tensor of a restored source whose elements were in another file, and the keys and values that say where."""
+    """A tensor of a restored source whose elements were in another file, and the keys and values
+    that say where.
+    """
 
     tensor: TensorProto
     entries: tuple[tuple[str, str], ...]
@@ -86,8 +98,12 @@ class StoredOutside:
 class TensorIndex:
     """The tensors of a model whose elements can be taken out, with their digests. O(bytes)."""
 
-    def __init__(self, model: ModelProto, base_dir: Path, observer: PayloadObserver | None = None) -> None:
-        """Compute the digests that `observer` does not know; raise ModelError if a file cannot be read."""
+    def __init__(
+        self, model: ModelProto, base_dir: Path, observer: PayloadObserver | None = None
+    ) -> None:
+        """Compute the digests that `observer` does not know; raise ModelError if a file cannot be
+        read.
+        """
         self.base_dir = base_dir
         observer = observer or PayloadObserver()
         count = len(model.graph.initializer)
@@ -97,7 +113,9 @@ class TensorIndex:
         self.tensors = [*found[:count], *filter(is_movable, found[count:])]
         self._payloads = [detached_payload(tensor, base_dir) for tensor in self.tensors]
         self.digests = [
-            message_digest(tensor, base_dir) if payload is None else observer.digest(payload, tensor)
+            message_digest(tensor, base_dir)
+            if payload is None
+            else observer.digest(payload, tensor)
             for tensor, payload in zip(self.tensors, self._payloads, strict=True)
         ]
         self._initializers = count
@@ -105,7 +123,10 @@ class TensorIndex:
     def initializer_digests(self) -> list[tuple[str, str]]:
         """Return names and digests of the main graph's initializers."""
         count = self._initializers
-        return [(t.name, digest) for t, digest in zip(self.tensors[:count], self.digests[:count], strict=True)]
+        return [
+            (t.name, digest)
+            for t, digest in zip(self.tensors[:count], self.digests[:count], strict=True)
+        ]
 
     @cached_property
     def by_digest(self) -> dict[str, TensorProto]:
@@ -130,7 +151,9 @@ class TensorIndex:
         return [*found[:count], *filter(is_movable, found[count:])]
 
     def digest_of(self, name: str) -> str | None:
-        """Return the digest of an initializer of the main graph as a fold map writes it; None for other values."""
+        """Return the digest of an initializer of the main graph as a fold map writes it; None for
+        other values.
+        """
         found = self.by_name.get(name)
         return None if found is None else f"xxh128:{found}"
 
@@ -146,7 +169,9 @@ def describe_model(model: ModelProto, tensors: TensorIndex) -> ModelEntry:
 
 
 def is_movable(tensor: TensorProto) -> bool:
-    """Return whether the elements stand in `raw_data` or in a file, so that they can be put back as they were."""
+    """Return whether the elements stand in `raw_data` or in a file, so that they can be put back as
+    they were.
+    """
     outside = tensor.data_location == TensorProto.EXTERNAL
     return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
@@ -159,14 +184,17 @@ def build_restore(
     stored: Mapping[str, ArrayEntry],
     observer: PayloadObserver,
 ) -> RestoreEntry:
-    """Return the `restore` entry of `source`; `before` and `after` index the source and the folded model.
+    """Return the `restore` entry of `source`; `before` and `after` index the source and the folded
+    model.
 
-    `stored` has entries of arrays that hold elements of the source already, by digest; `observer` has recipes that are
-    known, and the store of arrays.
+    `stored` has entries of arrays that hold elements of the source already, by digest; `observer`
+    has recipes that are known, and the store of arrays.
     """
     skeleton = _build_skeleton(source, before) if any(before.is_extracted) else source
     recipes: dict[str, RecipeEntry] = {}
-    for tensor, digest, is_extracted in zip(before.tensors, before.digests, before.is_extracted, strict=True):
+    for tensor, digest, is_extracted in zip(
+        before.tensors, before.digests, before.is_extracted, strict=True
+    ):
         if not is_extracted or digest in after.by_digest or digest in recipes:
             continue
         if digest in stored:
@@ -176,9 +204,14 @@ def build_restore(
         else:
             recipes[digest] = _build_recipe(tensor, digest, before, after, factors, observer.arrays)
     text = skeleton.SerializeToString(deterministic=True)
-    if contains_placeholder(text):  # placeholders in attributes whose type does not say that they hold tensors
+    if contains_placeholder(
+        text
+    ):  # placeholders in attributes whose type does not say that they hold tensors
         text = materialize(skeleton).SerializeToString(deterministic=True)
-    return {"skeleton": observer.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)), "tensors": recipes}
+    return {
+        "skeleton": observer.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)),
+        "tensors": recipes,
+    }
 
 
 def _build_skeleton(source: ModelProto, before: TensorIndex) -> ModelProto:
@@ -203,16 +236,25 @@ def _build_skeleton(source: ModelProto, before: TensorIndex) -> ModelProto:
 
 
 def _build_recipe(
-    tensor: TensorProto, digest: str, before: TensorIndex, after: TensorIndex, factors: Factors, arrays: ArrayStore
+    tensor: TensorProto,
+    digest: str,
+    before: TensorIndex,
+    after: TensorIndex,
+    factors: Factors,
+    arrays: ArrayStore,
 ) -> RecipeEntry:
-    """Return the recipe that restores a tensor by a factor, or from its elements if that is shorter."""
+    """Return the recipe that restores a tensor by a factor, or from its elements if that is
+    shorter.
+    """
     name, factor = factors.get(tensor.name, ("", None))
     base = after.by_digest.get(after.by_name.get(name, ""))
     found = None
     if factor is not None and base is not None and _are_alike(base, tensor):
         dtype = OnnxTensor(tensor, before.base_dir).dtype
         encoder = ResidualEncoder(dtype, len(tensor.dims), np.asarray(factor, np.float64))
-        blocks = (OnnxTensor(t, each.base_dir).blocks() for t, each in ((tensor, before), (base, after)))
+        blocks = (
+            OnnxTensor(t, each.base_dir).blocks() for t, each in ((tensor, before), (base, after))
+        )
         for original, made in zip(*blocks, strict=True):
             encoder.add(original, made)
         found = encoder.arrays()
@@ -229,9 +271,9 @@ def rebuild_source(
 ) -> tuple[ModelProto, list[StoredOutside]]:
     """Return the source model, and its tensors that were in other files.
 
-    The elements of these are in the model, or in a file of the folded model. Without `knows_storage` (a map of version
-    1.0) every tensor that the folded model keeps in a file stays there. Raises FoldMapError if the entries contradict
-    each other.
+    The elements of these are in the model, or in a file of the folded model. Without
+    `knows_storage` (a map of version 1.0) every tensor that the folded model keeps in a file stays
+    there. Raises FoldMapError if the entries contradict each other.
     """
     model = ModelProto()
     outside: list[StoredOutside] = []
@@ -239,12 +281,20 @@ def rebuild_source(
         model.ParseFromString(arrays.get(restore["skeleton"]).tobytes())
         recipes = restore["tensors"]
         for tensor in all_tensors(model):
-            digest = next((entry.value for entry in tensor.external_data if entry.key == DIGEST_KEY), None)
+            digest = next(
+                (entry.value for entry in tensor.external_data if entry.key == DIGEST_KEY), None
+            )
             if digest is None:
                 continue
-            found = [(entry.key, entry.value) for entry in tensor.external_data if entry.key != DIGEST_KEY]
+            found = [
+                (entry.key, entry.value)
+                for entry in tensor.external_data
+                if entry.key != DIGEST_KEY
+            ]
             field = dict(found).get(FIELD_KEY, "raw_data")
-            is_outside = "location" in dict(found) and all(isinstance(v, str) for pair in found for v in pair)
+            is_outside = "location" in dict(found) and all(
+                isinstance(v, str) for pair in found for v in pair
+            )
             stored = StoredOutside(tensor, tuple(found)) if is_outside else None
             stays = stored is not None or not knows_storage
             _fill(tensor, digest, after, recipes.get(digest), arrays, field, stays=stays)
@@ -252,7 +302,9 @@ def rebuild_source(
                 _check_place(stored)
                 outside.append(stored)
     except (DecodeError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise FoldMapError(f"the source model in the fold map cannot be restored: {error}") from None
+        raise FoldMapError(
+            f"the source model in the fold map cannot be restored: {error}"
+        ) from None
     return model, outside
 
 
@@ -272,7 +324,9 @@ def _fill(
     *,
     stays: bool,
 ) -> None:
-    """Give a tensor of the skeleton its elements; with `stays` they may be in a file of the folded model."""
+    """Give a tensor of the skeleton its elements; with `stays` they may be in a file of the folded
+    model.
+    """
     del tensor.external_data[:]
     same = after.by_digest.get(digest)
     if stays and same is not None and same.data_location == TensorProto.EXTERNAL:
@@ -285,10 +339,16 @@ def _fill(
     elif "data" in recipe:
         put_elements(tensor, field, arrays.get(recipe["data"]).tobytes())
     else:
-        put_elements(tensor, field, _undo_scaling(recipe, after.by_digest[recipe["base"]], after.base_dir, arrays))
+        put_elements(
+            tensor,
+            field,
+            _undo_scaling(recipe, after.by_digest[recipe["base"]], after.base_dir, arrays),
+        )
 
 
-def _undo_scaling(recipe: RecipeEntry, base: TensorProto, base_dir: Path, arrays: ArrayStore) -> bytes:
+def _undo_scaling(
+    recipe: RecipeEntry, base: TensorProto, base_dir: Path, arrays: ArrayStore
+) -> bytes:
     tensor = OnnxTensor(base, base_dir)
     factor, residual = arrays.get(recipe["factor"]), arrays.get(recipe["residual"])
     bits = decode_residual(tensor.numpy(), factor, residual, tensor.dtype).copy()
@@ -298,11 +358,17 @@ def _undo_scaling(recipe: RecipeEntry, base: TensorProto, base_dir: Path, arrays
 
 
 def _are_alike(base: TensorProto, tensor: TensorProto) -> bool:
-    return base.data_type == tensor.data_type and base.data_type in FLOATS and list(base.dims) == list(tensor.dims)
+    return (
+        base.data_type == tensor.data_type
+        and base.data_type in FLOATS
+        and list(base.dims) == list(tensor.dims)
+    )
 
 
 def _is_extracted(tensor: TensorProto, payload: Payload | None, base_dir: Path) -> bool:
-    """Return whether a digest replaces the elements of a tensor: not if they are few or have no raw bytes."""
+    """Return whether a digest replaces the elements of a tensor: not if they are few or have no raw
+    bytes.
+    """
     if tensor.data_location == TensorProto.EXTERNAL:
         return payload is not None and payload.nbytes > 0
     if payload is not None:

@@ -1,4 +1,6 @@
-"""Write a fold map as JSON: one line for each field of the document and for each entry of a list."""
+"""Write a fold map as JSON: one line for each field of the document and for each entry
+of a list.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,14 @@ VERSION = "1.2"
 STORES = ("npz", "inline")
 
 Fields = Iterable[tuple[str, object]]
-"""The fields of a document in order. A list may be an iterator: it is written entry by entry, never held as a whole."""
+"""The fields of a document in order.
 
-encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # runs in C as long as nothing is indented
+A list may be an iterator: it is written entry by entry, never held as a whole.
+"""
+
+encode = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False
+).encode  # runs in C as long as nothing is indented
 
 
 def check_version(data: Mapping[str, Any]) -> None:
@@ -27,7 +34,9 @@ def check_version(data: Mapping[str, Any]) -> None:
         raise FoldMapError("this is not a fold map")
     if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
         version = clipped(data.get("version"))
-        raise FoldMapError(f"fold map version {version} is not supported: this irc reads version {VERSION}")
+        raise FoldMapError(
+            f"fold map version {version} is not supported: this irc reads version {VERSION}"
+        )
 
 
 def document_lines(fields: Fields) -> Iterator[str]:
@@ -49,7 +58,9 @@ def document_lines(fields: Fields) -> Iterator[str]:
 
 def _pieces(value: object) -> Iterator[str]:
     """Yield the text that `encode` returns, of a large object some members at a time."""
-    if not isinstance(value, dict) or not any(isinstance(member, dict) for member in value.values()):
+    if not isinstance(value, dict) or not any(
+        isinstance(member, dict) for member in value.values()
+    ):
         yield encode(value)
         return
     before = "{"
@@ -70,8 +81,12 @@ TOGETHER = 512
 """Members of an object whose text is in memory at once."""
 
 
-def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Iterator[tuple[str, object]]:
-    """Yield `fields`, then `tensor_store`: inline, or `npz` after the members that it lacks have been written."""
+def with_store(
+    fields: Fields, arrays: ArrayStore, npz: NpzWriter | None
+) -> Iterator[tuple[str, object]]:
+    """Yield `fields`, then `tensor_store`: inline, or `npz` after the members that it lacks have
+    been written.
+    """
     yield from fields
     if npz is None:
         yield "tensor_store", {"kind": "inline", "arrays": arrays.to_text()}
@@ -80,7 +95,9 @@ def with_store(fields: Fields, arrays: ArrayStore, npz: NpzWriter | None) -> Ite
         yield "tensor_store", npz.finish()
 
 
-def write_document(path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None) -> None:
+def write_document(
+    path: Path, fields: Fields, arrays: ArrayStore, npz: NpzWriter | None = None
+) -> None:
     """Write a document of `fields` to `path`; its `arrays` go into it, or to `npz` if given."""
     with path.open("wb") as stream:
         lines = document_lines(with_store(fields, arrays, npz))

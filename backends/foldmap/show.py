@@ -22,14 +22,20 @@ if TYPE_CHECKING:
 def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> None:
     """Print the producer, every affine with its status, and every layer with its statistics.
 
-    With `by_module` they stand in one table, grouped by the torch modules around them. Raises FoldMapError if the map
-    names no modules.
+    With `by_module` they stand in one table, grouped by the torch modules around them. Raises
+    FoldMapError if the map names no modules.
     """
-    tables = [_modules(fold_map)] if by_module else [_sources(fold_map), _layers(fold_map), _others(fold_map)]
+    tables = (
+        [_modules(fold_map)]
+        if by_module
+        else [_sources(fold_map), _layers(fold_map), _others(fold_map)]
+    )
     producer = fold_map.data["producer"]
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
     console.print(visible(who), highlight=False, markup=False)
-    console.print(visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False)
+    console.print(
+        visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False
+    )
     console.print(visible(f"affines: {statuses(fold_map.count())}"), markup=False)
     for table in tables:
         if table.row_count:
@@ -37,7 +43,9 @@ def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> Non
 
 
 def explain(fold_map: FoldMap) -> list[str]:
-    """Return a line for every affine of the source, each followed by a line for every attempt to fold it."""
+    """Return a line for every affine of the source, each followed by a line for every attempt to
+    fold it.
+    """
     names = _names(fold_map)
     lines = []
     for source in fold_map.sources:
@@ -76,17 +84,33 @@ def _fate(source: SourceEntry, names: dict[str, str]) -> str:
 
 def _sources(fold_map: FoldMap) -> Table:
     names = _names(fold_map)
-    table = Table("id", "affine", "kind", "C", "status", title="Affines of the source", title_justify="left")
+    table = Table(
+        "id", "affine", "kind", "C", "status", title="Affines of the source", title_justify="left"
+    )
     for source in fold_map.sources:
         channels = "" if source["channels"] is None else str(source["channels"])
         table.add_row(
-            _text(source["id"]), _text(_label(source)), _text(source["kind"]), channels, _text(_fate(source, names))
+            _text(source["id"]),
+            _text(_label(source)),
+            _text(source["kind"]),
+            channels,
+            _text(_fate(source, names)),
         )
     return table
 
 
 def _layers(fold_map: FoldMap) -> Table:
-    table = Table("id", "layer", "folded", "weight", "bias", "mean", "std", title="Layers", title_justify="left")
+    table = Table(
+        "id",
+        "layer",
+        "folded",
+        "weight",
+        "bias",
+        "mean",
+        "std",
+        title="Layers",
+        title_justify="left",
+    )
     for layer in fold_map.layers:
         folds = ", ".join(f"{fold['source']} {fold['direction']}" for fold in layer["folds"])
         known = fold_map.output_stats(layer["id"])
@@ -96,7 +120,11 @@ def _layers(fold_map: FoldMap) -> Table:
             _text(layer["node"]["name"]),
             _text(folds),
             _text(layer["weight"]["name"]),
-            _text("" if bias is None else bias["name"] + " (new)" * bias["created"] + _bias_error(layer)),
+            _text(
+                ""
+                if bias is None
+                else bias["name"] + " (new)" * bias["created"] + _bias_error(layer)
+            ),
             "" if known is None else _range(known.mean),
             "" if known is None else _range(known.std),
         )
@@ -106,34 +134,49 @@ def _layers(fold_map: FoldMap) -> Table:
 def _bias_error(layer: LayerEntry) -> str:
     """Return the largest error of an integer bias that was rounded."""
     quantized = layer.get("quantized")
-    return f" ±{quantized['bias_error']:.2g}" if quantized is not None and quantized["bias_error"] else ""
+    return (
+        f" ±{quantized['bias_error']:.2g}"
+        if quantized is not None and quantized["bias_error"]
+        else ""
+    )
 
 
 def _others(fold_map: FoldMap) -> Table:
     """List the statistics of tensors that are not the result of a layer."""
     results = {layer["output"]["name"] for layer in fold_map.layers}
-    table = Table("tensor", "of", "mean", "std", title="Statistics of other tensors", title_justify="left")
+    table = Table(
+        "tensor", "of", "mean", "std", title="Statistics of other tensors", title_justify="left"
+    )
     for item in fold_map.statistics:
         if item["tensor"] not in results:
-            mean, std = (_range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"]))
+            mean, std = (
+                _range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"])
+            )
             table.add_row(_text(item["tensor"]), _text(item["source"]), mean, std)
     return table
 
 
 def _modules(fold_map: FoldMap) -> Table:
-    """List layers, affines and statistics of other tensors, those of one block (`layer1.0`) together."""
+    """List layers, affines and statistics of other tensors, those of one block (`layer1.0`)
+    together.
+    """
     entries = [*fold_map.layers, *fold_map.sources, *fold_map.statistics]
     if all(entry.get("module") is None for entry in entries):
         raise FoldMapError(
-            "the fold map names no modules: its source was not exported by torch, or it was written before version 1.2"
+            "the fold map names no modules: its source was not exported by torch, or it was written"
+            " before version 1.2"
         )
-    table = Table("module", "id", "operator", "status", "mean", "std", title="By module", title_justify="left")
+    table = Table(
+        "module", "id", "operator", "status", "mean", "std", title="By module", title_justify="left"
+    )
     block = None
     for module, row in _in_blocks(_module_rows(fold_map)):
         if block not in (None, _block(module)):
             table.add_section()
         block = _block(module)
-        table.add_row(_text("(unknown)" if module is None else module or "(model)"), *map(_text, row))
+        table.add_row(
+            _text("(unknown)" if module is None else module or "(model)"), *map(_text, row)
+        )
     return table
 
 
@@ -142,19 +185,29 @@ Row = tuple[str | None, tuple[str, ...]]
 
 
 def _module_rows(fold_map: FoldMap) -> Iterator[Row]:
-    """Yield each affine after the layers that absorbed it, then the tensors that are not the result of a layer."""
+    """Yield each affine after the layers that absorbed it, then the tensors that are not the result
+    of a layer.
+    """
     names, layers = _names(fold_map), {layer["id"]: layer for layer in fold_map.layers}
     for source in fold_map.sources:
         for layer in [layers.pop(key) for key in source["layers"] if key in layers]:
             folds = ", ".join(f"{fold['source']} {fold['direction']}" for fold in layer["folds"])
             known = fold_map.output_stats(layer["id"])
             numbers = ("", "") if known is None else (_range(known.mean), _range(known.std))
-            yield layer.get("module"), (layer["id"], layer["node"]["op_type"], f"takes {folds}", *numbers)
-        yield source.get("module"), (source["id"], source["node"]["op_type"], _fate(source, names), "", "")
+            yield (
+                layer.get("module"),
+                (layer["id"], layer["node"]["op_type"], f"takes {folds}", *numbers),
+            )
+        yield (
+            source.get("module"),
+            (source["id"], source["node"]["op_type"], _fate(source, names), "", ""),
+        )
     results = {layer["output"]["name"] for layer in fold_map.layers}
     for item in fold_map.statistics:
         if item["tensor"] not in results:
-            mean, std = (_range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"]))
+            mean, std = (
+                _range(fold_map.arrays.get(entry)) for entry in (item["mean"], item["std"])
+            )
             yield item.get("module"), (item["source"], "", f"tensor {item['tensor']}", mean, std)
 
 

@@ -1,4 +1,6 @@
-"""The external data of a restored source, written beside the model under the names and at the offsets it had."""
+"""The external data of a restored source, written beside the model under the names and at the
+offsets it had.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from .inverse import restore_source
 from .restore import StoredOutside
 
 LARGEST_GAP = 1 << 20
-"""Bytes between two tensors of a file. Beyond, the file held other data, and its tensors stay in the model."""
+"""Bytes between two tensors of a file.
+
+Beyond, the file held other data, and its tensors stay in the model.
+"""
 
 
 @record
@@ -31,12 +36,14 @@ class _Part:
 
 
 def save_source(model: ModelProto, fold_map: FoldMap, path: str | Path, base_dir: Path) -> None:
-    """Restore the source of `model`, as `unfold` does, and write it to `path` with its files of external data.
+    """Restore the source of `model`, as `unfold` does, and write it to `path` with its files of
+    external data.
 
-    Their names are those of the source, below the folder of `path`. A file that is there with the same elements stays.
-    Bytes between tensors are zeros. Where a file cannot be restored (standard output, offsets far apart or that
-    overlap), its tensors go into the model. All files come into place together. Raises the errors of `unfold`, and
-    EmitError if a file cannot be written, has other content, or lies outside the folder.
+    Their names are those of the source, below the folder of `path`. A file that is there with the
+    same elements stays. Bytes between tensors are zeros. Where a file cannot be restored (standard
+    output, offsets far apart or that overlap), its tensors go into the model. All files come into
+    place together. Raises the errors of `unfold`, and EmitError if a file cannot be written, has
+    other content, or lies outside the folder.
     """
     source, stored = restore_source(model, fold_map, base_dir)
     if not stored:
@@ -50,7 +57,9 @@ def save_source(model: ModelProto, fold_map: FoldMap, path: str | Path, base_dir
     path = Path(path)
     with FileTransaction(path) as files:
         for group in _by_file(stored, path.parent).values():
-            parts = [_Part(each, each.offset, raw_elements(each.tensor, base_dir)) for each in group]
+            parts = [
+                _Part(each, each.offset, raw_elements(each.tensor, base_dir)) for each in group
+            ]
             parts.sort(key=lambda part: (part.offset, len(part.elements)))
             if not _is_dense(parts):
                 for part in parts:
@@ -63,17 +72,25 @@ def save_source(model: ModelProto, fold_map: FoldMap, path: str | Path, base_dir
 
 
 def _by_file(stored: Sequence[StoredOutside], folder: Path) -> dict[str, list[StoredOutside]]:
-    """Return the tensors by the file below `folder` that has their elements. Raises EmitError for a place elsewhere."""
+    """Return the tensors by the file below `folder` that has their elements.
+
+    Raises EmitError for a place elsewhere.
+    """
     found: dict[str, list[StoredOutside]] = {}
     for each in stored:
         if not is_location_allowed(each.location, folder):
-            raise EmitError(f"{clipped(each.location)}: cannot be written: it lies outside the folder of the model")
+            raise EmitError(
+                f"{clipped(each.location)}: cannot be written: it lies outside the folder of the"
+                " model"
+            )
         found.setdefault(entry_path(folder / each.location), []).append(each)
     return found
 
 
 def _is_dense(parts: Sequence[_Part]) -> bool:
-    """Return whether tensors of one file, sorted, neither overlap (but the same twice) nor lie far apart."""
+    """Return whether tensors of one file, sorted, neither overlap (but the same twice) nor lie far
+    apart.
+    """
     end, last = 0, None
     for part in parts:
         if last is not None and (part.offset, part.elements) == (last.offset, last.elements):
@@ -92,7 +109,9 @@ def _write(parts: Sequence[_Part], target: Path, files: FileTransaction) -> None
     with writing(destination):
         if destination.exists():
             if not _has(destination, parts):
-                raise EmitError(f"{destination}: cannot be written: a file of other content is there: remove it")
+                raise EmitError(
+                    f"{destination}: cannot be written: a file of other content is there: remove it"
+                )
             return
         destination.parent.mkdir(parents=True, exist_ok=True)
         temporary = files.enter_context(replacing(destination))
@@ -104,7 +123,10 @@ def _write(parts: Sequence[_Part], target: Path, files: FileTransaction) -> None
 
 
 def _has(file: Path, parts: Sequence[_Part]) -> bool:
-    """Return whether a file has the elements of all parts. If one has no length, nothing may follow."""
+    """Return whether a file has the elements of all parts.
+
+    If one has no length, nothing may follow.
+    """
     if not file.is_file():
         return False
     end = max(part.offset + len(part.elements) for part in parts)

@@ -1,4 +1,6 @@
-"""The field of a message in which a tensor keeps its elements, and elements put back into that field."""
+"""The field of a message in which a tensor keeps its elements, and elements put back into that
+field.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,18 @@ def typed_field(tensor: TensorProto) -> str | None:
 
 
 def put_elements(tensor: TensorProto, field: str, raw: bytes) -> None:
-    """Write raw data into a field of a tensor without elements. Raises ValueError if it does not fit."""
+    """Write raw data into a field of a tensor without elements.
+
+    Raises ValueError if it does not fit.
+    """
     if field == "raw_data":
         tensor.raw_data = raw
     elif field in _FLOAT_FIELDS:  # as bytes: a float of Python would not keep all bits of a NaN
         tensor.MergeFromString(field_header(_FLOAT_FIELDS[field], len(raw)) + raw)
     elif field in TYPED_FIELDS:
-        getattr(tensor, field).extend(np.frombuffer(raw, _WIDTHS.get(tensor.data_type, "<u1")).tolist())
+        getattr(tensor, field).extend(
+            np.frombuffer(raw, _WIDTHS.get(tensor.data_type, "<u1")).tolist()
+        )
     else:
         raise ValueError(f"{field!r} is no field of a tensor")
 
@@ -47,4 +54,6 @@ def is_restored(tensor: TensorProto, field: str, raw: bytes) -> bool:
     copy.CopyFrom(tensor)
     copy.ClearField(field)
     put_elements(copy, field, raw)
-    return copy.SerializeToString(deterministic=True) == tensor.SerializeToString(deterministic=True)
+    return copy.SerializeToString(deterministic=True) == tensor.SerializeToString(
+        deterministic=True
+    )

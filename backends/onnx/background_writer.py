@@ -18,10 +18,11 @@ SMALL = 64 << 10
 
 
 class BackgroundWriter:
-    """A writer of blocks in a thread of its own, so that the next block is computed while one is written.
+    """A writer of blocks in a thread of its own, so that the next block is computed while one is
+    written.
 
-    Writing is half of the time of a large compile, and releases the interpreter lock. An error is raised by the next
-    call, at the latest by `__exit__`.
+    Writing is half of the time of a large compile, and releases the interpreter lock. An error is
+    raised by the next call, at the latest by `__exit__`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -41,7 +42,10 @@ class BackgroundWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None and self._error is None:
             self._error = error  # the thread discards the rest
@@ -52,7 +56,10 @@ class BackgroundWriter:
             self._check()
 
     def write(self, block: bytes | memoryview) -> None:
-        """Queue `block`, which must not change any more. Raises OSError if an earlier block could not be written."""
+        """Queue `block`, which must not change any more.
+
+        Raises OSError if an earlier block could not be written.
+        """
         self._check()
         if len(block) < SMALL:
             self._small.append(block)

@@ -21,7 +21,9 @@ from .data_file_cleanup import DIGITS
 from .output_stream import Tap, read_blocks, write_pieces
 
 ALIGNMENT = 4096
-"""Tensors in a file of external data start at multiples of this, so that they can be mapped into memory."""
+"""Tensors in a file of external data start at multiples of this, so that they can be mapped into
+memory.
+"""
 
 MIN_EXTERNAL_BYTES = 1024
 """Smaller tensors stay in the message when external data is asked for, as with `onnx.save`."""
@@ -37,13 +39,20 @@ class _Allocation:
 
 
 def with_data_file(
-    model: ModelProto, path: Path, base_dir: Path, files: FileTransaction, tap: Tap | None, *, in_memory: bool
+    model: ModelProto,
+    path: Path,
+    base_dir: Path,
+    files: FileTransaction,
+    tap: Tap | None,
+    *,
+    in_memory: bool,
 ) -> ModelProto:
-    """Return a copy of `model` whose large tensors are in one new file of external data beside `path`.
+    """Return a copy of `model` whose large tensors are in one new file of external data beside
+    `path`.
 
-    They are the external tensors and the initializers that a placeholder represents, with `in_memory` also the other
-    initializers of 1 KiB and more. The file is entered in `files`; its name ends in the digest of its content. No file
-    is written if there is no such tensor.
+    They are the external tensors and the initializers that a placeholder represents, with
+    `in_memory` also the other initializers of 1 KiB and more. The file is entered in `files`; its
+    name ends in the digest of its content. No file is written if there is no such tensor.
     """
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -56,7 +65,9 @@ def with_data_file(
     if not allocations:
         return copy
     hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in allocations]).encode())
-    file = files.add(path)  # a temporary file named after the model, so that its next compile removes it if need be
+    file = files.add(
+        path
+    )  # a temporary file named after the model, so that its next compile removes it if need be
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (tap or read_blocks)(payload):
@@ -86,7 +97,9 @@ def _padded(allocations: Sequence[_Allocation]) -> list[bytes | Payload]:
     return pieces
 
 
-def _movable_tensors(model: ModelProto, base_dir: Path, *, in_memory: bool) -> Iterator[tuple[TensorProto, Payload]]:
+def _movable_tensors(
+    model: ModelProto, base_dir: Path, *, in_memory: bool
+) -> Iterator[tuple[TensorProto, Payload]]:
     """Yield the tensors that `with_data_file` moves, with their elements."""
     for tensor in external_tensors(model):
         yield tensor, external_part(tensor, base_dir)
@@ -100,9 +113,15 @@ def _movable_tensors(model: ModelProto, base_dir: Path, *, in_memory: bool) -> I
 
 
 def _large_elements(tensor: TensorProto, base_dir: Path) -> Payload | None:
-    """Return the elements of a tensor in a message, None if they are small or cannot be external data."""
+    """Return the elements of a tensor in a message, None if they are small or cannot be external
+    data.
+    """
     try:
         elements = raw_elements(tensor, base_dir)
     except ValueError:  # strings, or elements that do not fit the shape
         return None
-    return ArrayTensor(np.frombuffer(elements, np.uint8)) if len(elements) >= MIN_EXTERNAL_BYTES else None
+    return (
+        ArrayTensor(np.frombuffer(elements, np.uint8))
+        if len(elements) >= MIN_EXTERNAL_BYTES
+        else None
+    )

@@ -18,18 +18,24 @@ from ...support.errors import ModelError
 from ...support.files import FileTransaction, writing
 
 DIGITS = 16
-"""Hexadecimal digits of the digest in the name of a file of external data. A new name never replaces an old file."""
+"""Hexadecimal digits of the digest in the name of a file of external data.
+
+A new name never replaces an old file.
+"""
 
 
 class DataFileCleanup:
     """The removal of new files of external data whose model does not come into place.
 
-    Such a file is named after the model and its own content. If the process is killed, the next compile to the same
-    path removes it. Files that the old model reads stay, because copies of that model may read them, too.
+    Such a file is named after the model and its own content. If the process is killed, the next
+    compile to the same path removes it. Files that the old model reads stay, because copies of that
+    model may read them, too.
     """
 
     def __init__(self, path: Path, files: FileTransaction) -> None:
-        """Watch `path`. Create before the model enters `files`: exits run in reverse, and `_remove` must run last."""
+        """Watch `path`. Create before the model enters `files`: exits run in reverse, and `_remove`
+        must run last.
+        """
         self.read: set[str] = set()
         """The locations that the new model reads."""
         self._path = path
@@ -39,10 +45,15 @@ class DataFileCleanup:
         files.push(self._remove)
 
     def _is_ours(self, name: str) -> bool:
-        """Return whether `name` is one that a compile to the path gives to a file of external data."""
+        """Return whether `name` is one that a compile to the path gives to a file of
+        external data.
+        """
         prefix = f"{self._path.name}."
         rest = name[len(prefix) :]
-        return name.startswith(prefix) and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}\.[^/\0]+", rest) is not None
+        return (
+            name.startswith(prefix)
+            and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}\.[^/\0]+", rest) is not None
+        )
 
     def record(self, kind: type[BaseException] | None, *_: object) -> None:
         """Note which files are new. Call when everything is written, and nothing is in place."""

@@ -1,8 +1,9 @@
 """The emitter: from a module to a ModelProto.
 
-A node that no pass changed is written as the message that it came from, so without passes the result equals the source.
-Nodes that passes made are written from operator, attributes and types. Initializers, value_info and quantization
-annotations of values that are gone are left out. A model of which an operator or constant changed bears irc's mark.
+A node that no pass changed is written as the message that it came from, so without passes the
+result equals the source. Nodes that passes made are written from operator, attributes and types.
+Initializers, value_info and quantization annotations of values that are gone are left out. A model
+of which an operator or constant changed bears irc's mark.
 """
 
 from __future__ import annotations
@@ -39,17 +40,31 @@ from .legalize import Legalization, legalize
 from .value_names import Names
 from .writer import GraphWriter, reason
 
-REBUILT = ("node", "initializer", "sparse_initializer", "input", "output", "value_info", "quantization_annotation")
+REBUILT = (
+    "node",
+    "initializer",
+    "sparse_initializer",
+    "input",
+    "output",
+    "value_info",
+    "quantization_annotation",
+)
 """The fields of a GraphProto that are written from the IR; the others are copied."""
 
 DEEP = frozenset(
-    (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.TYPE_PROTO, AttributeProto.TYPE_PROTOS),
+    (
+        AttributeProto.GRAPH,
+        AttributeProto.GRAPHS,
+        AttributeProto.TYPE_PROTO,
+        AttributeProto.TYPE_PROTOS,
+    ),
 )
 """Kinds of attributes whose messages may nest."""
 
 
 def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names]:
-    """Return the ModelProto of `module`, the message of every layer in it, and the names of its values.
+    """Return the ModelProto of `module`, the message of every layer in it, and the names of its
+    values.
 
     The module is not changed. O(nodes + bytes). Raises EmitError if ONNX cannot express it.
     """
@@ -60,7 +75,9 @@ def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names
     except ValueError as error:  # a number or a name that protobuf refuses
         raise EmitError(f"the module cannot be written as ONNX: {reason(error)}") from None
     except DecodeError:  # raised by copies, too
-        raise EmitError("graphs or types are nested deeper than the 100 levels that protobuf reads") from None
+        raise EmitError(
+            "graphs or types are nested deeper than the 100 levels that protobuf reads"
+        ) from None
     return model, emitter.layers, emitter.names
 
 
@@ -71,11 +88,17 @@ def _check_nesting(model: ModelProto, module: Module) -> None:
         return
     inside = ModelProto()
     if from_text or module.graph.has_regions:
-        deep = (node for node in model.graph.node if any(item.type in DEEP for item in node.attribute[:]))
+        deep = (
+            node
+            for node in model.graph.node
+            if any(item.type in DEEP for item in node.attribute[:])
+        )
         inside.graph.node.extend(deep)
     inside.functions.extend(model.functions)
     if from_text:
-        inside.graph.value_info.extend((*model.graph.value_info, *model.graph.input, *model.graph.output))
+        inside.graph.value_info.extend(
+            (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        )
     with suppress(EncodeError):  # more than 2 GiB: an error on saving
         ModelProto.FromString(inside.SerializeToString())
 
@@ -109,20 +132,30 @@ class _Emitter:
         self.graph(module.graph, model.graph)
         for function in module.functions.values():
             self.function(function, model.functions.add())
-        if module.changed and not is_compiled(model) and not _has_same_operators(module.source, model):
+        if (
+            module.changed
+            and not is_compiled(model)
+            and not _has_same_operators(module.source, model)
+        ):
             mark_compiled(model)
         return model
 
-    def nodes(self, graph: Graph, target: GraphProto | FunctionProto, *, as_nodes: bool) -> GraphWriter:
+    def nodes(
+        self, graph: Graph, target: GraphProto | FunctionProto, *, as_nodes: bool
+    ) -> GraphWriter:
         writer = GraphWriter(graph, target, self.legal, self.names, self.graph, as_nodes=as_nodes)
         writer.nodes()
         self.layers.update(writer.written)
         return writer
 
     def graph(self, graph: Graph, target: GraphProto) -> None:
-        source = graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
+        source = (
+            graph.source if isinstance(graph.source, GraphProto) else GraphProto(name=graph.name)
+        )
         copy_fields(source, target, REBUILT)
-        writer = self.nodes(graph, target, as_nodes=self.module.ir_version < 4 and graph.parent is not None)
+        writer = self.nodes(
+            graph, target, as_nodes=self.module.ir_version < 4 and graph.parent is not None
+        )
         wrong = self.misdeclared(graph) if self.module.provenance.passes else set()
         self.annotations(source, target, writer, wrong)
         if dropped := self.unannotating - self.annotating:
@@ -136,22 +169,35 @@ class _Emitter:
                 _clear_negative_extents(info)
 
     def misdeclared(self, graph: Graph) -> set[str]:
-        """Return the names of values whose declared types inference contradicts, when it was read or by now."""
+        """Return the names of values whose declared types inference contradicts, when it was read
+        or by now.
+        """
         wrong = set(self.module.notes.misdeclared.get(graph, ()))
         declared = self.module.notes.declared.get(graph)
         if declared and self.module.changed:
             symbols = {
-                dim for value in self.module.graph.inputs for dim in shape_of(value.type) or () if isinstance(dim, str)
+                dim
+                for value in self.module.graph.inputs
+                for dim in shape_of(value.type) or ()
+                if isinstance(dim, str)
             }
             for node in graph.nodes():
                 for value in node.outputs:
                     types = declared.get(value.name)
-                    if types is not None and value.type is not types[1] and contradicts(types[0], value.type, symbols):
+                    if (
+                        types is not None
+                        and value.type is not types[1]
+                        and contradicts(types[0], value.type, symbols)
+                    ):
                         wrong.add(value.name)
         return wrong
 
-    def annotations(self, source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]) -> None:
-        """Copy value_info and quantization_annotation of values that are there unchanged, but no `wrong` value_info."""
+    def annotations(
+        self, source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]
+    ) -> None:
+        """Copy value_info and quantization_annotation of values that are there unchanged, but no
+        `wrong` value_info.
+        """
         if not source.value_info and not source.quantization_annotation:
             return
         defined = writer.defined()
@@ -162,7 +208,9 @@ class _Emitter:
         def stale(name: str) -> bool:
             return name in writer.replaced or (name not in defined and name in was)
 
-        target.value_info.extend(info for info in source.value_info if not (stale(info.name) or info.name in wrong))
+        target.value_info.extend(
+            info for info in source.value_info if not (stale(info.name) or info.name in wrong)
+        )
         for annotation in source.quantization_annotation:
             parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
             if any(map(stale, (annotation.tensor_name, *parameters))):
@@ -171,14 +219,20 @@ class _Emitter:
                 self.annotating.update(parameters)
                 target.quantization_annotation.append(annotation)
 
-    def inputs(self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]) -> None:
-        """Write the inputs of the graph. Before IR version 4 initializers are inputs, too, if the source listed them.
+    def inputs(
+        self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]
+    ) -> None:
+        """Write the inputs of the graph. Before IR version 4 initializers are inputs, too, if the
+        source listed them.
 
-        The declaration of an initializer is copied unless it is among the `replaced` and has another shape.
+        The declaration of an initializer is copied unless it is among the `replaced` and has
+        another shape.
         """
         own = {value.name: value for value in graph.inputs}
         declared = [info.name for info in source.input]
-        if len(own) == len(declared) and own.keys().isdisjoint(declared):  # a copy of the source with new names
+        if len(own) == len(declared) and own.keys().isdisjoint(
+            declared
+        ):  # a copy of the source with new names
             own = dict(zip(declared, graph.inputs, strict=True))
         listed: dict[str, TensorProto] = {}
         if self.module.ir_version < 4:
@@ -189,7 +243,9 @@ class _Emitter:
             if info.name in own:
                 target.input.append(_named(info, self.names.declared(own[info.name])))
                 seen.add(info.name)
-            elif tensor is not None and (info.name not in replaced or list(tensor.dims) == _dims(info)):
+            elif tensor is not None and (
+                info.name not in replaced or list(tensor.dims) == _dims(info)
+            ):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():
@@ -203,8 +259,12 @@ class _Emitter:
     def outputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
         """Write the results, with the declarations of the source if it has them."""
         declared = len(source.output) == len(graph.output_names)
-        for index, (value, name) in enumerate(zip(graph.outputs, self.names.results(graph), strict=True)):
-            target.output.append(_named(source.output[index], name) if declared else value_info(name, value.type))
+        for index, (value, name) in enumerate(
+            zip(graph.outputs, self.names.results(graph), strict=True)
+        ):
+            target.output.append(
+                _named(source.output[index], name) if declared else value_info(name, value.type)
+            )
 
     def function(self, function: Function, target: FunctionProto) -> None:
         graph = function.graph
@@ -213,11 +273,17 @@ class _Emitter:
             if self.module.changed:
                 _import_opsets(target, graph)
         else:
-            target.domain, target.name, target.overload = function.domain, function.name, function.overload
+            target.domain, target.name, target.overload = (
+                function.domain,
+                function.name,
+                function.overload,
+            )
             target.input.extend(value.name for value in graph.inputs)
             target.output.extend(graph.output_names)
             with_default = set(function.defaults)
-            target.attribute.extend(name for name in function.attributes if name not in with_default)
+            target.attribute.extend(
+                name for name in function.attributes if name not in with_default
+            )
             for name, value in function.defaults.items():
                 target.attribute_proto.append(export_attribute(name, value, ()))
             for domain, version in graph.opsets.items():
@@ -226,19 +292,26 @@ class _Emitter:
         if isinstance(function.source, FunctionProto):
             defined = writer.defined() | set(target.input)
             was = {name for node in function.source.node for name in node.output[:]}
-            target.value_info.extend(i for i in function.source.value_info if i.name in defined or i.name not in was)
+            target.value_info.extend(
+                i for i in function.source.value_info if i.name in defined or i.name not in was
+            )
 
 
 def _import_opsets(target: ModelProto | FunctionProto, graph: Graph) -> None:
     """Import the domains that passes added to `graph`."""
-    imported = {entry.domain if entry.domain not in DEFAULT_DOMAINS else "" for entry in target.opset_import}
+    imported = {
+        entry.domain if entry.domain not in DEFAULT_DOMAINS else "" for entry in target.opset_import
+    }
     for domain, version in graph.opsets.items():
         if domain and domain not in imported:
             target.opset_import.add(domain=domain, version=version)
 
 
 def _has_same_operators(source: object, model: ModelProto) -> bool:
-    """Return whether operators, constants and functions of `model` are those of its source. O(equal nodes + bytes)."""
+    """Return whether operators, constants and functions of `model` are those of its source.
+
+    O(equal nodes + bytes).
+    """
     return isinstance(source, ModelProto) and (
         source.graph.node[:] == model.graph.node[:]
         and source.functions[:] == model.functions[:]
@@ -265,7 +338,9 @@ def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
 
 
 def _clear_negative_extents(info: ValueInfoProto) -> None:
-    """Remove extents that some exporters declare as -1: a checker finds them in conflict with inferred extents."""
+    """Remove extents that some exporters declare as -1: a checker finds them in conflict with
+    inferred extents.
+    """
     for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
         if dim.dim_value < 0:
             dim.ClearField("dim_value")

@@ -1,4 +1,6 @@
-"""The external data of a model that is about to be written, copied to where the model can read it."""
+"""The external data of a model that is about to be written, copied to where the model
+can read it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from ...support.output_paths import entry_path, paths_read
 from .data_file_cleanup import DIGITS
 
 
-def place_external_data(model: ModelProto, base_dir: Path, target: Path, files: FileTransaction) -> ModelProto:
-    """Copy the external data of `model`, which is below `base_dir`, beside `target`, where the model will be.
+def place_external_data(
+    model: ModelProto, base_dir: Path, target: Path, files: FileTransaction
+) -> ModelProto:
+    """Copy the external data of `model`, which is below `base_dir`, beside `target`, where the
+    model will be.
 
-    A file that is there with the same content stays. Where a file of other content has the name, the data gets a name
-    made of `target` and its digest, and comes into place with `files`. Returns a model that refers to the new names.
+    A file that is there with the same content stays. Where a file of other content has the name,
+    the data gets a name made of `target` and its digest, and comes into place with `files`. Returns
+    a model that refers to the new names.
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
@@ -52,11 +58,15 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
     folder = target.parent
     destination = folder / location
     if Path(os.path.realpath(folder)) not in Path(os.path.realpath(destination)).parents:
-        raise EmitError(f"{destination}: cannot be written: it lies outside the folder of {target.name}")
+        raise EmitError(
+            f"{destination}: cannot be written: it lies outside the folder of {target.name}"
+        )
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with PathLock(destination):  # another compile may write other data to that name
-            taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(target)
+            taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(
+                target
+            )
             if not taken:
                 with replacing(destination) as temporary:
                     copyfile(source, temporary)
@@ -71,7 +81,9 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
 
 
 def point_to_temporary(model: ModelProto, folder: Path, files: FileTransaction) -> None:
-    """Make `model`, whose external data is below `folder`, refer to files that are not in place yet as they are now."""
+    """Make `model`, whose external data is below `folder`, refer to files that are not in place yet
+    as they are now.
+    """
     now = {file.path: file.temporary for file in files.added}
     for tensor in external_tensors(model):
         temporary = now.get(folder / external_location(tensor))

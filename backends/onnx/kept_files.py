@@ -19,12 +19,15 @@ def external_files(model: ModelProto, folder: Path) -> set[Path]:
 
 
 def check_kept(module: Module, output: str | Path, *others: str | Path | None) -> None:
-    """Check that no output replaces a file that the source reads, nor one of `others` a file that `output` will read.
+    """Check that no output replaces a file that the source reads, nor one of `others` a file that
+    `output` will read.
 
     None and `-` are no files. Raises EmitError if one does.
     """
     source = module.source
-    if not isinstance(source, ModelProto) or not any(isinstance(part, FilePart) for part in module.payloads):
+    if not isinstance(source, ModelProto) or not any(
+        isinstance(part, FilePart) for part in module.payloads
+    ):
         return
     kept = {place for file in external_files(source, module.base_dir) for place in paths_read(file)}
     placed = {entry_path(file) for file in external_files(source, Path(output).parent)}

@@ -1,13 +1,18 @@
-"""Legalization: how IR that ONNX cannot express as it is will be written, decided before any node is written.
+"""Legalization: how IR that ONNX cannot express as it is will be written, decided before any node
+is written.
 
 A backward walk over the module decides for each node whether it is written as it is, or
 
-- restored: `multiply` by the scale and `add` of the shift of one `nn.batch_norm_to_affine`, with nothing in between,
-  are the BatchNormalization that they came from, which is written instead of the three;
+- restored: `multiply` by the scale and `add` of the shift of one `nn.batch_norm_to_affine`, with
+  nothing in between, are the BatchNormalization that they came from, which is written instead of
+  the three;
 - computed: a float64 affine of a constant is a constant;
-- narrowed: a float64 parameter of narrower data is rounded to the dtype of the data and shaped for the broadcast;
-- fused: an `nn.bias_add`, or an `add` made of one, after a convolution or dense layer without bias is its bias;
-- dated: an operand that is an attribute in the opset of the graph, or another operand, is written as such.
+- narrowed: a float64 parameter of narrower data is rounded to the dtype of the data and shaped for
+  the broadcast;
+- fused: an `nn.bias_add`, or an `add` made of one, after a convolution or dense layer without bias
+  is its bias;
+- dated: an operand that is an attribute in the opset of the graph, or another operand, is written
+  as such.
 
 Producers that lose their last reader this way are skipped. The module is not changed.
 """
@@ -38,10 +43,11 @@ from ...support.record import field, record
 class Legalization:
     """The decisions for one module.
 
-    `skipped` nodes are not written. `restored` maps an `add` to the data and the `nn.batch_norm_to_affine` of its
-    BatchNormalization. `computed` maps values to the constants that replace them, `narrowed` a node and the index of an
-    input to the constant that replaces it, `fused` a layer to the `nn.bias_add` that is written as its bias, `dated` a
-    node to its form in an older opset. `nameless` are constants without a name that are written all the same.
+    `skipped` nodes are not written. `restored` maps an `add` to the data and the
+    `nn.batch_norm_to_affine` of its BatchNormalization. `computed` maps values to the constants
+    that replace them, `narrowed` a node and the index of an input to the constant that replaces it,
+    `fused` a layer to the `nn.bias_add` that is written as its bias, `dated` a node to its form in
+    an older opset. `nameless` are constants without a name that are written all the same.
     """
 
     skipped: set[Node] = field(default_factory=set)
@@ -55,9 +61,11 @@ class Legalization:
 
 @record
 class OldForm:
-    """The inputs and attributes of a node in an opset that states a parameter in another form than the IR.
+    """The inputs and attributes of a node in an opset that states a parameter in another form than
+    the IR.
 
-    An attribute that no pass changed is the object that it was imported from; None stands for one that is absent.
+    An attribute that no pass changed is the object that it was imported from; None stands for one
+    that is absent.
     """
 
     inputs: tuple[Value | None, ...]
@@ -77,7 +85,9 @@ def onnx_op_type(node: Node) -> str | None:
 
 
 def describe(node: Node) -> str:
-    """Return `node` as messages name it: by its name or first result in the model, and its ONNX operator."""
+    """Return `node` as messages name it: by its name or first result in the model, and its ONNX
+    operator.
+    """
     name = node.name or (node.outputs[0].name if node.outputs else "")
     return f"node {clipped(name)} ({onnx_op_type(node) or node.op})"
 
@@ -103,9 +113,15 @@ class _Legalizer:
 
     @cached_property
     def evaluator(self) -> ConstantEvaluator:
-        """Return the evaluator of float64 parameters, whose size only the largest payload limits."""
-        payloads = (node.attrs.get("value") for node in self.module.walked() if node.op == "constant")
-        largest = max((payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0)
+        """Return the evaluator of float64 parameters, whose size only the largest
+        payload limits.
+        """
+        payloads = (
+            node.attrs.get("value") for node in self.module.walked() if node.op == "constant"
+        )
+        largest = max(
+            (payload.nbytes for payload in payloads if isinstance(payload, Tensor)), default=0
+        )
         max_bytes = max(self.module.limits.max_constant_bytes, FLOAT64_EXPANSION * largest)
         return ConstantEvaluator(max_bytes, beside=self.module.constants)
 
@@ -139,7 +155,9 @@ class _Legalizer:
         if not self.dropped or not any(value in self.dropped for value in node.outputs):
             return False
         info = op_info(node.op)
-        return info is not None and all(self.dropped.get(value, 0) == value.use_count for value in node.outputs)
+        return info is not None and all(
+            self.dropped.get(value, 0) == value.use_count for value in node.outputs
+        )
 
     def drop_reads(self, node: Node, *values: Value | None) -> None:
         for value in values:
@@ -147,7 +165,9 @@ class _Legalizer:
                 self.dropped[value] = self.dropped.get(value, 0) + 1
 
     def old_form(self, node: Node, parameters: Mapping[str, Parameter]) -> OldForm:
-        """Return the form of a node in an opset that has `parameters` as attributes, or in other places."""
+        """Return the form of a node in an opset that has `parameters` as attributes, or in other
+        places.
+        """
         count, moved, attrs = legacy_count(parameters), {}, dict[str, object]()
         rest = {i: value for i, value in enumerate(node.inputs) if value is not None}
         for name, parameter in parameters.items():
@@ -161,7 +181,9 @@ class _Legalizer:
                 attrs[name] = None
         rest.update(moved)
         if len(rest) and max(rest) >= count:
-            raise EmitError(f"{describe(node)}: opset {self.opset(node.graph)} has no input {max(rest)} of it")
+            raise EmitError(
+                f"{describe(node)}: opset {self.opset(node.graph)} has no input {max(rest)} of it"
+            )
         return OldForm(tuple(rest.get(i) for i in range(max(rest, default=-1) + 1)), attrs)
 
     def attribute(self, node: Node, name: str, value: Value) -> object:
@@ -173,10 +195,16 @@ class _Legalizer:
         if array is not None and is_exact_attribute(array):
             return attribute_of(array)
         obstacle = "so it must be constant" if array is None else "and no float32 has its value"
-        raise EmitError(f"{describe(node)}: {name} is an attribute in opset {self.opset(node.graph)}, {obstacle}")
+        raise EmitError(
+            f"{describe(node)}: {name} is an attribute in opset {self.opset(node.graph)},"
+            f" {obstacle}"
+        )
 
     def drop_affine(self, affine: Node) -> None:
-        """Drop one read of scale and shift. BatchNormalization still reads the parameters of a skipped `affine`."""
+        """Drop one read of scale and shift.
+
+        BatchNormalization still reads the parameters of a skipped `affine`.
+        """
         for value in affine.outputs:
             self.dropped[value] = self.dropped.get(value, 0) + 1
         if all(self.dropped[value] == value.use_count for value in affine.outputs):
@@ -195,7 +223,11 @@ class _Legalizer:
             self.result.computed[node.output] = ArrayTensor(array)
             self.drop_reads(node, data, parameter)
             return
-        if node.source is None and node.op in ("add", "nn.bias_add") and self.fuse(node, data, parameter):
+        if (
+            node.source is None
+            and node.op in ("add", "nn.bias_add")
+            and self.fuse(node, data, parameter)
+        ):
             return
         axis = parameter_axis(node)
         shape = shape_of(data.type)
@@ -203,7 +235,10 @@ class _Legalizer:
             self.narrow(node, 1, parameter, dtype_of(data.type))
             return
         if shape is None:
-            raise EmitError(f"{describe(node)}: the rank of its data is unknown, so its parameter cannot be shaped")
+            raise EmitError(
+                f"{describe(node)}: the rank of its data is unknown, so its parameter cannot be"
+                " shaped"
+            )
         self.narrow(node, 1, parameter, dtype_of(data.type), axis, len(shape))
 
     def opset(self, graph: Graph | None) -> int:
@@ -211,7 +246,9 @@ class _Legalizer:
         return graph.opsets.get("", 1)
 
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
-        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer before it, if possible."""
+        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer before
+        it, if possible.
+        """
         layer = data.node
         if (
             layer is None
@@ -225,7 +262,13 @@ class _Legalizer:
         if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
             return False
         shape, channels = shape_of(bias.type), shape_of(data.type)
-        if shape is None or len(shape) != 1 or channels is None or len(channels) < 2 or shape[0] != channels[1]:
+        if (
+            shape is None
+            or len(shape) != 1
+            or channels is None
+            or len(channels) < 2
+            or shape[0] != channels[1]
+        ):
             return False
         self.result.fused[layer] = node
         self.result.skipped.add(node)
@@ -253,7 +296,9 @@ class _Legalizer:
     ) -> None:
         array = self.evaluator.array(parameter)
         if array is None or dtype is None or dtype.kind == "unknown":
-            raise EmitError(f"{describe(node)}: the parameter {clipped(parameter.name)} cannot be computed")
+            raise EmitError(
+                f"{describe(node)}: the parameter {clipped(parameter.name)} cannot be computed"
+            )
         if array.dtype == np.float64:
             array = round_to(array, dtype)
         try:
@@ -266,7 +311,9 @@ class _Legalizer:
 def is_from_source(node: Node, parameter: Value) -> bool:
     """Return whether a node of the source model reads the same parameter as in the source model."""
     producer = parameter.node
-    made = producer is not None and (producer.source is None or producer.op == "nn.batch_norm_to_affine")
+    made = producer is not None and (
+        producer.source is None or producer.op == "nn.batch_norm_to_affine"
+    )
     return node.source is not None and not made
 
 

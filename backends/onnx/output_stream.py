@@ -1,4 +1,6 @@
-"""Writing the pieces of a serialized model: bytes, parts of files, and payloads that are computed on the way."""
+"""Writing the pieces of a serialized model: bytes, parts of files, and payloads that are computed
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def read_blocks(payload: Payload) -> Iterator[Block]:
 
 
 def write_pieces(stream: BinaryIO, pieces: Pieces, tap: Tap | None) -> None:
-    """Write `pieces` to `stream`. Parts of files that need not pass through `tap` are copied by the system."""
+    """Write `pieces` to `stream`.
+
+    Parts of files that need not pass through `tap` are copied by the system.
+    """
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         stream.write(pieces[0])
         return
@@ -38,12 +43,16 @@ def write_pieces(stream: BinaryIO, pieces: Pieces, tap: Tap | None) -> None:
 
 
 def _copy(part: FilePart, stream: BinaryIO) -> None:
-    """Copy within the kernel, which may not move any byte; read and write what the kernel does not copy."""
+    """Copy within the kernel, which may not move any byte; read and write what the kernel does not
+    copy.
+    """
     stream.flush()
     done = 0
     try:
         while hasattr(os, "copy_file_range") and done < part.nbytes:
-            count = os.copy_file_range(part.file.fileno(), stream.fileno(), part.nbytes - done, part.offset + done)
+            count = os.copy_file_range(
+                part.file.fileno(), stream.fileno(), part.nbytes - done, part.offset + done
+            )
             if not count:
                 break
             done += count

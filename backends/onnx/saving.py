@@ -25,7 +25,9 @@ MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
 
 Check = Callable[[ModelProto, Path], None]
-"""Raises if a model, given as it was written and with the folder of its external data, must not come into place."""
+"""Raises if a model, given as it was written and with the folder of its external data, must not
+come into place.
+"""
 
 
 def save_model(
@@ -40,21 +42,28 @@ def save_model(
 ) -> None:
     """Write `model`, whose external data is below `base_dir`, to a file; `-` is standard output.
 
-    The file is complete or does not appear. With `files` it comes into place when those are closed. `tap` yields the
-    blocks of every large tensor. `check` gets the model as it was written, before it comes into place.
+    The file is complete or does not appear. With `files` it comes into place when those are closed.
+    `tap` yields the blocks of every large tensor. `check` gets the model as it was written, before
+    it comes into place.
 
-    External data stays where it is, or is copied beside the model. One new file of external data, named after the model
-    and its own content, takes all large tensors if some of the external data was folded, or if the model would exceed
-    protobuf's 2 GiB. With `external_data` it takes all initializers of 1 KiB and more.
+    External data stays where it is, or is copied beside the model. One new file of external data,
+    named after the model and its own content, takes all large tensors if some of the external data
+    was folded, or if the model would exceed protobuf's 2 GiB. With `external_data` it takes all
+    initializers of 1 KiB and more.
 
-    Raises EmitError if a file cannot be written or the model does not fit into it, ModelError if a file of the source
-    no longer has its elements, and every error of `check`.
+    Raises EmitError if a file cannot be written or the model does not fit into it, ModelError if a
+    file of the source no longer has its elements, and every error of `check`.
     """
     if str(path) == "-":
         if external_data:
-            raise EmitError("standard output: external data needs a model file to be beside: give a path with -o")
+            raise EmitError(
+                "standard output: external data needs a model file to be beside: give a path"
+                " with -o"
+            )
         with writing("standard output"):
-            _write_checked(sys.stdout.buffer, _pieces(model, "standard output"), tap, check, base_dir)
+            _write_checked(
+                sys.stdout.buffer, _pieces(model, "standard output"), tap, check, base_dir
+            )
             sys.stdout.buffer.flush()
         return
     if files is None:
@@ -104,8 +113,13 @@ def _save_file(
     files.push(cleanup.record)
 
 
-def _write_checked(stream: BinaryIO, pieces: Pieces, tap: Tap | None, check: Check | None, folder: Path) -> None:
-    """Write to a stream that cannot be read back. With `check` the whole model is built in memory before."""
+def _write_checked(
+    stream: BinaryIO, pieces: Pieces, tap: Tap | None, check: Check | None, folder: Path
+) -> None:
+    """Write to a stream that cannot be read back.
+
+    With `check` the whole model is built in memory before.
+    """
     blocks = _raw_blocks(pieces, tap)
     if check is not None:
         data = b"".join(blocks)
@@ -117,7 +131,9 @@ def _write_checked(stream: BinaryIO, pieces: Pieces, tap: Tap | None, check: Che
 
 def _raw_blocks(pieces: Pieces, tap: Tap | None) -> Iterator[Any]:
     for piece in pieces:
-        yield from [piece] if isinstance(piece, bytes) else map(byte_view, (tap or read_blocks)(piece))
+        yield from (
+            [piece] if isinstance(piece, bytes) else map(byte_view, (tap or read_blocks)(piece))
+        )
 
 
 def _parsed(data: bytes, name: object) -> ModelProto:

@@ -1,4 +1,6 @@
-"""The names of values in an emitted model, chosen so that every name refers to the value that the IR reads."""
+"""The names of values in an emitted model, chosen so that every name refers to the value that the
+IR reads.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,19 @@ from ...ir.tensor import Tensor
 class Names:
     """The names of one emission: a value has its own name, unless another value has it, too.
 
-    A node that passes made or changed gets a name that no other node has; one of the source keeps its own, or none.
+    A node that passes made or changed gets a name that no other node has; one of the source keeps
+    its own, or none.
 
-    A result of a graph gets the name that the graph promises if it is free. A pass may give a value of a region the
-    name of a value around the region: the former gets a fresh name then. Inputs and results of bodies of control flow
-    may be renamed, because ONNX identifies them by position. Those of the bodies of other operators may not: a value
-    around the body that the body reads gets the fresh name there, and an input, which keeps its own, an alias.
+    A result of a graph gets the name that the graph promises if it is free. A pass may give a value
+    of a region the name of a value around the region: the former gets a fresh name then. Inputs and
+    results of bodies of control flow may be renamed, because ONNX identifies them by position.
+    Those of the bodies of other operators may not: a value around the body that the body reads gets
+    the fresh name there, and an input, which keeps its own, an alias.
     """
 
-    def __init__(self, module: Module, nameless: Iterable[Value] = (), skipped: Container[Node] = ()) -> None:
+    def __init__(
+        self, module: Module, nameless: Iterable[Value] = (), skipped: Container[Node] = ()
+    ) -> None:
         self._module = module
         self._skipped = skipped
         self._renamed: dict[Value, str] = {}
@@ -88,7 +94,12 @@ class Names:
         if name is not None:
             return name, False
         node = parameter.node
-        own = node is not None and node.graph is graph and len(node.outputs) == 1 and parameter.sole_user() is not None
+        own = (
+            node is not None
+            and node.graph is graph
+            and len(node.outputs) == 1
+            and parameter.sole_user() is not None
+        )
         name = parameter.name if own else self.fresh(parameter.name)
         self._narrowed[key] = name
         return name, True
@@ -97,14 +108,21 @@ class Names:
         found = self._defined.get(graph)
         if found is None:
             found = {value.name: value for value in graph.inputs}
-            found.update((value.name, value) for node in graph for value in node.outputs if value.name)
+            found.update(
+                (value.name, value) for node in graph for value in node.outputs if value.name
+            )
             self._defined[graph] = found
         return found
 
     def _claim_outputs(self, graph: Graph) -> None:
         """Give each result of `graph` the name that the graph promises, if it is free."""
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
-            if value.name == name or value.node is None or value.node.graph is not graph or value in self._renamed:
+            if (
+                value.name == name
+                or value.node is None
+                or value.node.graph is not graph
+                or value in self._renamed
+            ):
                 continue
             if value.name in graph.output_names or name in self._names_in(graph):
                 continue
@@ -114,7 +132,8 @@ class Names:
     def _rename_shadowing(self, region: Graph) -> None:
         """Rename every value of `region` that has the name of a value of a graph around it.
 
-        Names that the body of a foreign operator promises stay. Values around it that it reads give way to them.
+        Names that the body of a foreign operator promises stay. Values around it that it reads give
+        way to them.
         """
         around = list(region.ancestors())[1:]
         promised: set[str] = set()

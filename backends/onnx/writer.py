@@ -35,10 +35,11 @@ def is_named(payload: Tensor, name: str) -> bool:
 
 
 class GraphWriter:
-    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` new ones become nodes.
+    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` new ones
+    become nodes.
 
-    A function has no initializers: all its constants become nodes. `write_graph` writes a region. `written` holds the
-    messages of the layers, which a fold map refers to.
+    A function has no initializers: all its constants become nodes. `write_graph` writes a region.
+    `written` holds the messages of the layers, which a fold map refers to.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class GraphWriter:
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
-            except ValueError as error:  # elements that IR text left out, or that ONNX has no field for
+            except (
+                ValueError
+            ) as error:  # elements that IR text left out, or that ONNX has no field for
                 raise EmitError(f"{describe(node)}: {reason(error)}") from None
         self.returns()
         self.restore_order()
@@ -106,9 +109,15 @@ class GraphWriter:
             _fill(target.initializer.add(), tensor, name)
 
     def restore_order(self) -> None:
-        """Put the nodes of a graph that was not sorted, and that no pass changed, back into their order."""
+        """Put the nodes of a graph that was not sorted, and that no pass changed, back into their
+        order.
+        """
         order = self.graph.source_order
-        placed = [node for node in self.graph if node in order and node not in self.legal.skipped] if order else []
+        placed = (
+            [node for node in self.graph if node in order and node not in self.legal.skipped]
+            if order
+            else []
+        )
         if order and len(placed) == len(order) == len(self.target):
             ranked = zip(map(order.__getitem__, placed), list(self.target), strict=True)
             protos = [proto for _, proto in sorted(ranked, key=itemgetter(0))]
@@ -130,7 +139,9 @@ class GraphWriter:
         payload, name = node.attrs["value"], self.names.of(node.output)
         if isinstance(node.unchanged_message, NodeProto):
             self.write_source(node, [], [name])
-        elif isinstance(payload, SparseTensor) and (node.source is None or "form" not in node.attrs):
+        elif isinstance(payload, SparseTensor) and (
+            node.source is None or "form" not in node.attrs
+        ):
             self.sparse_constant(node, payload, name)
         elif "form" in node.attrs:
             self.constant_node(node, name)
@@ -138,16 +149,24 @@ class GraphWriter:
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
     def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
-        """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is shorter."""
+        """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is
+        shorter.
+        """
         source = node.unchanged_message
-        if isinstance(source, SparseTensorProto) and source.values.name == name and self.has_initializers:
+        if (
+            isinstance(source, SparseTensorProto)
+            and source.values.name == name
+            and self.has_initializers
+        ):
             self.sparse.append(source)
             return
         proto = export_sparse(payload, name)
         if node.source is not None and self.has_initializers:
             self.sparse.append(proto)
             return
-        elsewhere = sum(part.nbytes for part in (payload.values, payload.indices) if not part.in_memory)
+        elsewhere = sum(
+            part.nbytes for part in (payload.values, payload.indices) if not part.in_memory
+        )
         length = proto.ByteSize() + elsewhere
         if payload.dense_nbytes <= length:
             whole = ArrayTensor(dense(payload), payload.dtype)
@@ -165,10 +184,15 @@ class GraphWriter:
         payload, form = node.attrs["value"], node.attrs["form"]
         value = payload
         if not isinstance(form, str):
-            raise EmitError(f"constant {clipped(name)}: its form is {form!r}, not the name of an attribute of Constant")
+            raise EmitError(
+                f"constant {clipped(name)}: its form is {form!r}, not the name of an attribute of"
+                " Constant"
+            )
         if isinstance(payload, Tensor) and form != "value":
             items = tuple(payload.numpy().ravel().tolist())
-            value = items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
+            value = (
+                items[0] if payload.shape == () else items or EmptyList(form.removeprefix("value_"))
+            )
         self.write_new("Constant", node, [], [name], {form: value})
 
     def payload(self, name: str, tensor: Tensor, *, new: bool = True) -> None:
@@ -178,7 +202,9 @@ class GraphWriter:
         if self.has_initializers and not (self.as_nodes and new):
             self.initializers[name] = tensor
             return
-        node = self.target.add(op_type="Constant", name=self.names.nodes.unique("", name), output=[name])
+        node = self.target.add(
+            op_type="Constant", name=self.names.nodes.unique("", name), output=[name]
+        )
         _fill(node.attribute.add(name="value", type=4).t, tensor, name)
 
     def batch_norm(self, add: Node, data: Value, affine: Node) -> None:
@@ -220,7 +246,9 @@ class GraphWriter:
             self.written[node] = proto
 
     def narrowed(self, parameter: Value, tensor: Tensor) -> str:
-        """Return the name of the constant that replaces a parameter, which is written at its first use."""
+        """Return the name of the constant that replaces a parameter, which is written at its first
+        use.
+        """
         name, fresh = self.names.narrowed(self.graph, parameter, tensor)
         if fresh:
             self.payload(name, tensor)
@@ -233,24 +261,41 @@ class GraphWriter:
                 attrs["broadcast"] = 1
             else:
                 attrs.pop("axis", None)
-        attrs.update((name, value) for name, value in self.dated_attributes(node).items() if value is not None)
+        attrs.update(
+            (name, value)
+            for name, value in self.dated_attributes(node).items()
+            if value is not None
+        )
         return attrs
 
     def dated_attributes(self, node: Node) -> dict[str, object]:
-        """Return the attributes that the node has because of an old opset; None stands for one that is absent."""
+        """Return the attributes that the node has because of an old opset; None stands for one that
+        is absent.
+        """
         dated, fused = self.legal.dated.get(node), self.legal.fused.get(node)
         attrs = {} if dated is None else dict(dated.attrs)
         bias = node.input(2) if fused is None else fused.inputs[1]
-        if node.op == "nn.dense" and bias is not None and not is_legal(node.op, NUMPY_BROADCAST, node):
+        if (
+            node.op == "nn.dense"
+            and bias is not None
+            and not is_legal(node.op, NUMPY_BROADCAST, node)
+        ):
             attrs.update({} if is_from_source(node, bias) else {"broadcast": 1})
         return attrs
 
     def write_new(
-        self, op_type: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], attrs: dict[str, object]
+        self,
+        op_type: str,
+        node: Node,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attrs: dict[str, object],
     ) -> NodeProto:
         """Write a node from the IR alone."""
         name = self.names.nodes.unique(node.name, outputs[0] if outputs else op_type)
-        proto = self.target.add(op_type=op_type, name=name, overload=node.overload, input=inputs, output=outputs)
+        proto = self.target.add(
+            op_type=op_type, name=name, overload=node.overload, input=inputs, output=outputs
+        )
         if "::" in node.op:
             proto.domain = node.op.split("::", 1)[0]
         regions = self.regions(node)
@@ -260,7 +305,8 @@ class GraphWriter:
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
-        """Write the message that the node came from, with the names, attributes and regions that passes changed.
+        """Write the message that the node came from, with the names, attributes and regions that
+        passes changed.
 
         A node that is not as in the source then gets a name that no other node has.
         """
@@ -283,11 +329,18 @@ class GraphWriter:
         if attrs := self.dated_attributes(node):
             _set_attributes(proto, attrs, [attribute.name for attribute in source.attribute[:]])
         _write_marks(proto, node)
-        if proto.device_configurations and (source.input[:] != inputs or source.output[:] != outputs):
-            renamed = [*zip(source.input, inputs, strict=False), *zip(source.output, outputs, strict=False)]
+        if proto.device_configurations and (
+            source.input[:] != inputs or source.output[:] != outputs
+        ):
+            renamed = [
+                *zip(source.input, inputs, strict=False),
+                *zip(source.output, outputs, strict=False),
+            ]
             _keep_sharding(proto, dict(renamed))
         if not self.names.nodes.is_unique(proto.name) and proto != source:
-            proto.name = self.names.nodes.unique(proto.name, proto.output[0] if proto.output else proto.op_type)
+            proto.name = self.names.nodes.unique(
+                proto.name, proto.output[0] if proto.output else proto.op_type
+            )
         return proto
 
     def add_identity(self, source: str, result: str) -> None:
@@ -295,9 +348,11 @@ class GraphWriter:
         self.target.add(op_type="Identity", name=name, input=[source], output=[result])
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
-        """Write the attributes of `source` that are as they were read, and those that passes have set, at their places.
+        """Write the attributes of `source` that are as they were read, and those that passes have
+        set, at their places.
 
-        An attribute that was not read, such as one that the operator does not know, is written as it was.
+        An attribute that was not read, such as one that the operator does not know, is written as
+        it was.
         """
         assert node.source is not None
         attrs, read, regions = node.attrs, node.source.attrs, self.regions(node)
@@ -334,7 +389,9 @@ class GraphWriter:
         return protos
 
     def returns(self) -> None:
-        """Write an Identity for each result of the graph whose name differs from the name of its value."""
+        """Write an Identity for each result of the graph whose name differs from the name of its
+        value.
+        """
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:
@@ -344,7 +401,8 @@ class GraphWriter:
 def _write_marks(proto: NodeProto, *nodes: Node) -> None:
     """Write the metadata of the first node, and those of the others under other keys.
 
-    A node that a pass made gets the documentation and the device configurations of the first node in its place.
+    A node that a pass made gets the documentation and the device configurations of the first node
+    in its place.
     """
     if not any(node.merged or node.own_metadata is not None for node in nodes) and len(nodes) == 1:
         return
@@ -368,7 +426,9 @@ def _write_marks(proto: NodeProto, *nodes: Node) -> None:
 
 
 def _keep_sharding(proto: NodeProto, renamed: Mapping[str, str]) -> None:
-    """Let device configurations name tensors of the node only: those that it has no longer may have been `renamed`."""
+    """Let device configurations name tensors of the node only: those that it has no longer may have
+    been `renamed`.
+    """
     tensors = {*proto.input, *proto.output}
     for configuration in proto.device_configurations:
         for index in reversed(range(len(configuration.sharding_spec))):
@@ -392,9 +452,14 @@ def _attribute(name: str, value: object, regions: Sequence[GraphProto] = ()) -> 
 
 
 def _set_attributes(proto: NodeProto, attrs: Mapping[str, object], order: Sequence[str]) -> None:
-    """Set attributes of `proto`, or remove those that are None. Those named in `order` come first, in that order."""
+    """Set attributes of `proto`, or remove those that are None.
+
+    Those named in `order` come first, in that order.
+    """
     before = {attribute.name: attribute for attribute in proto.attribute}
-    after = before | {name: _attribute(name, value) for name, value in attrs.items() if value is not None}
+    after = before | {
+        name: _attribute(name, value) for name, value in attrs.items() if value is not None
+    }
     kept = [name for name in after if name not in attrs or attrs[name] is not None]
     rank = {name: i for i, name in enumerate(order)}
     kept.sort(key=lambda name: rank.get(name, len(rank)))

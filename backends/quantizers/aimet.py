@@ -1,11 +1,13 @@
-"""AIMET (aimet_onnx): statistics for its high-bias fold, and encodings for its quantization simulator.
+"""AIMET (aimet_onnx): statistics for its high-bias fold, and encodings for its quantization
+simulator.
 
     model, fold_map = result.model, result.fold_map
     known = to_aimet(model, fold_map)
     pairs = CrossLayerScaling(model).scale_model()
     HighBiasFold(model).bias_fold(pairs, known)
 
-AIMET divides what it is given by its own scales, so the statistics are those of the model before `scale_model`.
+AIMET divides what it is given by its own scales, so the statistics are those of the model before
+`scale_model`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ VERSIONS = ("0.6.1", "1.0.0")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelAffine:
-    """The affine gamma * x + beta of a BatchNormalization after normalisation, as float64 vectors [C]."""
+    """The affine gamma * x + beta of a BatchNormalization after normalisation, as float64 vectors
+    [C].
+    """
 
     gamma: Array
     beta: Array
@@ -40,8 +44,8 @@ class ChannelAffine:
 class LayerAffines:
     """The affines of layers' results by node name.
 
-    Nothing is known of `missing` layers. `inexact` layers were left out, because a layer that reads their result does
-    not map a constant per channel to a constant per channel.
+    Nothing is known of `missing` layers. `inexact` layers were left out, because a layer that reads
+    their result does not map a constant per channel to a constant per channel.
     """
 
     layers: dict[str, ChannelAffine]
@@ -49,13 +53,16 @@ class LayerAffines:
     inexact: tuple[str, ...]
 
 
-def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> LayerAffines:
-    """Return the affines of every Conv, ConvTranspose, Gemm and MatMul of the main graph with a backward fold.
+def layer_affines(
+    model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True
+) -> LayerAffines:
+    """Return the affines of every Conv, ConvTranspose, Gemm and MatMul of the main graph with a
+    backward fold.
 
-    A forward fold says nothing about the layer's own result. High-bias fold moves a constant from the result of a layer
-    into the bias of the next one, which is wrong at a border that is padded with zeros: `skip_zero_padded` leaves out
-    layers whose result reaches such a border through activations. Raises FoldMapError if the map does not describe the
-    model.
+    A forward fold says nothing about the layer's own result. High-bias fold moves a constant from
+    the result of a layer into the bias of the next one, which is wrong at a border that is padded
+    with zeros: `skip_zero_padded` leaves out layers whose result reaches such a border through
+    activations. Raises FoldMapError if the map does not describe the model.
     """
     check_belongs(model, fold_map)
     readers = Readers(model)
@@ -74,24 +81,33 @@ def layer_affines(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: boo
         known = None if entry is None else fold_map.output_stats(entry["id"])
         if entry is None or known is None:
             missing.append(node.name or node.output[0])
-        elif skip_zero_padded and any(map(_is_inexact, readers.through_activations(entry["output"]["name"]))):
+        elif skip_zero_padded and any(
+            map(_is_inexact, readers.through_activations(entry["output"]["name"]))
+        ):
             inexact.append(node.name)
         else:
             layers[node.name] = ChannelAffine(known.gamma, known.mean)
     return LayerAffines(layers, tuple(missing), tuple(inexact))
 
 
-def to_aimet(model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True) -> dict[str, Any]:
-    """Return the `bn_layers` of AIMET's `HighBiasFold.bias_fold`: BNLayer by node name (see `layer_affines`).
+def to_aimet(
+    model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True
+) -> dict[str, Any]:
+    """Return the `bn_layers` of AIMET's `HighBiasFold.bias_fold`: BNLayer by node name (see
+    `layer_affines`).
 
-    Raises FoldMapError if the map does not describe the model, UsageError if aimet_onnx is not installed.
+    Raises FoldMapError if the map does not describe the model, UsageError if aimet_onnx is not
+    installed.
     """
     found = layer_affines(model, fold_map, skip_zero_padded=skip_zero_padded)
     try:
         from aimet_onnx.batch_norm_fold import BNLayer
     except ImportError as error:
         raise UsageError(f"to_aimet needs aimet_onnx, which cannot be imported: {error}") from None
-    return {name: BNLayer(None, gamma=known.gamma, beta=known.beta) for name, known in found.layers.items()}
+    return {
+        name: BNLayer(None, gamma=known.gamma, beta=known.beta)
+        for name, known in found.layers.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +132,26 @@ def to_aimet_encodings(
     tensors: Collection[str] | None = None,
     version: str = "1.0.0",
 ) -> Encodings:
-    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`, in the layout of a version.
+    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`, in the
+    layout of a version.
 
-    Load them with `strict=False` and `disable_missing_quantizers=False`. `tensors` are the names that the simulator
-    quantizes: those in `sim.qc_quantize_op_dict` that are `enabled`. By default all activations have an encoding, and
-    loading adds a quantizer for each. AIMET computes encodings of weights itself. `version` is one of VERSIONS;
-    0.6.1 is for `--quantization_overrides` of Qualcomm's converters. The other arguments are those of
-    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an invalid range and an
-    unknown version.
+    Load them with `strict=False` and `disable_missing_quantizers=False`. `tensors` are the names
+    that the simulator quantizes: those in `sim.qc_quantize_op_dict` that are `enabled`. By default
+    all activations have an encoding, and loading adds a quantizer for each. AIMET computes
+    encodings of weights itself. `version` is one of VERSIONS; 0.6.1 is for
+    `--quantization_overrides` of Qualcomm's converters. The other arguments are those of
+    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
+    invalid range and an unknown version.
     """
     if version not in VERSIONS:
-        raise UsageError(f"encodings have no version {version!r}: choose from {', '.join(VERSIONS)}")
+        raise UsageError(
+            f"encodings have no version {version!r}: choose from {', '.join(VERSIONS)}"
+        )
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     wanted = set(found.shapes if tensors is None else tensors)
-    missing, guessed = (tuple(name for name in names if name in wanted) for names in (found.missing, found.guessed))
+    missing, guessed = (
+        tuple(name for name in names if name in wanted) for names in (found.missing, found.guessed)
+    )
     grids = {name: _grid(*known.range) for name, known in found.known.items() if name in wanted}
     activation: object = [_encoding(name, *grid) for name, grid in grids.items()]
     param: object = []
@@ -140,7 +162,9 @@ def to_aimet_encodings(
 
 
 def _grid(low: float, high: float) -> tuple[float, int]:
-    """Return scale and offset of a grid with zero: (q + offset) * scale, q in 0..255, covers `low` to `high`."""
+    """Return scale and offset of a grid with zero: (q + offset) * scale, q in 0..255, covers `low`
+    to `high`.
+    """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (2**BITS - 1) or 1.0
     return scale, round(low / scale)
@@ -175,14 +199,24 @@ def _old_encoding(scale: float, offset: int) -> dict[str, object]:
 def _is_inexact(node: NodeProto) -> bool:
     """Return whether a convolution may map a constant per channel to something else.
 
-    Zero padding does so at the border. A ConvTranspose does so anywhere if its kernel or stride is not 1.
+    Zero padding does so at the border. A ConvTranspose does so anywhere if its kernel or stride is
+    not 1.
     """
     attributes = {attribute.name: attribute for attribute in node.attribute}
     pads = any(attributes["pads"].ints) if "pads" in attributes else False
-    automatic = "auto_pad" in attributes and attributes["auto_pad"].s not in (b"", b"NOTSET", b"VALID")
+    automatic = "auto_pad" in attributes and attributes["auto_pad"].s not in (
+        b"",
+        b"NOTSET",
+        b"VALID",
+    )
     if node.op_type == "Conv":
         return pads or automatic
     if node.op_type == "ConvTranspose":
-        spread = [k for key in ("kernel_shape", "strides") if key in attributes for k in attributes[key].ints]
+        spread = [
+            k
+            for key in ("kernel_shape", "strides")
+            if key in attributes
+            for k in attributes[key].ints
+        ]
         return bool(np.any(np.array(spread) != 1)) or "kernel_shape" not in attributes
     return False

@@ -21,7 +21,9 @@ Document = Mapping[str, object] | str
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A document, the names of layers or tensors that it lacks (`missing`), and those whose range is a guess."""
+    """A document, the names of layers or tensors that it lacks (`missing`), and those whose range
+    is a guess.
+    """
 
     document: Document
     missing: tuple[str, ...]
@@ -29,19 +31,28 @@ class Exported:
 
 
 Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
-"""Takes a folded model, its map, ranges of graph inputs, ranges of other values, and the deviations of a range."""
+"""Takes a folded model, its map, ranges of graph inputs, ranges of other values, and the deviations
+of a range.
+"""
 
 
-def aimet(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`, without layers that feed zero padding."""
+def aimet(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
+    """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`, without layers that
+    feed zero padding.
+    """
     found = layer_affines(model, fold_map)
     document = {
-        name: {"gamma": known.gamma.tolist(), "beta": known.beta.tolist()} for name, known in found.layers.items()
+        name: {"gamma": known.gamma.tolist(), "beta": known.beta.tolist()}
+        for name, known in found.layers.items()
     }
     return Exported(document, (*found.missing, *found.inexact))
 
 
-def aimet_encodings(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+def aimet_encodings(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
     """Export encodings 1.0.0 of activations, for `load_encodings_to_sim`."""
     found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return Exported(found.document, found.missing, found.guessed)
@@ -51,25 +62,35 @@ def aimet_encodings_0_6_1(
     model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export encodings 0.6.1 of activations, for Qualcomm's `--quantization_overrides`."""
-    found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas, version="0.6.1")
+    found = to_aimet_encodings(
+        model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas, version="0.6.1"
+    )
     return Exported(found.document, found.missing, found.guessed)
 
 
-def tensorrt(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+def tensorrt(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
     """Export TensorRT's calibration cache."""
     found = to_tensorrt_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return Exported(found.text, found.missing, found.guessed)
 
 
-def ort_calibration(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+def ort_calibration(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
     """Export the calibration cache of onnxruntime's `quantize_static`."""
     found = to_calibration_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     return Exported(found.document, found.missing, found.guessed)
 
 
-def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+def ort_overrides(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
     """Export onnxruntime's `TensorQuantOverrides`."""
-    found = to_tensor_quant_overrides(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
+    found = to_tensor_quant_overrides(
+        model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas
+    )
     plain = {
         name: [{key: float(value) for key, value in entry.items()} for entry in entries]
         for name, entries in found.tensors.items()
@@ -77,8 +98,12 @@ def ort_overrides(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: 
     return Exported(plain, found.missing, found.guessed)
 
 
-def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
-    """Export minimum, maximum, mean and origin by tensor, for NNCF's MinMax- and MeanTensorStatistic."""
+def nncf(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
+    """Export minimum, maximum, mean and origin by tensor, for NNCF's MinMax- and
+    MeanTensorStatistic.
+    """
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {
         name: {
@@ -94,7 +119,9 @@ def nncf(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, s
     return Exported(document, found.missing, found.guessed)
 
 
-def ranges_by_name(model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float) -> Exported:
+def ranges_by_name(
+    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+) -> Exported:
     """Export the range of every tensor and where it comes from."""
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {

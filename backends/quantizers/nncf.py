@@ -1,4 +1,5 @@
-"""NNCF: fill in the statistics of its post-training quantization, so that it runs without a data set.
+"""NNCF: fill in the statistics of its post-training quantization, so that it runs without a data
+set.
 
     prepared = apply_preprocess_passes(copy.deepcopy(model))
     graph = GraphConverter.create_nncf_graph(prepared)
@@ -7,7 +8,8 @@
     fill_statistic_points(points, graph, model, fold_map, input_ranges={"x": (0, 1)})
     quantized = algorithm.apply(prepared, graph, points)
 
-`nncf.quantize` takes these steps with a data set. None of them is public in NNCF; they were tested with 3.4.0.
+`nncf.quantize` takes these steps with a data set. None of them is public in NNCF; they were tested
+with 3.4.0.
 """
 
 from __future__ import annotations
@@ -29,15 +31,18 @@ Request = tuple[Any, Any]
 """A target point of NNCF and the collector of its statistic."""
 
 NAN = np.array(np.nan)
-"""Replaces an unknown mean: NNCF drops a bias correction that is not below its threshold, and NaN is not."""
+"""Replaces an unknown mean: NNCF drops a bias correction that is not below its threshold, and NaN
+is not.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Activations without a range (`missing`; NNCF asked for none of them), and nodes whose bias stays `uncorrected`.
+    """Activations without a range (`missing`; NNCF asked for none of them), and nodes whose bias
+    stays `uncorrected`.
 
-    A bias stays uncorrected if the mean of the node's data or of its result is not known. The ranges of `guessed`
-    activations are guesses: pass `ranges` where you know better.
+    A bias stays uncorrected if the mean of the node's data or of its result is not known. The
+    ranges of `guessed` activations are guesses: pass `ranges` where you know better.
     """
 
     missing: tuple[str, ...]
@@ -56,12 +61,14 @@ def fill_statistic_points(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Filled:
-    """Fill the statistic `points` of `PostTrainingQuantization.get_statistic_points` for the folded `model`.
+    """Fill the statistic `points` of `PostTrainingQuantization.get_statistic_points` for the folded
+    `model`.
 
-    `graph` is the NNCFGraph of the model. `input_means` are the means of graph inputs, [C] along axis 1 or []; they are
-    needed to correct the bias of layers that read graph inputs. The other arguments are those of `activations`. Raises
-    FoldMapError if the map does not describe the model; UsageError if nothing is known of a value that NNCF quantizes,
-    for an invalid range, and for a statistic that no BatchNormalization keeps, such as a histogram.
+    `graph` is the NNCFGraph of the model. `input_means` are the means of graph inputs, [C] along
+    axis 1 or []; they are needed to correct the bias of layers that read graph inputs. The other
+    arguments are those of `activations`. Raises FoldMapError if the map does not describe the
+    model; UsageError if nothing is known of a value that NNCF quantizes, for an invalid range, and
+    for a statistic that no BatchNormalization keeps, such as a histogram.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     tensors = _Tensors(model, graph)
@@ -80,12 +87,17 @@ def fill_statistic_points(
             uncorrected.append(node)
             averages = [None] * len(averages)
         for (_, collector), name, average in zip(asked, names, averages, strict=True):
-            _observe(collector, _spread(NAN, None, _extents(found.shapes[name])) if average is None else average)
+            _observe(
+                collector,
+                _spread(NAN, None, _extents(found.shapes[name])) if average is None else average,
+            )
     return Filled(found.missing, tuple(uncorrected), found.guessed)
 
 
 def _sort_requests(points: Any) -> tuple[list[Request], list[Request], dict[str, list[Request]]]:
-    """Return the requests for weights, for minimum and maximum of activations, and for means by node name."""
+    """Return the requests for weights, for minimum and maximum of activations, and for means by
+    node name.
+    """
     weights: list[Request] = []
     spans: list[Request] = []
     means: dict[str, list[Request]] = {}
@@ -99,7 +111,10 @@ def _sort_requests(points: Any) -> tuple[list[Request], list[Request], dict[str,
         elif "RawReducer" not in kinds:
             spans.append(request)
         else:
-            raise UsageError(f"NNCF asks for a statistic that no BatchNormalization keeps: {', '.join(sorted(kinds))}")
+            raise UsageError(
+                "NNCF asks for a statistic that no BatchNormalization keeps:"
+                f" {', '.join(sorted(kinds))}"
+            )
     return weights, spans, means
 
 
@@ -155,7 +170,9 @@ def _extents(shape: Shape) -> list[int]:
 def _spread(channels: Array, axis: int | None, extents: Sequence[int]) -> Array:
     """Return a float32 tensor that holds in each element the number of its channel."""
     if axis is not None and channels.ndim:
-        channels = channels.reshape([-1 if i == axis % len(extents) else 1 for i in range(len(extents))])
+        channels = channels.reshape(
+            [-1 if i == axis % len(extents) else 1 for i in range(len(extents))]
+        )
     return np.broadcast_to(channels, extents).astype(np.float32)
 
 
@@ -170,16 +187,20 @@ def _set_span(collector: Any, known: Activation, extents: Sequence[int]) -> None
     collector.set_cache(MinMaxTensorStatistic(*map(_tensor, ends)))
 
 
-def _average(name: str, found: Activations, input_means: Mapping[str, Array | float]) -> Array | None:
-    """Return a tensor that holds in each element the mean of its channel; None if the mean is not known.
+def _average(
+    name: str, found: Activations, input_means: Mapping[str, Array | float]
+) -> Array | None:
+    """Return a tensor that holds in each element the mean of its channel; None if the mean is not
+    known.
 
     Raises UsageError if an extent other than the first is not known.
     """
     shape, known = found.shapes[name], found.known.get(name)
     if not shape or not all(isinstance(extent, int) for extent in shape[1:]):
         raise UsageError(
-            f"the shape of {name!r} is not known, but NNCF's bias correction needs it: fix the shapes of the model's "
-            "inputs, or pass fast_bias_correction=False to PostTrainingQuantization"
+            f"the shape of {name!r} is not known, but NNCF's bias correction needs it: fix the"
+            " shapes of the model's inputs, or pass fast_bias_correction=False to"
+            " PostTrainingQuantization"
         )
     mean, axis = (None, None) if known is None else (known.mean, known.mean_axis)
     if name in input_means:

@@ -3,8 +3,8 @@
     to_calibration_cache(model, fold_map, input_ranges={"x": (0, 1)}).save("cache.json")
     quantize_static(copy.deepcopy(model), "int8.onnx", None, calibration_cache_path="cache.json")
 
-`quantize_static` takes a cache since onnxruntime 1.27; older versions take `to_tensor_quant_overrides`. It changes the
-ModelProto that it is given, so pass a copy.
+`quantize_static` takes a cache since onnxruntime 1.27; older versions take
+`to_tensor_quant_overrides`. It changes the ModelProto that it is given, so pass a copy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .ranges import SIGMAS, Activations, Range, activations
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCache:
-    """A calibration cache (`document`), and the activations without a range (`missing`), which are not quantized.
+    """A calibration cache (`document`), and the activations without a range (`missing`), which are
+    not quantized.
 
     The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
     """
@@ -38,12 +39,15 @@ class CalibrationCache:
     def save(self, path: str | Path) -> None:
         """Write the cache as JSON; raise EmitError if the file cannot be written."""
         with replacing(Path(path)) as target:
-            target.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            target.write_text(
+                json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing` have no range.
+    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing`
+    have no range.
 
     The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
     """
@@ -64,9 +68,9 @@ def to_calibration_cache(
 ) -> CalibrationCache:
     """Return the calibration cache of `quantize_static` for its default method, MinMax.
 
-    `op_types` are its `op_types_to_quantize`, by default all; the other arguments are those of `activations`. Raises
-    FoldMapError if the map does not describe the model, UsageError for an invalid range and if nothing is known of a
-    value that such an operator reads or writes.
+    `op_types` are its `op_types_to_quantize`, by default all; the other arguments are those of
+    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
+    invalid range and if nothing is known of a value that such an operator reads or writes.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
@@ -75,9 +79,17 @@ def to_calibration_cache(
 
 def cache_of(found: Activations) -> CalibrationCache:
     """Return the calibration cache of all ranges that are known."""
-    data = {name: _tensor_data(*known.range, found.scale_dtype(name)) for name, known in found.known.items()}
+    data = {
+        name: _tensor_data(*known.range, found.scale_dtype(name))
+        for name, known in found.known.items()
+    }
     method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
-    document = {"CLS": "TensorsData", "data": data, "calibration_method": method, "smooth_quant": False}
+    document = {
+        "CLS": "TensorsData",
+        "data": data,
+        "calibration_method": method,
+        "smooth_quant": False,
+    }
     return CalibrationCache(document, found.missing, found.guessed)
 
 
@@ -92,16 +104,22 @@ def to_tensor_quant_overrides(
 ) -> Overrides:
     """Return the ranges of `to_calibration_cache` for `extra_options["TensorQuantOverrides"]`.
 
-    `quantize_static` still runs its calibration data reader, but ignores the numbers. Raises as `to_calibration_cache`.
+    `quantize_static` still runs its calibration data reader, but ignores the numbers. Raises as
+    `to_calibration_cache`.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     found.require(_quantized_values(model, op_types))
-    tensors = {name: [override(*known.range, found.scale_dtype(name))] for name, known in found.known.items()}
+    tensors = {
+        name: [override(*known.range, found.scale_dtype(name))]
+        for name, known in found.known.items()
+    }
     return Overrides(tensors, found.missing, found.guessed)
 
 
 def override(low: float, high: float, dtype: np.dtype[Any]) -> dict[str, np.floating[Any]]:
-    """Return the entry of a range in `TensorQuantOverrides`, in the type of the tensor: quantizers copy it."""
+    """Return the entry of a range in `TensorQuantOverrides`, in the type of the tensor: quantizers
+    copy it.
+    """
     return {"rmin": _finite(low, dtype), "rmax": _finite(high, dtype)}
 
 

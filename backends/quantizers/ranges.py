@@ -1,4 +1,6 @@
-"""Ranges of activations without data: statistics of BatchNormalization, propagated through the model."""
+"""Ranges of activations without data: statistics of BatchNormalization, propagated through the
+model.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ LISTED = 5
 class Activation:
     """The range of a value, and its mean per channel along `mean_axis` if that is known.
 
-    `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None. `origin` is where the
-    range comes from: given, statistic, propagated or bound (`value_ranges.Origin`).
+    `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None.
+    `origin` is where the range comes from: given, statistic, propagated or bound
+    (`value_ranges.Origin`).
     """
 
     low: Array
@@ -58,7 +61,8 @@ class Activation:
 class Activations:
     """The floating-point activations of a model's main graph, in the model's order.
 
-    `known` has the activations with a range, `missing` the others, `shapes` and `dtypes` have those of all.
+    `known` has the activations with a range, `missing` the others, `shapes` and `dtypes` have those
+    of all.
     """
 
     known: dict[str, Activation]
@@ -72,16 +76,20 @@ class Activations:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """The activations whose range is a guess: it follows from operands that are taken to be independent."""
-        return tuple(name for name, known in self.known.items() if known.origin == Origin.PROPAGATED.value)
+        """The activations whose range is a guess: it follows from operands that are taken to be
+        independent.
+        """
+        return tuple(
+            name for name, known in self.known.items() if known.origin == Origin.PROPAGATED.value
+        )
 
     def require(self, wanted: Collection[str]) -> None:
         """Raise UsageError unless every tensor of `wanted` has a range."""
         lacking = [name for name in self.missing if name in wanted]
         if lacking:
             raise UsageError(
-                f"no range is known for {', '.join(map(repr, lacking))}: pass input_ranges= (--input-range) for graph "
-                "inputs, ranges= (--range) for other values"
+                f"no range is known for {', '.join(map(repr, lacking))}: pass input_ranges="
+                " (--input-range) for graph inputs, ranges= (--range) for other values"
             )
 
 
@@ -95,10 +103,11 @@ def activations(
 ) -> Activations:
     """Return the ranges of all floating-point activations of the main graph. O(nodes).
 
-    A tensor with a statistic ranges from mean - `sigmas` * std to mean + `sigmas` * std in each channel; ranges of
-    other tensors are derived from these. `input_ranges` are the ranges of graph inputs, which have no statistic.
-    `ranges` override the range of any tensor. Raises FoldMapError if the map does not describe the model, UsageError
-    for an invalid range and for a name that is not in the model.
+    A tensor with a statistic ranges from mean - `sigmas` * std to mean + `sigmas` * std in each
+    channel; ranges of other tensors are derived from these. `input_ranges` are the ranges of graph
+    inputs, which have no statistic. `ranges` override the range of any tensor. Raises FoldMapError
+    if the map does not describe the model, UsageError for an invalid range and for a name that is
+    not in the model.
     """
     if not (np.isfinite(sigmas) and sigmas > 0):
         raise UsageError(f"sigmas must be positive, not {sigmas}")
@@ -107,7 +116,11 @@ def activations(
     names = {value.name for value in values_of(module.graph)}
     if module.functions:
         module = InlineFunctions()(module)  # results of calls keep their names
-    values = {value.name: value for value in values_of(module.graph) if value.name in names and _is_activation(value)}
+    values = {
+        value.name: value
+        for value in values_of(module.graph)
+        if value.name in names and _is_activation(value)
+    }
     inputs = {value.name for value in module.graph.inputs if value.name in values}
     given = {
         **_checked(input_ranges, inputs, "floating-point graph input"),
@@ -118,17 +131,28 @@ def activations(
     means = propagate(module, statistics, sigmas=sigmas)
     by_value = {values[name]: known for name, known in given.items()}
     ranges_by_value = value_ranges(module, statistics, by_value, sigmas=sigmas)
-    found = {name: _activation(ranges_by_value.get(value), means.get(value)) for name, value in values.items()}
+    found = {
+        name: _activation(ranges_by_value.get(value), means.get(value))
+        for name, value in values.items()
+    }
     known = {name: activation for name, activation in found.items() if activation is not None}
-    shapes = {name: value.type.shape for name, value in values.items() if isinstance(value.type, TensorType)}
-    dtypes = {name: dtype for name, value in values.items() if (dtype := dtype_of(value.type)) is not None}
+    shapes = {
+        name: value.type.shape
+        for name, value in values.items()
+        if isinstance(value.type, TensorType)
+    }
+    dtypes = {
+        name: dtype for name, value in values.items() if (dtype := dtype_of(value.type)) is not None
+    }
     return Activations(known, tuple(name for name in found if name not in known), shapes, dtypes)
 
 
 def _activation(found: ValueRange | None, moments: Moments | None) -> Activation | None:
     if found is None:
         return None
-    mean, mean_axis = (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
+    mean, mean_axis = (
+        (None, None) if moments is None or not moments.has_mean else (moments.mean, moments.axis)
+    )
     low, high, axis = found.moments.low, found.moments.high, found.moments.axis
     if axis is None or found.origin is Origin.GIVEN:
         low, high, axis = np.asarray(low.min()), np.asarray(high.max()), None
@@ -139,13 +163,21 @@ def _is_activation(value: Value) -> bool:
     """Return whether the value has a name and floating-point elements, and is not a constant."""
     if not value.name or is_constant(value):
         return False
-    return isinstance(value.type, TensorType) and value.type.dtype is not None and value.type.dtype.is_float
+    return (
+        isinstance(value.type, TensorType)
+        and value.type.dtype is not None
+        and value.type.dtype.is_float
+    )
 
 
-def _checked(ranges: Mapping[str, Range] | None, names: Collection[str], kind: str) -> dict[str, Range]:
+def _checked(
+    ranges: Mapping[str, Range] | None, names: Collection[str], kind: str
+) -> dict[str, Range]:
     found: dict[str, Range] = {}
     if not isinstance(ranges, Mapping | None):
-        raise UsageError(f"ranges are given by name: write {{{next(iter(names), 'x')!r}: (low, high)}}")
+        raise UsageError(
+            f"ranges are given by name: write {{{next(iter(names), 'x')!r}: (low, high)}}"
+        )
     for name, (low, high) in (ranges or {}).items():
         if name not in names:
             near = nearest(name, names, cutoff=0.6)

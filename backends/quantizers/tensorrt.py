@@ -1,9 +1,10 @@
-"""TensorRT's calibration cache, which ModelOpt reads too: one symmetric int8 scale for each tensor.
+"""TensorRT's calibration cache, also for ModelOpt: a symmetric int8 scale for each tensor.
 
-    Path("net.cache").write_text(to_tensorrt_cache(model, fold_map, input_ranges={"x": (-2, 3)}).text)
+    cache = to_tensorrt_cache(model, fold_map, input_ranges={"x": (-2, 3)})
+    Path("net.cache").write_text(cache.text)
 
-The first line names the version of TensorRT and the calibrator. Each other line is `name: scale`, the scale as a
-big-endian float32 in eight hexadecimal digits.
+The first line names the version of TensorRT and the calibrator. Each other line is `name: scale`,
+the scale as a big-endian float32 in eight hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -50,13 +51,18 @@ def to_tensorrt_cache(
 ) -> TensorrtCache:
     """Return the calibration cache of all activations whose range is known.
 
-    The scale is the greatest magnitude of the range, divided by 127. Activations of unknown range, and those whose name
-    the format cannot hold, are `missing`. The other arguments are those of `activations`. Raises FoldMapError if the
-    map does not describe the model, UsageError for an invalid range.
+    The scale is the greatest magnitude of the range, divided by 127. Activations of unknown range,
+    and those whose name the format cannot hold, are `missing`. The other arguments are those of
+    `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
+    invalid range.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     fits = {name: not any(text in name for text in BREAKS) for name in found.shapes}
-    lines = [f"{name}{SEPARATOR}{_digits(*known.range)}" for name, known in found.known.items() if fits[name]]
+    lines = [
+        f"{name}{SEPARATOR}{_digits(*known.range)}"
+        for name, known in found.known.items()
+        if fits[name]
+    ]
     missing = tuple(name for name in found.shapes if name not in found.known or not fits[name])
     header = f"TRT-{tensorrt_version}-EntropyCalibration2"
     return TensorrtCache("".join(f"{line}\n" for line in (header, *lines)), missing, found.guessed)

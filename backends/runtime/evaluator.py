@@ -1,8 +1,9 @@
 """Evaluation of constant expressions with onnxruntime, in another process.
 
-onnxruntime rather than `onnx.reference` evaluates constants, for two reasons: its kernels would compute the expression
-at run time, so folding changes no number; and the reference is wrong in places (BatchNormalization, grouped
-ConvTranspose). But some of its kernels crash on operands that its checks let pass.
+onnxruntime rather than `onnx.reference` evaluates constants, for two reasons: its kernels would
+compute the expression at run time, so folding changes no number; and the reference is wrong in
+places (BatchNormalization, grouped ConvTranspose). But some of its kernels crash on operands that
+its checks let pass.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ SECONDS = 20
 """Processor time that one evaluation may take."""
 
 MAX_CRASHES = 8
-"""Crashes after which a compile evaluates nothing more: each costs the start of a process, or `SECONDS`."""
+"""Crashes after which a compile evaluates nothing more: each costs the start of a process, or
+`SECONDS`.
+"""
 
 
 class RuntimeEvaluator:
-    """The evaluator of a compile. Its process starts with the first expression, and ends by `close`.
+    """The evaluator of a compile. Its process starts with the first expression, and ends by
+    `close`.
 
     `blamed` are the operators that crashed it, as the passes found out. They are not tried again.
     """
@@ -53,11 +57,14 @@ class RuntimeEvaluator:
         """Whether there is no onnxruntime, or there were too many crashes."""
         return not self.installed or self._worker.crashes >= MAX_CRASHES
 
-    def evaluate(self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> list[Array] | None:
-        """Return the elements of `values`, computed from `feeds` alone by operators of opset `opset`.
+    def evaluate(
+        self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int
+    ) -> list[Array] | None:
+        """Return the elements of `values`, computed from `feeds` alone by operators of opset
+        `opset`.
 
-        The result is None if ONNX cannot express them, or onnxruntime cannot compute them. Raises WorkerDiedError if it
-        crashes, or takes too much time or memory.
+        The result is None if ONNX cannot express them, or onnxruntime cannot compute them. Raises
+        WorkerDiedError if it crashes, or takes too much time or memory.
         """
         try:
             module, fed = _module(values, feeds, opset)
@@ -72,10 +79,13 @@ class RuntimeEvaluator:
         self._worker.close()
 
 
-def _module(values: Sequence[Value], feeds: Mapping[Value, Array], opset: int) -> tuple[Module, list[Array]]:
+def _module(
+    values: Sequence[Value], feeds: Mapping[Value, Array], opset: int
+) -> tuple[Module, list[Array]]:
     """Return a module of the nodes between `feeds` and `values`, and the elements of its inputs.
 
-    An operand that is an attribute in the opset is a constant of the module, all other feeds are inputs.
+    An operand that is an attribute in the opset is a constant of the module, all other feeds are
+    inputs.
     """
     graph = Graph("constants", {"": opset})
     nodes = _between(values, feeds)
@@ -107,12 +117,16 @@ def _attribute_operands(node: Node, opset: int) -> list[Value]:
     """Return the operands of a node that are attributes in `opset`."""
     info = op_info(node.op)
     old = {} if info is None else outdated(info, opset)
-    operands = [node.input(parameter.index) for parameter in old.values() if parameter.place is None]
+    operands = [
+        node.input(parameter.index) for parameter in old.values() if parameter.place is None
+    ]
     return [value for value in operands if value is not None]
 
 
 def _has_results_without_end(node: Node) -> bool:
-    """Return whether an operator has any number of results: onnxruntime's Split crashes where one has no name."""
+    """Return whether an operator has any number of results: onnxruntime's Split crashes where one
+    has no name.
+    """
     op_type, opset = onnx_op_type(node) or "", node.opset
     if not defs.has(op_type, opset, ""):
         return False
@@ -127,8 +141,12 @@ def _between(values: Sequence[Value], feeds: Mapping[Value, Array]) -> list[Node
     while stack:
         node = stack[-1]
         assert node is not None
-        producers = [value.node for value in node.inputs if value is not None and value not in feeds]
-        missing = [producer for producer in producers if producer is not None and producer not in order]
+        producers = [
+            value.node for value in node.inputs if value is not None and value not in feeds
+        ]
+        missing = [
+            producer for producer in producers if producer is not None and producer not in order
+        ]
         if missing and node not in order:
             stack.extend(missing)
         else:

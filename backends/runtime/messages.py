@@ -1,4 +1,7 @@
-"""Arrays as bytes, between a compile and the process in which onnxruntime runs. Nothing is pickled."""
+"""Arrays as bytes, between a compile and the process in which onnxruntime runs.
+
+Nothing is pickled.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ Array = np.ndarray[Any, Any]
 def pack(model: bytes, arrays: Sequence[Array]) -> bytes:
     """Return a model, which may be empty, and arrays of numpy's own types as one text."""
     head = json.dumps([len(model), [(array.dtype.str, array.shape) for array in arrays]]).encode()
-    return b"".join((len(head).to_bytes(8, "little"), head, model, *(array.tobytes() for array in arrays)))
+    return b"".join(
+        (len(head).to_bytes(8, "little"), head, model, *(array.tobytes() for array in arrays))
+    )
 
 
 def unpack(content: bytes) -> tuple[bytes, list[Array]]:

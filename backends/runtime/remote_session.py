@@ -89,14 +89,18 @@ class _Runtime:
         """Return a number that no session has."""
         return next(self._numbers)
 
-    def ask(self, request: dict[str, Any], arrays: Sequence[Array], model: bytes = b"") -> tuple[Any, list[Array]]:
+    def ask(
+        self, request: dict[str, Any], arrays: Sequence[Array], model: bytes = b""
+    ) -> tuple[Any, list[Array]]:
         """Return the answer to a request. Raises RuntimeFailedError and WorkerDiedError."""
         worker = self.worker
         with self.lock:
             self.start()
             closed, self.closed = self.closed, []
 
-            def talk(requests: IO[bytes], answers: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
+            def talk(
+                requests: IO[bytes], answers: IO[bytes]
+            ) -> tuple[Any, list[Array], bytes] | None:
                 write_message(requests, {**request, "closed": closed}, arrays, model)
                 return read_message(answers)
 
@@ -113,11 +117,14 @@ runtime = _Runtime()
 class RemoteSession:
     """A session of onnxruntime without graph optimizations, in the process of all sessions.
 
-    `inputs` and `overridable` are the names of its inputs, `output_types` the types of its results in onnxruntime's
-    words. Raises RuntimeFailedError if onnxruntime refuses the model, WorkerDiedError if it crashes.
+    `inputs` and `overridable` are the names of its inputs, `output_types` the types of its results
+    in onnxruntime's words. Raises RuntimeFailedError if onnxruntime refuses the model,
+    WorkerDiedError if it crashes.
     """
 
-    def __init__(self, model: bytes, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True) -> None:
+    def __init__(
+        self, model: bytes, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
+    ) -> None:
         folder = None if base_dir is None else str(base_dir.resolve())
         self.number = runtime.next_number()
         request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
@@ -141,11 +148,14 @@ class RemoteSession:
         return self._process is runtime.worker.process
 
     def run(self, feeds: Mapping[str, tuple[Any, int]]) -> list[Any]:
-        """Return the results for inputs, each with its element type in ONNX if numpy has it not, else 0.
+        """Return the results for inputs, each with its element type in ONNX if numpy has it not,
+        else 0.
 
         Raises RuntimeFailedError if onnxruntime refuses them, WorkerDiedError if it crashes.
         """
         arrays: list[Array] = []
-        texts = {name: (encode(value, arrays), elem_type) for name, (value, elem_type) in feeds.items()}
+        texts = {
+            name: (encode(value, arrays), elem_type) for name, (value, elem_type) in feeds.items()
+        }
         answer, found = runtime.ask({"number": self.number, "feeds": texts}, arrays)
         return [decode(text, found) for text in answer["values"]]

@@ -1,4 +1,7 @@
-"""The process in which onnxruntime computes constant expressions. It imports neither onnx nor the rest of irc."""
+"""The process in which onnxruntime computes constant expressions.
+
+It imports neither onnx nor the rest of irc.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ def answer(request: bytes) -> bytes:
     model, arrays = unpack(request)
     try:
         session = new_session(model, threads=1)
-        inputs = {entry.name: array for entry, array in zip(session.get_inputs(), arrays, strict=True)}
+        inputs = {
+            entry.name: array for entry, array in zip(session.get_inputs(), arrays, strict=True)
+        }
         return pack(b"", session.run(None, inputs))
     except Exception:  # onnxruntime raises types of its own; the expression stays in the model
         return b""

@@ -1,4 +1,7 @@
-"""The process that runs models for irc: its sessions may crash. It imports neither onnx nor the rest of irc."""
+"""The process that runs models for irc: its sessions may crash.
+
+It imports neither onnx nor the rest of irc.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def _open(sessions: Sessions, request: dict[str, Any], model: bytes) -> dict[str
 
 
 def _run(
-    session: onnxruntime.InferenceSession, feeds: dict[str, Any], arrays: Sequence[Array], found: list[Array]
+    session: onnxruntime.InferenceSession,
+    feeds: dict[str, Any],
+    arrays: Sequence[Array],
+    found: list[Array],
 ) -> dict[str, Any]:
     """Run a session, and append the arrays of its results to `found`."""
     given = {}
@@ -59,6 +65,8 @@ def _run(
         if elem_type:  # a type that numpy does not have
             value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(value, elem_type)
         given[name] = value
-    options = onnxruntime.RunOptions()  # several sessions wait for their next run: each frees its memory after one
+    options = (
+        onnxruntime.RunOptions()
+    )  # several sessions wait for their next run: each frees its memory after one
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return {"values": [encode(value, found) for value in session.run(None, given, options)]}

@@ -1,7 +1,8 @@
-"""Messages between irc and the process that runs models: a text in JSON, and arrays that it refers to.
+"""Messages between irc and the process that runs models: a text in JSON, and arrays that it refers
+to.
 
-Nothing is pickled. Arrays are written from their memory and read into it. The process imports neither onnx nor the rest
-of irc.
+Nothing is pickled. Arrays are written from their memory and read into it. The process imports
+neither onnx nor the rest of irc.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def enlarge_pipe(stream: IO[bytes]) -> None:
         fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
-def write_message(stream: IO[bytes], head: object, arrays: Sequence[Array], model: bytes = b"") -> None:
+def write_message(
+    stream: IO[bytes], head: object, arrays: Sequence[Array], model: bytes = b""
+) -> None:
     """Write a text, arrays of numpy's own types, and a model, which may be empty."""
     entries = [(array.dtype.str, array.shape) for array in arrays]
     text = json.dumps([head, entries, len(model)]).encode()
@@ -64,7 +67,9 @@ def read_message(stream: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
 
 
 def encode(value: Any, arrays: list[Array]) -> Any:
-    """Return a value of onnxruntime as JSON, its arrays appended to `arrays`: arrays, texts, lists, maps and None."""
+    """Return a value of onnxruntime as JSON, its arrays appended to `arrays`: arrays, texts, lists,
+    maps and None.
+    """
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":

@@ -1,8 +1,10 @@
-"""Apply a fold map to a torch module: weights and biases bit-equal to the folded model, Identity for BatchNorm.
+"""Apply a fold map to a torch module: weights and biases bit-equal to the folded model, Identity
+for BatchNorm.
 
-A fold is applied as a whole or not at all. Layers and affines that belong together (a BatchNormalization that went into
-two layers, layers that were equalized together, calls of one module) form a group; a group with one step that has no
-place in the module stays as it is, with the reason.
+A fold is applied as a whole or not at all. Layers and affines that belong together (a
+BatchNormalization that went into two layers, layers that were equalized together, calls of one
+module) form a group; a group with one step that has no place in the module stays as it is, with the
+reason.
 """
 
 from __future__ import annotations
@@ -23,15 +25,20 @@ from .source_graph import Misplaced, SourceGraph
 if TYPE_CHECKING:
     from ..foldmap.entries import LayerEntry, ParameterName, SourceEntry
 
-PARAMETERS: dict[ParameterName, str] = {"gamma": "weight", "beta": "bias", "mean": "running_mean", "var": "running_var"}
+PARAMETERS: dict[ParameterName, str] = {
+    "gamma": "weight",
+    "beta": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
 
 
 @record
 class Applied:
     """The result of `apply`, by module path.
 
-    `layers` have new weights and biases, `norms` became Identity. `left` are the steps of the fold map that have no
-    place in the module, each with its reason.
+    `layers` have new weights and biases, `norms` became Identity. `left` are the steps of the fold
+    map that have no place in the module, each with its reason.
     """
 
     layers: list[str]
@@ -52,9 +59,10 @@ class NewLayer:
 def apply(fold_map: FoldMap, module: Any, model: ModelProto | None = None) -> Applied:
     """Fold the affines of `fold_map` in `module`, in place, and return what was done.
 
-    `module` is the module that was exported. `model` is the folded model of the map, for elements that cannot be
-    computed from the map alone: results of CrossLayerEqualization, HighBiasAbsorption and BiasCorrection, and maps that
-    were recovered. Raises FoldMapError if the map holds no source model, or belongs to another `model`.
+    `module` is the module that was exported. `model` is the folded model of the map, for elements
+    that cannot be computed from the map alone: results of CrossLayerEqualization,
+    HighBiasAbsorption and BiasCorrection, and maps that were recovered. Raises FoldMapError if the
+    map holds no source model, or belongs to another `model`.
     """
     return _Application(fold_map, module, model).run()
 
@@ -139,13 +147,17 @@ class _Application:
             raise Misplaced(f"{source['node']['op_type']} is code of forward, not a module")
         found = self.module_of(source)
         if not isinstance(found, _BatchNorm) or found is self.module:
-            raise Misplaced(f"{source.get('module')!r} is {type(found).__name__}, not a BatchNorm inside the module")
+            raise Misplaced(
+                f"{source.get('module')!r} is {type(found).__name__}, not a BatchNorm inside the"
+                " module"
+            )
         if source["status"] != "folded":
             raise Misplaced("its shift or its scale stays as an operator")
         for key, name in PARAMETERS.items():
             entry, tensor = source["params"][key]["value"], getattr(found, name, None)
             if entry is None or (
-                tensor is not None and not np.array_equal(self.fold_map.arrays.get(entry), _numpy(tensor))
+                tensor is not None
+                and not np.array_equal(self.fold_map.arrays.get(entry), _numpy(tensor))
             ):
                 raise Misplaced("its parameters are not those of the fold map")
 
@@ -154,15 +166,29 @@ class _Application:
         from torch import nn
 
         found = self.module_of(layer)
-        kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
+        kinds = (
+            nn.Conv1d,
+            nn.Conv2d,
+            nn.Conv3d,
+            nn.ConvTranspose1d,
+            nn.ConvTranspose2d,
+            nn.ConvTranspose3d,
+            nn.Linear,
+        )
         if type(found) not in kinds:
-            raise Misplaced(f"{layer['node']['op_type']} {layer.get('module')!r} is {type(found).__name__}")
+            raise Misplaced(
+                f"{layer['node']['op_type']} {layer.get('module')!r} is {type(found).__name__}"
+            )
         self.check_parameters(layer, found)
         for fold in layer["folds"]:
             for crossed in fold["crossed"]:
                 self.source.check_crossed(crossed, layer.get("module"))
             shifts = self.fold_map.arrays.get(fold["shift"]).any()
-            if fold["direction"] == "forward" and shifts and any(np.atleast_1d(getattr(found, "padding", 0)) != 0):
+            if (
+                fold["direction"] == "forward"
+                and shifts
+                and any(np.atleast_1d(getattr(found, "padding", 0)) != 0)
+            ):
                 raise Misplaced("the folded model pads explicitly, by the shift")
         self.source.check_history(self.fold_map.data["history"], layer["id"])
         weight = _numpy(found.weight)
@@ -171,26 +197,38 @@ class _Application:
         self.made[layer["id"]] = NewLayer(layer.get("module") or "", found, *new)
 
     def check_parameters(self, layer: LayerEntry, found: Any) -> None:
-        """Raise Misplaced unless weight and bias are parameters of `found`, which no code of forward reads."""
+        """Raise Misplaced unless weight and bias are parameters of `found`, which no code of
+        forward reads.
+        """
         for name, entry in (("weight", layer["weight"]), ("bias", layer["bias"])):
             tensor = getattr(found, name)
             if tensor is not None and name not in found._parameters:
                 detail = (
-                    f"the {name} of {layer.get('module')!r} is computed in a hook (weight_norm, spectral_norm, pruning)"
+                    f"the {name} of {layer.get('module')!r} is computed in a hook (weight_norm,"
+                    " spectral_norm, pruning)"
                 )
                 raise Misplaced(f"{detail}: make it permanent before the export")
             original = None if entry is None else entry["original_name"]
             readers = [] if original is None else self.source.readers_of(original)
             for reader in readers if len(readers) > 1 else ():
                 owner = self.modules.get(module_path(reader) or "")
-                owned = [] if owner is None else [p for p in owner._parameters.values() if p is not None]
-                if tensor is not None and not any(np.array_equal(_numpy(p), _numpy(tensor)) for p in owned):
+                owned = (
+                    []
+                    if owner is None
+                    else [p for p in owner._parameters.values() if p is not None]
+                )
+                if tensor is not None and not any(
+                    np.array_equal(_numpy(p), _numpy(tensor)) for p in owned
+                ):
                     raise Misplaced(
-                        f"{reader.op_type} {reader.name!r}, which is code of forward, reads its {name}, too"
+                        f"{reader.op_type} {reader.name!r}, which is code of forward, reads its"
+                        f" {name}, too"
                     )
 
     def check_calls(self) -> None:
-        """Note modules of which the calls disagree: each call of a layer, and of a BatchNorm, must have been folded."""
+        """Note modules of which the calls disagree: each call of a layer, and of a BatchNorm, must
+        have been folded.
+        """
         by_module: dict[int, list[tuple[str, NewLayer]]] = {}
         for key, new in self.made.items():
             by_module.setdefault(id(new.module), []).append((key, new))
@@ -198,12 +236,16 @@ class _Application:
         for identity, found in by_module.items():
             first = found[0][1]
             alike = all(
-                np.array_equal(new.weight, first.weight) and np.array_equal(_or_empty(new.bias), _or_empty(first.bias))
+                np.array_equal(new.weight, first.weight)
+                and np.array_equal(_or_empty(new.bias), _or_empty(first.bias))
                 for _, new in found
             )
             if not alike or calls.get(identity, len(found)) != len(found):
                 for key, _ in found:
-                    self.reasons[key] = "the module is called more than once, and the calls have different weights now"
+                    self.reasons[key] = (
+                        "the module is called more than once, and the calls have different"
+                        " weights now"
+                    )
         kept = {
             id(self.modules[path])
             for source in self.fold_map.sources
@@ -211,7 +253,9 @@ class _Application:
         }
         for source in self.fold_map.sources:
             if source["layers"] and id(self.modules.get(source.get("module") or "")) in kept:
-                self.reasons.setdefault(source["id"], "the module is called more than once, and one call keeps it")
+                self.reasons.setdefault(
+                    source["id"], "the module is called more than once, and one call keeps it"
+                )
 
     def replace(self, norm: Any) -> None:
         """Put Identity wherever a BatchNorm stands."""
@@ -240,7 +284,9 @@ class _Groups:
 
 
 def _label(entry: SourceEntry | LayerEntry) -> str:
-    name = entry["node"]["name"] or (entry["output"] if isinstance(entry["output"], str) else entry["output"]["name"])
+    name = entry["node"]["name"] or (
+        entry["output"] if isinstance(entry["output"], str) else entry["output"]["name"]
+    )
     return f"{entry['id']} {entry['node']['op_type']} {name!r}"
 
 
@@ -250,7 +296,9 @@ def _write(new: NewLayer) -> None:
     old = new.module.weight
     for name, array in (("weight", new.weight), ("bias", new.bias)):
         if array is not None:
-            tensor = torch.from_numpy(np.array(array.view(np.uint16) if array.dtype.kind == "V" else array))
+            tensor = torch.from_numpy(
+                np.array(array.view(np.uint16) if array.dtype.kind == "V" else array)
+            )
             tensor = tensor.view(torch.bfloat16) if array.dtype.kind == "V" else tensor
             parameter = torch.nn.Parameter(tensor.to(old.device), requires_grad=old.requires_grad)
             setattr(new.module, name, parameter)

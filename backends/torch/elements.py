@@ -1,7 +1,7 @@
 """Weights and biases after the folds, bit-equal to those of the folded model.
 
-They are computed from the original weight and the records of the map, as the passes computed them, and held against
-the digests of the map; or they are read from the folded model.
+They are computed from the original weight and the records of the map, as the passes computed them,
+and held against the digests of the map; or they are read from the folded model.
 """
 
 from __future__ import annotations
@@ -41,20 +41,33 @@ class Elements:
         self.recipes = {} if restore is None else restore["tensors"]
         self.edited = {layer for entry in fold_map.data["history"] for layer in entry["layers"]}
         graph = None if model is None else model.graph
-        self.initializers = {} if graph is None else {tensor.name: tensor for tensor in graph.initializer}
+        self.initializers = (
+            {} if graph is None else {tensor.name: tensor for tensor in graph.initializer}
+        )
 
-    def of(self, layer: LayerEntry, weight: Array, bias: Array | None, *, group: int) -> tuple[Array, Array | None]:
-        """Return weight and bias in the layout of the module, whose `weight` and `bias` before the folds are given.
+    def of(
+        self, layer: LayerEntry, weight: Array, bias: Array | None, *, group: int
+    ) -> tuple[Array, Array | None]:
+        """Return weight and bias in the layout of the module, whose `weight` and `bias` before the
+        folds are given.
 
         Raises Unknown.
         """
         is_dense = weight.ndim == 2
         is_turned = is_dense and layer["weight"]["out_axis"] in (1, -1)
         plain = np.ascontiguousarray(weight.T) if is_turned else weight
-        made = self._read(layer["weight"]["name"]) if self.model is not None else self._weight(layer, plain, group)
+        made = (
+            self._read(layer["weight"]["name"])
+            if self.model is not None
+            else self._weight(layer, plain, group)
+        )
         if made is None or made.shape != plain.shape or made.dtype != plain.dtype:
             raise Unknown(NEEDS_MODEL)
-        new_bias = self._read_bias(layer) if self.model is not None else self._bias(layer, plain, bias, group)
+        new_bias = (
+            self._read_bias(layer)
+            if self.model is not None
+            else self._bias(layer, plain, bias, group)
+        )
         if new_bias is not None and new_bias.shape != (_out_channels(layer, plain, group),):
             raise Unknown("its bias is not one number a channel")
         return (np.ascontiguousarray(made.T) if is_turned else made), new_bias
@@ -96,7 +109,9 @@ class Elements:
         return None
 
     def _factor(self, layer: LayerEntry, weight: Array, group: int) -> Array:
-        """Return the product of the scales of all folds, in a shape that is broadcast against the weight."""
+        """Return the product of the scales of all folds, in a shape that is broadcast against the
+        weight.
+        """
         factor = np.ones((1,) * weight.ndim)
         for fold in layer["folds"]:
             scale = self.fold_map.arrays.get(fold["scale"])
@@ -104,13 +119,19 @@ class Elements:
             factor = factor * _along(layer, weight, scale, group, is_out=is_out)
         return factor
 
-    def _bias(self, layer: LayerEntry, weight: Array, bias: Array | None, group: int) -> Array | None:
+    def _bias(
+        self, layer: LayerEntry, weight: Array, bias: Array | None, group: int
+    ) -> Array | None:
         entry = layer["bias"]
         if entry is None:
             if layer["node"]["op_type"] == "MatMul":
                 raise Unknown(NEEDS_MODEL)
             return None
-        exact = np.zeros(_out_channels(layer, weight, group)) if bias is None else bias.astype(np.float64)
+        exact = (
+            np.zeros(_out_channels(layer, weight, group))
+            if bias is None
+            else bias.astype(np.float64)
+        )
         current = weight.astype(np.float64)
         for fold in layer["folds"]:
             scale, shift = (self.fold_map.arrays.get(fold[key]) for key in ("scale", "shift"))
@@ -138,7 +159,9 @@ def _out_channels(layer: LayerEntry, weight: Array, group: int) -> int:
 
 
 def _along(layer: LayerEntry, weight: Array, vector: Array, group: int, *, is_out: bool) -> Array:
-    """Return numbers of the channels of the result, or of the data, in a shape that is broadcast against the weight."""
+    """Return numbers of the channels of the result, or of the data, in a shape that is broadcast
+    against the weight.
+    """
     if vector.ndim == 0:
         return vector
     ones = (1,) * (weight.ndim - 2)
@@ -147,7 +170,9 @@ def _along(layer: LayerEntry, weight: Array, vector: Array, group: int, *, is_ou
         if not is_out:
             return vector.reshape(-1, 1, *ones)
         by_group = vector.reshape(group, 1, -1)
-        return np.repeat(by_group, weight.shape[0] // group, axis=1).reshape(*weight.shape[:2], *ones)
+        return np.repeat(by_group, weight.shape[0] // group, axis=1).reshape(
+            *weight.shape[:2], *ones
+        )
     if is_out:
         return vector.reshape(tuple(-1 if i == axis else 1 for i in range(weight.ndim)))
     if group > 1:  # each group of results has data of its own

@@ -1,4 +1,6 @@
-"""The exported model before the passes, as a fold map keeps it: what calls which module, and what a fold moved past."""
+"""The exported model before the passes, as a fold map keeps it: what calls which module, and what a
+fold moved past.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,20 @@ if TYPE_CHECKING:
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 BOUNDS = ("Clip", "Min", "Max", "Pad")
 """Operators whose constants a fold, or an equalization, may change."""
-SHAPED = frozenset(("Reshape", "Expand", "Slice", "Resize", "Upsample", "Squeeze", "Unsqueeze", "Split", "Tile"))
-SHAPED |= {"Transpose", "Flatten", "ReduceMean", "ReduceSum", "Relu", "LeakyRelu", "PRelu", "Identity", "Dropout"}
+SHAPED = frozenset(
+    ("Reshape", "Expand", "Slice", "Resize", "Upsample", "Squeeze", "Unsqueeze", "Split", "Tile")
+)
+SHAPED |= {
+    "Transpose",
+    "Flatten",
+    "ReduceMean",
+    "ReduceSum",
+    "Relu",
+    "LeakyRelu",
+    "PRelu",
+    "Identity",
+    "Dropout",
+}
 """Operators whose constant operands, if they have any, no fold changes."""
 
 
@@ -56,7 +70,9 @@ class SourceGraph:
     def calls(self, identities: Mapping[str, int]) -> Counter[int]:
         """Count the layers of the source by the identity of their module."""
         paths = (module_path(node) for node in self.layers)
-        return Counter(identities[path] for path in paths if path is not None and path in identities)
+        return Counter(
+            identities[path] for path in paths if path is not None and path in identities
+        )
 
     def readers_of(self, name: str) -> list[NodeProto]:
         """Return the nodes that read a constant, directly or its transpose."""
@@ -72,15 +88,28 @@ class SourceGraph:
         if node is None:
             raise Misplaced(f"it moved past {crossed}, which the source does not name")
         constants = [name for name in node.input if name and name not in self.running]
-        if node.op_type in BOUNDS or (constants and node.op_type not in SHAPED and not _is_bias(node, module)):
-            raise Misplaced(f"it moved past {node.op_type} {node.name!r}, which is code of forward with a constant")
+        if node.op_type in BOUNDS or (
+            constants and node.op_type not in SHAPED and not _is_bias(node, module)
+        ):
+            raise Misplaced(
+                f"it moved past {node.op_type} {node.name!r}, which is code of forward with a"
+                " constant"
+            )
 
     def check_history(self, history: Sequence[HistoryEntry], layer: str) -> None:
         """Raise Misplaced if a pass that changed `layer` may have put bounds into the model."""
         for entry in history:
             bounding = entry["pass"].startswith(("CrossLayerEqualization", "HighBiasAbsorption"))
-            if bounding and layer in entry["layers"] and self.has_bounds and "clip=keep" not in entry["pass"]:
-                raise Misplaced(f"{entry['pass']} may limit each channel, for which the module has no place: clip=keep")
+            if (
+                bounding
+                and layer in entry["layers"]
+                and self.has_bounds
+                and "clip=keep" not in entry["pass"]
+            ):
+                raise Misplaced(
+                    f"{entry['pass']} may limit each channel, for which the module has no place:"
+                    " clip=keep"
+                )
 
 
 def _is_bias(node: NodeProto, module: str | None) -> bool:

@@ -30,13 +30,16 @@ LARGE_PAYLOAD = 1 << 13
 """In a large file, tensors of at least this many bytes are read on demand."""
 
 
-def load(path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None) -> Module:
-    """Import the ONNX file at `path`; `-` reads standard input, with external data below the working folder.
+def load(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
+) -> Module:
+    """Import the ONNX file at `path`; `-` reads standard input, with external data below the
+    working folder.
 
     The inputs get the extents of `input_shapes`.
 
-    The large tensors of a large file are not read; the file stays open as long as the module lives. Raises ModelError
-    if the file cannot be read, is not an ONNX model, or exceeds `limits`.
+    The large tensors of a large file are not read; the file stays open as long as the module lives.
+    Raises ModelError if the file cannot be read, is not an ONNX model, or exceeds `limits`.
     """
     with _with_file_name(path):
         model, parts = _read(path)
@@ -55,10 +58,11 @@ def load(path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputS
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, Path]:
-    """Return the ModelProto at `path`, or on standard input for `-`, and the folder of its external data.
+    """Return the ModelProto at `path`, or on standard input for `-`, and the folder of its external
+    data.
 
-    External data is checked, not read. Raises ModelError if a file cannot be read or is not an ONNX model, or if
-    external data is missing or outside that folder.
+    External data is checked, not read. Raises ModelError if a file cannot be read or is not an ONNX
+    model, or if external data is missing or outside that folder.
     """
     with _with_file_name(path):
         model, _ = _read(path, whole=True)
@@ -72,10 +76,11 @@ def from_model(
     limits: Limits = DEFAULT_LIMITS,
     input_shapes: InputShapes | None = None,
 ) -> Module:
-    """Import a ModelProto, which must not be changed while the module lives; external data is below `base_dir`.
+    """Import a ModelProto, which must not be changed while the module lives; external data is below
+    `base_dir`.
 
-    With `input_shapes` a copy of it is imported, whose inputs have these extents. Raises ModelError if the model breaks
-    ONNX's rules for graphs, or exceeds `limits`.
+    With `input_shapes` a copy of it is imported, whose inputs have these extents. Raises ModelError
+    if the model breaks ONNX's rules for graphs, or exceeds `limits`.
     """
     if input_shapes:
         from ..input_shapes import complete_declarations, fix_model
@@ -99,11 +104,15 @@ def _with_file_name(path: str | Path) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise error if str(error).startswith(f"{name}: ") else ModelError(f"{name}: {error}") from None
+        raise (
+            error if str(error).startswith(f"{name}: ") else ModelError(f"{name}: {error}")
+        ) from None
 
 
 def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[FilePart]]:
-    """Return the message at `path`, and the parts of the file that its placeholders represent: none with `whole`."""
+    """Return the message at `path`, and the parts of the file that its placeholders represent: none
+    with `whole`.
+    """
     if str(path) == "-":
         return _parsed(sys.stdin.buffer.read(), path), []
     file_path = Path(path)
@@ -118,7 +127,9 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
         from .foreign_files import describe_folder
 
         found = describe_folder(file_path)
-        raise ModelError(f"this is {found}" if found else "this is a folder, not an ONNX file") from None
+        raise ModelError(
+            f"this is {found}" if found else "this is a folder, not an ONNX file"
+        ) from None
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}") from None
     if whole or file.size < LARGE_FILE:
@@ -137,7 +148,9 @@ def _parsed(data: bytes, path: str | Path) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         if "MaxDepth" in str(error):
-            raise ModelError("its messages are nested deeper than the 100 levels that protobuf reads") from None
+            raise ModelError(
+                "its messages are nested deeper than the 100 levels that protobuf reads"
+            ) from None
         found = _described(data, path)
         raise ModelError(f"this is {found or 'not an ONNX model, or it is truncated'}") from None
     if not model.HasField("graph") and (found := _described(data, path)) is not None:

@@ -26,7 +26,9 @@ _NUMPY: dict[str, type] = {"f": np.float32, "i": np.int64, "s": object}
 
 
 def constant_payload(form: str, value: Attribute) -> Attribute | None:
-    """Return the payload of a Constant whose attribute `form` is `value`, None if they do not fit."""
+    """Return the payload of a Constant whose attribute `form` is `value`, None if they
+    do not fit.
+    """
     field = CONSTANT_FORMS.get(form)
     if field is None:
         return None

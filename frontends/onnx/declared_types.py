@@ -1,4 +1,6 @@
-"""The types that a model declares, and those that onnx or its schemas know, of the values of a graph."""
+"""The types that a model declares, and those that onnx or its schemas know, of the values of a
+graph.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,19 @@ from .codec.onnx_types import import_type
 from .codec.protos import GraphProto, ValueInfoProto
 
 ML_DOMAIN = "ai.onnx.ml"
-"""The domain whose operators often have results of one type, which onnx's inference does not tell."""
+"""The domain whose operators often have results of one type, which onnx's inference
+does not tell.
+"""
 
 ELEMENTWISE = ("Binarizer", "Normalizer", "Scaler")
 """Operators of ML_DOMAIN whose result has the shape of their data."""
 
 
-def value_types(proto: GraphProto, inferred: GraphProto | None, *, is_main: bool) -> dict[str, Type]:
-    """Return types by value name: inferred ones, and of the others the element types that are declared.
+def value_types(
+    proto: GraphProto, inferred: GraphProto | None, *, is_main: bool
+) -> dict[str, Type]:
+    """Return types by value name: inferred ones, and of the others the element types that are
+    declared.
 
     The declarations of the inputs of the main graph hold as they are.
     """
@@ -36,15 +43,26 @@ def value_types(proto: GraphProto, inferred: GraphProto | None, *, is_main: bool
 def with_schema_types(
     outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int, data: Type
 ) -> list[tuple[str, Type]]:
-    """Return the outputs of a node by name, unknown types replaced where the operator's schema admits one only.
+    """Return the outputs of a node by name, unknown types replaced where the operator's schema
+    admits one only.
 
-    `data` is the type of the first operand, of which ELEMENTWISE operators keep the shape: onnx infers none for them.
+    `data` is the type of the first operand, of which ELEMENTWISE operators keep the shape: onnx
+    infers none for them.
     """
     shape = data.shape if op_type in ELEMENTWISE and isinstance(data, TensorType) else None
-    if any(type_ is UNKNOWN for _, type_ in outputs) and opset > 0 and onnx_parts.has_schema(op_type, opset, domain):
+    if (
+        any(type_ is UNKNOWN for _, type_ in outputs)
+        and opset > 0
+        and onnx_parts.has_schema(op_type, opset, domain)
+    ):
         formal = onnx_parts.get_schema(op_type, opset, domain).outputs
         return [
-            (name, _only_type(formal[i].types, shape) if type_ is UNKNOWN and i < len(formal) else type_)
+            (
+                name,
+                _only_type(formal[i].types, shape)
+                if type_ is UNKNOWN and i < len(formal)
+                else type_,
+            )
             for i, (name, type_) in enumerate(outputs)
         ]
     return list(outputs)

@@ -1,4 +1,6 @@
-"""What ONNX forbids in a model that can be compiled all the same, and what a model declares in error."""
+"""What ONNX forbids in a model that can be compiled all the same, and what a model declares in
+error.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Doubts:
         """For each value whose declared type is wrong both types."""
         self.shadowing: list[str] = []
         """For each value of a body that has the name of a value around it what defines it."""
-        self.foreign: dict[tuple[str, str, int], tuple[Node, Graph, ModelProto | FunctionProto]] = {}
+        self.foreign: dict[
+            tuple[str, str, int], tuple[Node, Graph, ModelProto | FunctionProto]
+        ] = {}
         """The first node of each operator that the table does not have, in each table of opsets."""
 
     def sentences(self, module: Module) -> Iterator[str]:
@@ -48,18 +52,28 @@ class Doubts:
             )
 
     def _absent_operators(self, module: Module) -> Iterator[str]:
-        """Yield a warning for each operator that neither its opset nor the model has, the first ones with a node."""
+        """Yield a warning for each operator that neither its opset nor the model has, the first
+        ones with a node.
+        """
         functions = {(domain, name) for domain, name, _ in module.functions}
         found = []
         for (domain, op_type, _), (node, graph, owner) in self.foreign.items():
             if (domain, op_type) in functions:
                 continue
-            name = "the model" if isinstance(owner, ModelProto) else f"function {clipped(owner.name)}"
-            domain_is_imported = any(canonical_domain(entry.domain) == domain for entry in owner.opset_import)
+            name = (
+                "the model" if isinstance(owner, ModelProto) else f"function {clipped(owner.name)}"
+            )
+            domain_is_imported = any(
+                canonical_domain(entry.domain) == domain for entry in owner.opset_import
+            )
             if domain_is_imported:
                 why = module.foreign.why_absent(domain, op_type, graph.opsets[domain], name)
             else:  # that of ONNX itself has a warning of its own
-                why = f"{name} does not import its domain {clipped(domain)}: add it to opset_import" if domain else None
+                why = (
+                    f"{name} does not import its domain {clipped(domain)}: add it to opset_import"
+                    if domain
+                    else None
+                )
             if why is not None:
                 advice = "" if why.endswith("?") or not domain_is_imported else ADVICE
                 found.append(f"{node.description} is left as it is: {why}{advice}")

@@ -12,7 +12,10 @@ FunctionName = tuple[str, str, str]
 """Domain, name and overload."""
 
 MAX_EXPANDED_NODES = 200_000
-"""Nodes that shape inference may visit because functions are called more than once. It takes 10 us for each."""
+"""Nodes that shape inference may visit because functions are called more than once.
+
+It takes 10 us for each.
+"""
 
 
 def is_expansion_bounded(model: ModelProto) -> bool:
@@ -29,7 +32,9 @@ def is_expansion_bounded(model: ModelProto) -> bool:
         name = (canonical_domain(function.domain), function.name, function.overload)
         calls[name] = calls.get(name, []) + list(map(_called, nodes))
         sizes[name] = sizes.get(name, 0) + len(nodes)
-    called = [name for graph in all_graphs(model) for name in map(_called, graph.node) if name in calls]
+    called = [
+        name for graph in all_graphs(model) for name in map(_called, graph.node) if name in calls
+    ]
     expanded = _expanded_sizes(called, calls, sizes)
     if expanded is None:
         return False
@@ -46,13 +51,19 @@ def _expanded_sizes(
     calls: Mapping[FunctionName, Sequence[FunctionName]],
     sizes: Mapping[FunctionName, int],
 ) -> dict[FunctionName, int] | None:
-    """Return the number of nodes of each `called` function with its calls expanded, None if one calls itself."""
+    """Return the number of nodes of each `called` function with its calls expanded, None if one
+    calls itself.
+    """
     expanded: dict[FunctionName, int] = {}
     for start in called:
         stack, entered = [start], set[FunctionName]()
         while stack:
             name = stack[-1]
-            missing = [each for each in dict.fromkeys(calls[name]) if each in calls and each not in expanded]
+            missing = [
+                each
+                for each in dict.fromkeys(calls[name])
+                if each in calls and each not in expanded
+            ]
             if name not in expanded and missing:
                 if name in entered:
                     return None

@@ -1,4 +1,6 @@
-"""Marks that tools leave in a model whose BatchNormalizations they folded, so that their statistics are lost."""
+"""Marks that tools leave in a model whose BatchNormalizations they folded, so that their statistics
+are lost.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ _ONNXRUNTIME = "ConvBnFusion_W_"
 
 REMEDIES = {
     "torch's exporter": "export with optimize=False",
-    "torch's exporter by TorchScript": "export with do_constant_folding=False and training=TrainingMode.PRESERVE",
+    "torch's exporter by TorchScript": (
+        "export with do_constant_folding=False and training=TrainingMode.PRESERVE"
+    ),
     "onnxruntime": "compile the model from before",
 }
 """What to do instead, by the tool that folded."""
 
 RECOVER = "or regain them from a checkpoint: irc foldmap recover"
 
-SEEMS_FOLDED = f"the model has no BatchNormalization: if another tool folded it, export without that, {RECOVER}"
+SEEMS_FOLDED = (
+    "the model has no BatchNormalization: if another tool folded it, export without that,"
+    f" {RECOVER}"
+)
 
 
 def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
-    """Return one line on the BatchNormalizations that another tool folded, with the remedy; None if nothing shows any.
+    """Return one line on the BatchNormalizations that another tool folded, with the remedy; None if
+    nothing shows any.
 
-    A result of irc is no export: its source says what was folded. With `guess`, a model without BatchNormalization all
-    of whose Convs have a bias counts as folded.
+    A result of irc is no export: its source says what was folded. With `guess`, a model without
+    BatchNormalization all of whose Convs have a bias counts as folded.
     """
     if is_compiled(model):
         return None
@@ -41,15 +49,24 @@ def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
     tool = found[0]
     remedy = f"{REMEDIES[tool]}, {RECOVER}"
     if len(found) == 1:
-        return f"1 BatchNormalization was folded before, by {tool}, without its statistics: {remedy}"
-    return f"{len(found)} BatchNormalizations were folded before, by {tool}, without their statistics: {remedy}"
+        return (
+            f"1 BatchNormalization was folded before, by {tool}, without its statistics: {remedy}"
+        )
+    return (
+        f"{len(found)} BatchNormalizations were folded before, by {tool}, without their statistics:"
+        f" {remedy}"
+    )
 
 
 def _seems_folded(nodes: Iterable[NodeProto]) -> bool:
-    """Return whether every Conv of a model without BatchNormalization has a bias, as folding leaves it."""
+    """Return whether every Conv of a model without BatchNormalization has a bias, as folding leaves
+    it.
+    """
     has_conv = False
     for node in nodes:
-        if node.op_type == "BatchNormalization" or (node.op_type == "Conv" and not any(node.input[2:])):
+        if node.op_type == "BatchNormalization" or (
+            node.op_type == "Conv" and not any(node.input[2:])
+        ):
             return False
         has_conv = has_conv or node.op_type == "Conv"
     return has_conv

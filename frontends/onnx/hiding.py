@@ -1,6 +1,8 @@
-"""Operators that are hidden from onnx's shape inference, because it infers other extents than runtimes compute.
+"""Operators that are hidden from onnx's shape inference, because it infers other extents than
+runtimes compute.
 
-A hidden operator has a domain of which onnx knows nothing, so that the types of its results stay unknown.
+A hidden operator has a domain of which onnx knows nothing, so that the types of its results stay
+unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Scope:
         self._constants: dict[str, TensorProto | NodeProto] | None = None
 
     def array(self, name: str) -> Array | None:
-        """Return the elements of a constant, None of any other value and of a constant that is left in a file.
+        """Return the elements of a constant, None of any other value and of a constant that is left
+        in a file.
 
         Raises ValueError if they do not fit its shape.
         """
@@ -57,11 +60,15 @@ class Scope:
         return None
 
     def is_given(self, name: str) -> bool:
-        """Return whether the caller of a function gives a value, or the attribute that a Constant takes."""
+        """Return whether the caller of a function gives a value, or the attribute that a Constant
+        takes.
+        """
         if name in self._given or (self.outer is not None and self.outer.is_given(name)):
             return True
         found = self._find(name)
-        return isinstance(found, NodeProto) and any(attribute.ref_attr_name for attribute in found.attribute)
+        return isinstance(found, NodeProto) and any(
+            attribute.ref_attr_name for attribute in found.attribute
+        )
 
     def _find(self, name: str) -> TensorProto | NodeProto | None:
         if self._constants is None:
@@ -80,7 +87,8 @@ _FIELDS = {"value_float": "f", "value_floats": "floats", "value_int": "i", "valu
 Test = Callable[[NodeProto, Scope], bool]
 """Returns whether onnx may infer other extents of the results of a node than runtimes compute.
 
-Raises ValueError if the elements of a constant that it needs do not fit the shape: that may be, too.
+Raises ValueError if the elements of a constant that it needs do not fit the shape: that may be,
+too.
 """
 
 

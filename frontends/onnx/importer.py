@@ -1,8 +1,9 @@
 """The importer: from a ModelProto to a module.
 
-Every node keeps its inputs, outputs and attributes in their order, initializers become constants, and nodes keep
-references to their messages for the backend. `lowering` chooses the in-house operators. Of these, the parameters that
-are attributes in the model's opset become constant operands without a name.
+Every node keeps its inputs, outputs and attributes in their order, initializers become constants,
+and nodes keep references to their messages for the backend. `lowering` chooses the in-house
+operators. Of these, the parameters that are attributes in the model's opset become constant
+operands without a name.
 """
 
 from __future__ import annotations
@@ -22,12 +23,27 @@ from ...ir.ops.parameters import with_operands
 from ...ir.ops.row import NodeView
 from ...ir.tensor import Tensor
 from ...ir.type_inference import contradicts, infer_types, is_known, may_infer_more
-from ...ir.types import UNKNOWN, TensorType, Type, have_unknown_dtype, is_static, shape_of, without_shapes
+from ...ir.types import (
+    UNKNOWN,
+    TensorType,
+    Type,
+    have_unknown_dtype,
+    is_static,
+    shape_of,
+    without_shapes,
+)
 from ...support.errors import ModelError, clipped
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .codec.onnx_attributes import NUMERIC_KINDS, UnknownAttribute, import_attribute, import_sparse
 from .codec.onnx_types import import_type
-from .codec.protos import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, require_utf8
+from .codec.protos import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    require_utf8,
+)
 from .codec.tensor_checks import size_mismatch
 from .codec.tensors import OnnxTensor, decode_small
 from .codec.toposort import reads, topological_order
@@ -38,14 +54,17 @@ from .lowering import lower
 from .onnx_operators import ONNX_OPERATORS
 from .opsets import is_newer, opset_versions, version_warnings
 
-_INFERRED = frozenset((*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant"))
+_INFERRED = frozenset(
+    (*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant")
+)
 """Operators of the default domain whose result types the operator table may infer."""
 
 
 def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Module:
     """Return the module of `model`, whose external data is below `base_dir`. O(nodes + uses).
 
-    Raises ModelError if a value is undefined, or defined twice, if the graph has a cycle, or if it exceeds `limits`.
+    Raises ModelError if a value is undefined, or defined twice, if the graph has a cycle, or if it
+    exceeds `limits`.
     """
     if not model.HasField("graph"):
         raise ModelError("this is not an ONNX model: it has no graph")
@@ -56,14 +75,19 @@ def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIM
             except _InferenceNeeded:
                 pass
         return _Importer(model, base_dir, limits).run()
-    except (RecursionError, DecodeError):  # nested deeper than Python or protobuf (100 messages) can follow
+    except (
+        RecursionError,
+        DecodeError,
+    ):  # nested deeper than Python or protobuf (100 messages) can follow
         raise ModelError("graphs or types are nested too deeply") from None
     except UnicodeDecodeError:
         raise ModelError("a name in the model is not UTF-8 text") from None
 
 
 class _InferenceNeeded(Exception):
-    """A signal that the operator table infers fewer types than the model declares or onnx would infer."""
+    """A signal that the operator table infers fewer types than the model declares or onnx would
+    infer.
+    """
 
 
 def _may_skip_inference(model: ModelProto) -> bool:
@@ -72,7 +96,9 @@ def _may_skip_inference(model: ModelProto) -> bool:
     onnx's shape inference, which serializes a copy of the model, would add nothing then.
     """
     known = {(domain, name) for domain in DEFAULT_DOMAINS for name in _INFERRED}
-    return not model.functions and known.issuperset({(node.domain, node.op_type) for node in model.graph.node})
+    return not model.functions and known.issuperset(
+        {(node.domain, node.op_type) for node in model.graph.node}
+    )
 
 
 class _Scope:
@@ -99,10 +125,14 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: ModelProto, base_dir: Path, limits: Limits, *, skip_inference: bool = False) -> None:
+    def __init__(
+        self, model: ModelProto, base_dir: Path, limits: Limits, *, skip_inference: bool = False
+    ) -> None:
         self.model = model
         self.skip_inference = skip_inference
-        """Whether the operator table alone has to infer every type; `_InferenceNeeded` is raised if it does not."""
+        """Whether the operator table alone has to infer every type; `_InferenceNeeded` is raised if
+        it does not.
+        """
         self.base_dir = base_dir
         self.limits = limits
         self.count, self.depth = 0, 0
@@ -113,34 +143,55 @@ class _Importer:
         self.shared: dict[bytes, tuple[str, Attribute]] = {}
         self.types: dict[tuple[str, tuple[int, ...]], TensorType] = {}
         # a function in the default domain replaces the operator of that name
-        self.overriding = {function.name for function in model.functions if function.domain in DEFAULT_DOMAINS}
-        self.functions = {(canonical_domain(function.domain), function.name) for function in model.functions}
+        self.overriding = {
+            function.name for function in model.functions if function.domain in DEFAULT_DOMAINS
+        }
+        self.functions = {
+            (canonical_domain(function.domain), function.name) for function in model.functions
+        }
         self.symbols: set[str] = set()
         """The extents of the inputs of the main graph, which may be any number."""
         self.doubts = Doubts()
         self.owner: ModelProto | FunctionProto = model
         """What imports the opsets of the nodes that are being read."""
         self.variables = _trained_names(model)
-        trained = (name for node in model.graph.node for name in node.output if name in self.variables)
-        for imports in (model.opset_import, *[function.opset_import for function in model.functions]):
+        trained = (
+            name for node in model.graph.node for name in node.output if name in self.variables
+        )
+        for imports in (
+            model.opset_import,
+            *[function.opset_import for function in model.functions],
+        ):
             versions = {entry.version for entry in imports if entry.domain in DEFAULT_DOMAINS}
             if len(versions) > 1:
                 listed = " and ".join(map(str, sorted(versions)))
-                self.module.untouchable = f"the model imports opsets {listed} of ONNX, of which runtimes take either"
+                self.module.untouchable = (
+                    f"the model imports opsets {listed} of ONNX, of which runtimes take either"
+                )
         if self.variables and (name := next(trained, None)) is not None:
-            self.module.untouchable = f"training_info of the model refers to its intermediate value {name!r}"
+            self.module.untouchable = (
+                f"training_info of the model refers to its intermediate value {name!r}"
+            )
 
     def run(self) -> Module:
         model, module = self.model, self.module
         inferred = None
         if not self.skip_inference:
-            from .shape_inference import infer_shapes  # the operator table infers the types of most models
+            from .shape_inference import (
+                infer_shapes,
+            )  # the operator table infers the types of most models
 
-            given = {item.name: item for items in (model.graph.input, model.graph.initializer) for item in items}
+            given = {
+                item.name: item
+                for items in (model.graph.input, model.graph.initializer)
+                for item in items
+            }
             order = topological_order(model.graph.node, given.get)
             inferred = infer_shapes(model, order, isolate=self.limits.isolate)
         opsets = opset_versions(model.opset_import)
-        module.graph = self.graph(model.graph, _Scope(), opsets, None if inferred is None else inferred.graph)
+        module.graph = self.graph(
+            model.graph, _Scope(), opsets, None if inferred is None else inferred.graph
+        )
         for proto in model.functions:
             function = self.function(proto)
             if function.key in module.functions:
@@ -149,9 +200,13 @@ class _Importer:
         module.warnings.extend(self.doubts.sentences(module))
         return module
 
-    def graph(self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None) -> Graph:
+    def graph(
+        self, proto: GraphProto, scope: _Scope, opsets: dict[str, int], inferred: GraphProto | None
+    ) -> Graph:
         for annotation in proto.quantization_annotation:
-            self.module.notes.annotating.update(entry.value for entry in annotation.quant_parameter_tensor_names)
+            self.module.notes.annotating.update(
+                entry.value for entry in annotation.quant_parameter_tensor_names
+            )
         self.depth += 1
         if self.depth > self.limits.max_nesting:
             raise ModelError(self.limits.too_deep())
@@ -164,7 +219,10 @@ class _Importer:
         self.nodes(graph, proto.node, scope, types, inferred.node if inferred is not None else None)
         self.check_declarations(graph, proto, scope)
         names = [info.name for info in proto.output]
-        graph.set_outputs([self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names], names)
+        graph.set_outputs(
+            [self.read(scope, name, f"graph {clipped(proto.name)} returns") for name in names],
+            names,
+        )
         self.depth -= 1
         return graph
 
@@ -176,14 +234,22 @@ class _Importer:
                 declared = import_type(info.type)
                 if contradicts(declared, value.type, self.symbols):
                     self.module.notes.misdeclared.setdefault(graph, set()).add(info.name)
-                    self.doubts.contradictions.append(f"{clipped(info.name)} is {value.type}, not {declared}")
+                    self.doubts.contradictions.append(
+                        f"{clipped(info.name)} is {value.type}, not {declared}"
+                    )
                 elif not is_static(value.type):
-                    self.module.notes.declared.setdefault(graph, {})[info.name] = (declared, value.type)
+                    self.module.notes.declared.setdefault(graph, {})[info.name] = (
+                        declared,
+                        value.type,
+                    )
 
-    def inputs(self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]) -> None:
+    def inputs(
+        self, graph: Graph, proto: GraphProto, scope: _Scope, types: dict[str, Type]
+    ) -> None:
         """Add the inputs of a graph, and its initializers as constants.
 
-        From IR version 4 on, an initializer that is an input is its default, which callers may override.
+        From IR version 4 on, an initializer that is an input is its default, which callers may
+        override.
         """
         payloads = self.payloads(proto)
         for info in proto.input:
@@ -192,13 +258,17 @@ class _Importer:
                 continue
             value = graph.add_input(info.name, types.get(info.name, UNKNOWN))
             if scope.outer is None:
-                self.symbols.update(dim for dim in shape_of(value.type) or () if isinstance(dim, str))
+                self.symbols.update(
+                    dim for dim in shape_of(value.type) or () if isinstance(dim, str)
+                )
             self.define(scope, value, proto)
             if payload is not None:
                 graph.defaults[value] = payload[0]
         for name, (tensor, source) in payloads.items():
             if name not in scope.values:
-                self.define(scope, graph.append(self.initializer(name, tensor, source)).output, proto)
+                self.define(
+                    scope, graph.append(self.initializer(name, tensor, source)).output, proto
+                )
 
     def nodes(
         self,
@@ -222,14 +292,24 @@ class _Importer:
             graph.source_order = dict(zip(placed, order, strict=True))
 
     def node(
-        self, graph: Graph, proto: NodeProto, scope: _Scope, types: dict[str, Type], inferred: NodeProto | None
+        self,
+        graph: Graph,
+        proto: NodeProto,
+        scope: _Scope,
+        types: dict[str, Type],
+        inferred: NodeProto | None,
     ) -> None:
         name, op_type, domain, overload = proto.name, proto.op_type, proto.domain, proto.overload
         if not type(name) is type(op_type) is type(domain) is type(overload) is str:
-            raise ModelError(f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text")
+            raise ModelError(
+                f"a name of node {clipped(name)} ({clipped(op_type)}) is not UTF-8 text"
+            )
         known = scope.values
         inputs = tuple(
-            [known.get(name) or self.read(scope, name, "", proto) if name else None for name in proto.input[:]]
+            [
+                known.get(name) or self.read(scope, name, "", proto) if name else None
+                for name in proto.input[:]
+            ]
         )
         origins = self.module.new_origin()
         regions: list[Graph] = []
@@ -242,7 +322,9 @@ class _Importer:
         op = f"{domain}::{op_type}"
         overridden = not domain and op_type in self.overriding
         if attrs is not None:
-            constant = self.constant_attrs(proto, attrs) if op_type == "Constant" and not domain else None
+            constant = (
+                self.constant_attrs(proto, attrs) if op_type == "Constant" and not domain else None
+            )
             if constant is not None:
                 op, attrs = "constant", constant
             elif not domain and not overridden:
@@ -252,7 +334,9 @@ class _Importer:
                     op, info = lowered, OPS[lowered]
                     if info.parameters:
                         sources = {attribute.name: attribute for attribute in proto.attribute[:]}
-                        attrs, inputs = with_operands(info, attrs, inputs, graph.append, opset, sources.get)
+                        attrs, inputs = with_operands(
+                            info, attrs, inputs, graph.append, opset, sources.get
+                        )
         attrs = {} if attrs is None else attrs
         node = Node(
             op,
@@ -284,8 +368,12 @@ class _Importer:
         outputs: Sequence[tuple[str, Type]],
         opset: int,
     ) -> str | None:
-        """Return the in-house operator of a node of the default domain, None if it stays foreign."""
-        types = [type_ for _, type_ in outputs] + [value.type for value in inputs if value is not None]
+        """Return the in-house operator of a node of the default domain, None if it
+        stays foreign.
+        """
+        types = [type_ for _, type_ in outputs] + [
+            value.type for value in inputs if value is not None
+        ]
         if is_newer(opset) or have_unknown_dtype(types):
             return None
         view = NodeView(opset, attrs, inputs, tuple([name for name, _ in outputs]))
@@ -302,7 +390,9 @@ class _Importer:
         opsets: dict[str, int],
         inferred: NodeProto | None,
     ) -> dict[str, Attribute] | None:
-        """Return the attributes of a node, None if irc cannot represent one; append their graphs to `regions`."""
+        """Return the attributes of a node, None if irc cannot represent one; append their graphs to
+        `regions`.
+        """
         attrs: dict[str, Attribute] = {}
         complete = True
         for i, attribute in enumerate(proto.attribute[:]):
@@ -312,7 +402,13 @@ class _Importer:
                 continue
             name = require_utf8(attribute.name, "the name of an attribute")
             mirror = None if inferred is None else inferred.attribute[i]
-            nested = iter([] if mirror is None else [mirror.g] if mirror.HasField("g") else list(mirror.graphs))
+            nested = iter(
+                []
+                if mirror is None
+                else [mirror.g]
+                if mirror.HasField("g")
+                else list(mirror.graphs)
+            )
 
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
                 if self.skip_inference:
@@ -328,7 +424,10 @@ class _Importer:
         return attrs if complete else None
 
     def numbers(self, attribute: AttributeProto) -> tuple[str, Attribute]:
-        """Return name and value of a numeric attribute. Equal attributes of different nodes share one value."""
+        """Return name and value of a numeric attribute.
+
+        Equal attributes of different nodes share one value.
+        """
         data = attribute.SerializeToString()
         known = self.shared.get(data)
         if known is None:
@@ -336,7 +435,9 @@ class _Importer:
             known = self.shared[data] = name, import_attribute(attribute, self.base_dir, _no_region)
         return known
 
-    def constant_attrs(self, proto: NodeProto, attrs: dict[str, Attribute]) -> dict[str, Attribute] | None:
+    def constant_attrs(
+        self, proto: NodeProto, attrs: dict[str, Attribute]
+    ) -> dict[str, Attribute] | None:
         """Return `value` and `form` of a Constant node, None if it stays foreign."""
         if proto.input or len(proto.output) != 1 or len(attrs) != 1 or not proto.output[0]:
             return None
@@ -347,15 +448,21 @@ class _Importer:
         return {"value": payload, "form": form}
 
     def is_malformed(self, name: str, payload: Attribute) -> bool:
-        """Return whether the elements of a constant disagree with its shape, so that it must not be read. Warn then."""
+        """Return whether the elements of a constant disagree with its shape, so that it must not be
+        read. Warn then.
+        """
         if isinstance(payload, OnnxTensor) and payload.is_decoded:
             return False
         problem = None
-        for tensor in (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,):
+        for tensor in (
+            (payload.values, payload.indices) if isinstance(payload, SparseTensor) else (payload,)
+        ):
             if isinstance(tensor, OnnxTensor):
                 problem = problem or size_mismatch(tensor)
         if problem is not None:
-            self.module.warnings.append(f"the tensor {clipped(name)} {problem}: it is kept as it is")
+            self.module.warnings.append(
+                f"the tensor {clipped(name)} {problem}: it is kept as it is"
+            )
         return problem is not None
 
     def function(self, proto: FunctionProto) -> Function:
@@ -367,9 +474,13 @@ class _Importer:
         for name in proto.input:
             self.define(scope, graph.add_input(name, types.get(name, UNKNOWN)), proto)
         self.nodes(graph, proto.node, scope, types, None)
-        values = [self.read(scope, name, f"function {proto.name!r} returns") for name in proto.output]
+        values = [
+            self.read(scope, name, f"function {proto.name!r} returns") for name in proto.output
+        ]
         graph.set_outputs(values, list(proto.output))
-        function = Function(canonical_domain(proto.domain), proto.name, graph, overload=proto.overload, source=proto)
+        function = Function(
+            canonical_domain(proto.domain), proto.name, graph, overload=proto.overload, source=proto
+        )
         function.attributes = tuple(proto.attribute)
         for attribute in proto.attribute_proto:
             try:
@@ -389,7 +500,9 @@ class _Importer:
         for sparse in proto.sparse_initializer:
             payloads[sparse.values.name] = (import_sparse(sparse, self.base_dir), sparse)
         if len(payloads) < len(proto.initializer) + len(proto.sparse_initializer):
-            names = [t.name for t in proto.initializer] + [s.values.name for s in proto.sparse_initializer]
+            names = [t.name for t in proto.initializer] + [
+                s.values.name for s in proto.sparse_initializer
+            ]
             twice = next(name for name, count in Counter(names).items() if count > 1)
             raise ModelError(f"graph {proto.name!r}: {twice!r} is initialized twice")
         return payloads
@@ -405,15 +518,21 @@ class _Importer:
             type_ = self.types[key] = TensorType(dtype, payload.shape)
         attrs: dict[str, Attribute] = {"value": payload}
         origins = self.module.new_origin()
-        return Node(op, (), attrs, outputs=[(name, type_)], origins=origins, source=Source(source, attrs))
+        return Node(
+            op, (), attrs, outputs=[(name, type_)], origins=origins, source=Source(source, attrs)
+        )
 
-    def define(self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto) -> None:
+    def define(
+        self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto
+    ) -> None:
         name, values = value.name, scope.values
         if not isinstance(name, str):  # protobuf gives bytes where a string is not UTF-8
             raise ModelError(f"the name {clipped(name)} is not UTF-8 text")
         if name in values:
             if value.node is None or values[name].node is not None:
-                raise ModelError(f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}")
+                raise ModelError(
+                    f"value {clipped(name)} is defined twice, the second time by {_describe(owner)}"
+                )
             self.module.untouchable = f"the model defines {clipped(name)} twice: it is not SSA"
         elif scope.outer is None or (scope.has_fixed_inputs and value.node is None):
             pass
@@ -440,7 +559,10 @@ def _describe(owner: GraphProto | NodeProto | FunctionProto) -> str:
 
 
 def _trained_names(model: ModelProto) -> set[str]:
-    """Return the names that training may read or rebind. Initializers of these names are not constants."""
+    """Return the names that training may read or rebind.
+
+    Initializers of these names are not constants.
+    """
     names: set[str] = set()
     for training in model.training_info:
         for binding in (*training.initialization_binding, *training.update_binding):

@@ -1,13 +1,14 @@
-"""Where onnx's shape inference computes other extents than onnxruntime: such nodes are hidden from inference.
+"""Where onnx's shape inference computes other extents than onnxruntime: such nodes are hidden from
+inference.
 
 | operator | onnx | onnxruntime |
 | --- | --- | --- |
 | Range of floats | may count another number of elements | |
-| Resize, Upsample | floor(extent * scale), exact | the product in float32: 3 times the next to 5/3 is 5 |
-| Slice that goes backward to the greatest integer | no element, as specified | elements up to the end |
+| Resize, Upsample | floor(extent * scale), exact | the product in float32: 3 * (nearly 5/3) is 5 |
+| Slice backward to the greatest integer | no element, as specified | elements up to the end |
 | Squeeze of an empty list of axes | takes no axis away | takes all of extent 1 away |
-| pools that round up | a last window may start in the padding after the data | such a window does not count |
-| `auto_pad` SAME | pools without dilations, ConvTranspose with output padding | without dilations, stride * extent |
+| pools that round up | a last window may start in the padding | such a window does not count |
+| `auto_pad` SAME | no dilations in pools; output padding is used | no dilations; stride * extent |
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .codec.protos import NodeProto
 from .hiding import Scope, Test
 
 MAX_FACTOR = 16
-"""A product of a smaller odd number, a power of two and an extent of up to 2**20 is exact in float32."""
+"""A product of a smaller odd number, a power of two and an extent of up to 2**20 is exact in
+float32.
+"""
 
 MAX_RANK = 64
 """Most numbers that are taken for scales: there is one for each axis."""
@@ -39,12 +42,21 @@ def may_count_otherwise(node: NodeProto, scope: Scope) -> bool:
 
 def may_round(node: NodeProto, scope: Scope) -> bool:
     """Return whether the scales of a Resize or Upsample may be rounded differently."""
-    given = (number for item in node.attribute if "scale" in str(item.name) for number in (*item.floats, item.f))
-    return any(_has_rounded(name, scope) for name in node.input[1:3]) or any(map(_is_rounded, given))
+    given = (
+        number
+        for item in node.attribute
+        if "scale" in str(item.name)
+        for number in (*item.floats, item.f)
+    )
+    return any(_has_rounded(name, scope) for name in node.input[1:3]) or any(
+        map(_is_rounded, given)
+    )
 
 
 def _has_rounded(name: str, scope: Scope) -> bool:
-    """Return whether `name` may be scales of which one is rounded; regions of interest have other numbers."""
+    """Return whether `name` may be scales of which one is rounded; regions of interest have other
+    numbers.
+    """
     if scope.is_given(name):
         return True
     scales = scope.array(name)
@@ -76,7 +88,11 @@ def _integers(name: str, scope: Scope) -> Set[int]:
         array = scope.array(name)
     except ValueError:  # they do not fit the shape
         return frozenset()
-    return frozenset() if array is None or array.dtype.kind not in "iu" else set(array.ravel().tolist())
+    return (
+        frozenset()
+        if array is None or array.dtype.kind not in "iu"
+        else set(array.ravel().tolist())
+    )
 
 
 def may_list_no_axis(node: NodeProto, scope: Scope) -> bool:
@@ -90,35 +106,46 @@ def may_list_no_axis(node: NodeProto, scope: Scope) -> bool:
 
 
 def may_start_in_padding(pool: NodeProto) -> bool:
-    """Return whether `ceil_mode` of a pool may count a last window that starts in the padding after the data.
+    """Return whether `ceil_mode` of a pool may count a last window that starts in the padding after
+    the data.
 
-    Such a window is none, but onnx's shape inference counts it. A window of `extent` elements that the data begin
-    starts inside them if extent >= stride + padding after the data.
+    Such a window is none, but onnx's shape inference counts it. A window of `extent` elements that
+    the data begin starts inside them if extent >= stride + padding after the data.
     """
     attrs = {attribute.name: attribute for attribute in pool.attribute}
     if "ceil_mode" not in attrs or not attrs["ceil_mode"].i:
         return False
     kernel, strides, dilations, pads = (
-        list(attrs[name].ints) if name in attrs else [] for name in ("kernel_shape", "strides", "dilations", "pads")
+        list(attrs[name].ints) if name in attrs else []
+        for name in ("kernel_shape", "strides", "dilations", "pads")
     )
     rank = len(kernel)
-    reach = [1 + (extent - 1) * step for extent, step in zip(kernel, dilations or [1] * rank, strict=False)]
+    reach = [
+        1 + (extent - 1) * step
+        for extent, step in zip(kernel, dilations or [1] * rank, strict=False)
+    ]
     after = pads[rank:] or [0] * rank
     if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
         return True
-    return any(extent < stride + pad for extent, stride, pad in zip(reach, strides or [1] * rank, after, strict=False))
+    return any(
+        extent < stride + pad
+        for extent, stride, pad in zip(reach, strides or [1] * rank, after, strict=False)
+    )
 
 
 def pads_unlike(node: NodeProto, scope: Scope) -> bool:
     """Return whether onnx and onnxruntime may pad differently for `auto_pad` SAME.
 
-    onnx's inference gives a pool with dilations as many windows as one without, and a ConvTranspose its output padding
-    beside those. onnxruntime pads for a window without dilations, and a ConvTranspose to stride * extent.
+    onnx's inference gives a pool with dilations as many windows as one without, and a ConvTranspose
+    its output padding beside those. onnxruntime pads for a window without dilations, and a
+    ConvTranspose to stride * extent.
     """
     attrs = {attribute.name: attribute for attribute in node.attribute}
     if "auto_pad" not in attrs or not attrs["auto_pad"].s.startswith(b"SAME"):
         return False
-    steps, extra = (attrs[name].ints if name in attrs else () for name in ("dilations", "output_padding"))
+    steps, extra = (
+        attrs[name].ints if name in attrs else () for name in ("dilations", "output_padding")
+    )
     return any(extra) if node.op_type == "ConvTranspose" else any(step != 1 for step in steps)
 
 

@@ -1,4 +1,6 @@
-"""The operators of ONNX, by the installed onnx package: their schemas, types, constants and lowering."""
+"""The operators of ONNX, by the installed onnx package: their schemas, types, constants and
+lowering.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from .constants import constant_payload
 from .lowering import lower
 
 _DTYPES = {
-    "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool", "string": "str",
+    "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool",
+    "string": "str",
     **{f"int{bits}": f"i{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     "complex64": "c64", "complex128": "c128",
@@ -68,25 +71,38 @@ class OnnxOperators(ForeignOperators):
         inferred = infer_shapes(model, isolate=limits.isolate)
         if inferred is None:
             return ()
-        symbols = {dim for value in node.inputs if value is not None for dim in shape_of(value.type) or ()}
-        found = {info.name: import_type(info.type) for info in (*inferred.graph.value_info, *inferred.graph.output)}
+        symbols = {
+            dim for value in node.inputs if value is not None for dim in shape_of(value.type) or ()
+        }
+        found = {
+            info.name: import_type(info.type)
+            for info in (*inferred.graph.value_info, *inferred.graph.output)
+        }
         types = [found.get(name, UNKNOWN) for name in model.graph.node[0].output]
         return [_with_symbols(type_, symbols) for type_ in types]
 
     def infer_all(self, module: Module) -> Callable[[Node], Sequence[Type]] | None:
         """Return the types by onnx's shape inference of the module as ONNX.
 
-        It gets the types that are known: it does not evaluate the constant expressions from which some follow.
+        It gets the types that are known: it does not evaluate the constant expressions from which
+        some follow.
         """
         from .shape_inference import infer_shapes
 
         model, _, names = provided("emit_model")(module)
-        values = [value for node in module.graph.operators() for value in node.outputs if is_static(value.type)]
+        values = [
+            value
+            for node in module.graph.operators()
+            for value in node.outputs
+            if is_static(value.type)
+        ]
         known = [value_info(names.of(value), value.type) for value in values if value.name]
         inferred = infer_shapes(model, known=known, isolate=module.limits.isolate)
         if inferred is None:
             return None
-        infos = (info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output))
+        infos = (
+            info for graph in all_graphs(inferred) for info in (*graph.value_info, *graph.output)
+        )
         types = {info.name: import_type(info.type) for info in infos}
         return lambda node: [types.get(names.of(value), UNKNOWN) for value in node.outputs]
 
@@ -101,14 +117,22 @@ def _schema(domain: str, op_type: str, opset: int) -> Schema | None:
     found = get_schema(op_type, opset, domain)
     if found.deprecated:
         return None
-    attributes = {name: str(attribute.type).rpartition(".")[2] for name, attribute in found.attributes.items()}
+    attributes = {
+        name: str(attribute.type).rpartition(".")[2] for name, attribute in found.attributes.items()
+    }
     required = [name for name, attribute in found.attributes.items() if attribute.required]
     operands = [Operand(each.type_str, _dtypes_of(each.types)) for each in found.inputs]
-    return Schema(attributes, required, operands, found.min_input, found.max_input, found.min_output)
+    return Schema(
+        attributes, required, operands, found.min_input, found.max_input, found.min_output
+    )
 
 
 def _dtypes_of(types: Collection[str]) -> frozenset[DType]:
-    names = (type_.removeprefix("tensor(").removesuffix(")") for type_ in types if type_.startswith("tensor("))
+    names = (
+        type_.removeprefix("tensor(").removesuffix(")")
+        for type_ in types
+        if type_.startswith("tensor(")
+    )
     return frozenset(DTYPES[_DTYPES[name]] for name in names if name in _DTYPES)
 
 
@@ -122,7 +146,9 @@ def _model_of(node: Node) -> ModelProto:
         opsets[""] = form_opset(row, node.opset)
     for domain, version in opsets.items():
         model.opset_import.add(domain=domain, version=version)
-    values = {value: f"v{i}" for i, value in enumerate(dict.fromkeys(node.inputs)) if value is not None}
+    values = {
+        value: f"v{i}" for i, value in enumerate(dict.fromkeys(node.inputs)) if value is not None
+    }
     for value, name in values.items():
         payload = payload_of(value)
         if isinstance(payload, Tensor) and payload.nbytes <= PAYLOAD_LIMIT:

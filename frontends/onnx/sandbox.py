@@ -7,11 +7,15 @@ from .codec.onnx_parts import infer_shapes, load_schemas
 from .codec.protos import ModelProto
 
 SECONDS, SECONDS_PER_BYTE = 3, 1e-5
-"""Processor time that inference may take, and more per byte of the model: it usually takes 1e-7 s per byte."""
+"""Processor time that inference may take, and more per byte of the model: it usually takes 1e-7 s
+per byte.
+"""
 
 
 def infer_shapes_in_child(model: ModelProto) -> ModelProto | None:
-    """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time or memory."""
+    """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time
+    or memory.
+    """
     content = model.SerializeToString()
     load_schemas()  # once, and not in each of the children
     result = run_in_fork(infer_shapes, content, SECONDS + int(len(content) * SECONDS_PER_BYTE))

@@ -1,7 +1,8 @@
 """The types of values, by onnx's own shape inference from the inputs of the model.
 
-The shapes that a model declares for other values are hints, which may be stale. Inference does not get them, so no
-shape in the IR comes from them. It gets the element types: a runtime refuses a model that lies about one.
+The shapes that a model declares for other values are hints, which may be stale. Inference does not
+get them, so no shape in the IR comes from them. It gets the element types: a runtime refuses a
+model that lies about one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from .hiding import Scope, hidden_in, hide
 from .inference_quirks import QUIRKS, may_start_in_padding, pads_unlike
 
 PAYLOAD_LIMIT = 1024
-"""Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape and others take."""
+"""Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape
+and others take.
+"""
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 MAX_POOLS_IN_A_ROW = 8
-"""Most inferences beyond the first: each shows the pools whose data the one before has made known."""
+"""Most inferences beyond the first: each shows the pools whose data the one before has
+made known.
+"""
 
 MAX_COUNTED = 1 << 20
 """Largest extent of which windows are counted: versions of onnx divide in float32."""
@@ -49,12 +54,14 @@ def infer_shapes(
     known: Sequence[ValueInfoProto] = (),
     isolate: bool = False,
 ) -> ModelProto | None:
-    """Return a copy of `model` without large payloads and declared shapes, in which inference has filled in value_info.
+    """Return a copy of `model` without large payloads and declared shapes, in which inference has
+    filled in value_info.
 
-    The nodes of the main graph come in `order`, if given: onnx wants them sorted. `known` are types of values of the
-    main graph that are proved. With `isolate` inference runs in a child process. The result is None if inference fails,
-    as it may on an invalid model or an unknown operator version. Pools that round up are hidden from it until the
-    extents of their data are known and show that onnx is right.
+    The nodes of the main graph come in `order`, if given: onnx wants them sorted. `known` are types
+    of values of the main graph that are proved. With `isolate` inference runs in a child process.
+    The result is None if inference fails, as it may on an invalid model or an unknown operator
+    version. Pools that round up are hidden from it until the extents of their data are known and
+    show that onnx is right.
     """
     shown: set[str] = set()
     inferred = _infer(model, order, shown, known, isolate=isolate)
@@ -76,19 +83,27 @@ def _infer(
     *,
     isolate: bool,
 ) -> ModelProto | None:
-    """Return the result of one inference, from which no pool whose result is one of `shown` is hidden."""
-    light = ModelProto(ir_version=max(model.ir_version, 4))  # before 4, onnx ignores initializers that are not inputs
+    """Return the result of one inference, from which no pool whose result is one of `shown` is
+    hidden.
+    """
+    light = ModelProto(
+        ir_version=max(model.ir_version, 4)
+    )  # before 4, onnx ignores initializers that are not inputs
     light.opset_import.extend(model.opset_import)
     if is_expansion_bounded(model):
         for function in model.functions:
             copy_fields(function, light.functions.add(), ("value_info",))
     may_override = model.ir_version >= 4
-    overridable = frozenset(info.name for info in model.graph.input) if may_override else frozenset[str]()
+    overridable = (
+        frozenset(info.name for info in model.graph.input) if may_override else frozenset[str]()
+    )
     _strip_graph(model.graph, light.graph, order, is_main=True, overridable=overridable)
     declare(light.graph, known)
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
-        is_shown = scope.is_main and node.output and node.output[0] in shown  # names in bodies may stand twice
+        is_shown = (
+            scope.is_main and node.output and node.output[0] in shown
+        )  # names in bodies may stand twice
         return not is_shown and (may_start_in_padding(node) or pads_unlike(node, scope))
 
     hide(light, {**dict.fromkeys(POOLS, is_hidden_pool), **QUIRKS})
@@ -118,7 +133,8 @@ def _strip_graph(
 ) -> None:
     """Copy the graph to be inferred, its nodes in `order`, if given.
 
-    Callers may give other elements of the `overridable` initializers, so that no extent follows from these.
+    Callers may give other elements of the `overridable` initializers, so that no extent follows
+    from these.
     """
     target.name = source.name
     target.input.extend(source.input)
@@ -129,9 +145,13 @@ def _strip_graph(
     for tensor in source.initializer:
         if tensor.name not in overridable:
             _strip_tensor(tensor, target.initializer.add())
-    for sparse in source.sparse_initializer:  # onnx would give them types of sparse tensors, which no operator takes
+    for sparse in (
+        source.sparse_initializer
+    ):  # onnx would give them types of sparse tensors, which no operator takes
         if sparse.values.name not in overridable:
-            target.initializer.add(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
+            target.initializer.add(
+                name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims
+            )
     _restore_shapes(hints, {tensor.name: tensor.dims for tensor in target.initializer})
     for i in range(len(source.node)) if order is None else order:
         _strip_node(source.node[i], target.node.add())
@@ -144,7 +164,10 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
         target.output.extend(source.output)
         target.attribute.extend(source.attribute)
         return
-    if not any(attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH) for attribute in source.attribute[:]):
+    if not any(
+        attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH)
+        for attribute in source.attribute[:]
+    ):
         target.CopyFrom(source)
         return
     target.op_type, target.domain, target.overload = source.op_type, source.domain, source.overload
@@ -163,33 +186,48 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
 
 
 def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
-    """Yield the results of the hidden pools of the main graph whose last windows start inside the data.
+    """Yield the results of the hidden pools of the main graph whose last windows start inside the
+    data.
 
-    For these onnx and runtimes count alike. The extents of their data are known from other operators.
+    For these onnx and runtimes count alike. The extents of their data are known from other
+    operators.
     """
     graph = inferred.graph
-    hidden = [node for node in hidden_in(graph.node) if node.op_type in POOLS and node.input and node.output]
+    hidden = [
+        node
+        for node in hidden_in(graph.node)
+        if node.op_type in POOLS and node.input and node.output
+    ]
     if not hidden:
         return
     infos = {info.name: info for info in (*graph.value_info, *graph.input)}
     for node in hidden:
         info, pool = infos.get(node.input[0]), _window_of(node)
-        shape = shape_of(import_type(info.type)) if info is not None and info.HasField("type") else None
+        shape = (
+            shape_of(import_type(info.type)) if info is not None and info.HasField("type") else None
+        )
         if pool is None or shape is None or len(shape) != len(pool[1]) + 2:
             continue
         window, kernel = pool
-        if all(_counts_agree(window, axis, size, kernel[axis]) for axis, size in enumerate(shape[2:])):
+        if all(
+            _counts_agree(window, axis, size, kernel[axis]) for axis, size in enumerate(shape[2:])
+        ):
             yield node.output[0]
 
 
 def _window_of(pool: NodeProto) -> tuple[Window, tuple[int, ...]] | None:
-    """Return the window of a pool with explicit pads, and its kernel; None where its attributes do not fit."""
+    """Return the window of a pool with explicit pads, and its kernel; None where its attributes do
+    not fit.
+    """
     attrs = {attribute.name: attribute for attribute in pool.attribute}
     if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
         return None
     lists = {name: tuple(attrs[name].ints) if name in attrs else () for name in _WINDOW}
     kernel = lists["kernel_shape"]
-    pads, strides = lists["pads"] or (0,) * (2 * len(kernel)), lists["strides"] or (1,) * len(kernel)
+    pads, strides = (
+        lists["pads"] or (0,) * (2 * len(kernel)),
+        lists["strides"] or (1,) * len(kernel),
+    )
     dilations = lists["dilations"] or (1,) * len(kernel)
     fits = len(pads) == 2 * len(kernel) and len(strides) == len(dilations) == len(kernel)
     if not fits or min(kernel, default=0) < 1 or min(pads) < 0 or min(*strides, *dilations) < 1:
@@ -198,7 +236,9 @@ def _window_of(pool: NodeProto) -> tuple[Window, tuple[int, ...]] | None:
 
 
 def _counts_agree(window: Window, axis: int, size: Dim, extent: int) -> bool:
-    """Return whether onnx's shape inference counts the windows along an axis as runtimes do, and there are any."""
+    """Return whether onnx's shape inference counts the windows along an axis as runtimes do, and
+    there are any.
+    """
     if not isinstance(size, int) or size > MAX_COUNTED or window.dilations[axis] != 1:
         return False
     floor, ceil = window.count(axis, size, extent), window.count(axis, size, extent, ceil=True)
@@ -226,7 +266,9 @@ def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
 
 
 def _drop_negative_extents(infos: Iterable[ValueInfoProto]) -> None:
-    """Remove extents such as -1, by which some exporters mean that any is allowed: onnx calculates with them."""
+    """Remove extents such as -1, by which some exporters mean that any is allowed: onnx calculates
+    with them.
+    """
     for info in infos:
         if info.type.HasField("tensor_type"):
             for dim in info.type.tensor_type.shape.dim:

@@ -1,14 +1,16 @@
 """The operator table: one row for each in-house operator, which holds all that irc knows of it.
 
-Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept verbatim, may do
-anything, and no rewrite looks through it. Attributes are those of the ONNX operator of the same meaning. Four things
-are irc's own:
+Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept
+verbatim, may do anything, and no rewrite looks through it. Attributes are those of the ONNX
+operator of the same meaning. Four things are irc's own:
 
-- `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the second operand with
-  that axis of the first, counted from the left, so that a per-channel operation needs no rank;
-- their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower data: the exact
-  value of an affine parameter, rounded once where it is used (see `is_wide`);
-- `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into it;
+- `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the
+  second operand with that axis of the first, counted from the left, so that a per-channel operation
+  needs no rank;
+- their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower
+  data: the exact value of an affine parameter, rounded once where it is used (see `is_wide`);
+- `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into
+  it;
 - `variable` is an initializer that training may change: its payload is kept, and it is no constant.
 """
 
@@ -35,21 +37,28 @@ from .evaluation import has_wide_parameter
 from .row import Function, OpInfo, Trait
 
 FAMILIES = (
-    sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping, indexing, opaque,
+    sources, weighted, normalization, nonlinear, pooling, reduction, numeric, logic, reshaping,
+    indexing, opaque,
 )  # fmt: skip
 
-OPS: dict[str, OpInfo] = {row.name: row for row in chain.from_iterable(family.ROWS for family in FAMILIES)}
+OPS: dict[str, OpInfo] = {
+    row.name: row for row in chain.from_iterable(family.ROWS for family in FAMILIES)
+}
 """The operator table by name."""
 
 ONNX_NAMES.update((row.name, row.onnx) for row in OPS.values() if row.onnx is not None)
 ONNX_NAMES["nn.batch_norm_to_affine"] = "BatchNormalization"
 
 BY_ONNX_NAME: dict[str, OpInfo] = {
-    row.onnx: row for row in OPS.values() if row.onnx is not None and Trait.MADE_BY_PASSES not in row.traits
+    row.onnx: row
+    for row in OPS.values()
+    if row.onnx is not None and Trait.MADE_BY_PASSES not in row.traits
 }
 """The rows by the name that the operator has in ONNX's default domain."""
 
-AFFINE_KINDS: dict[str, str] = {row.name: row.affine.kind for row in OPS.values() if row.affine is not None}
+AFFINE_KINDS: dict[str, str] = {
+    row.name: row.affine.kind for row in OPS.values() if row.affine is not None
+}
 """The kind of affine that an operator is where its other operands are constant."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -65,20 +74,25 @@ CONTROL_FLOW = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 """The operators of ONNX's own domain with bodies. They give and take values by position."""
 
 op_info: Callable[[str], OpInfo | None] = OPS.get
-"""Return the table's row for an operator, None for a foreign one. As a bound method it costs no call of its own."""
+"""Return the table's row for an operator, None for a foreign one.
+
+As a bound method it costs no call of its own.
+"""
 
 
 def is_legal(op: str, form: str, at: Node) -> bool:
-    """Return whether an `op` beside the node `at` may have `form`: whether the opset of the graph has it.
+    """Return whether an `op` beside the node `at` may have `form`: whether the opset of the graph
+    has it.
 
-    It is the one place where a rewrite asks the target. The row of the operator lists its forms; one that it does not
-    list is as old as the operator.
+    It is the one place where a rewrite asks the target. The row of the operator lists its forms;
+    one that it does not list is as old as the operator.
     """
     return at.opset >= OPS[op].forms.get(form, 1)
 
 
 def takes_operand(op: str, name: str, at: Node) -> bool:
-    """Return whether an `op` beside the node `at` has the parameter `name` as an operand, which may have any dtype.
+    """Return whether an `op` beside the node `at` has the parameter `name` as an operand, which may
+    have any dtype.
 
     Where it does not, the backend writes a constant operand as an attribute, which is float32.
     """
@@ -97,25 +111,33 @@ def has_trait(node: Node, trait: Trait) -> bool:
 
 
 def parameter_axis(node: Node) -> int | None:
-    """Return the axis that the second operand of an arithmetic operator is aligned at, None where it has none."""
+    """Return the axis that the second operand of an arithmetic operator is aligned at, None where
+    it has none.
+    """
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
     return axis if isinstance(axis, int) and has_trait(node, Trait.ALIGNED) else None
 
 
 def function_of(node: Node) -> Function | None:
-    """Return the function that `node` computes on each element, None where it is none that irc knows."""
+    """Return the function that `node` computes on each element, None where it is none that irc
+    knows.
+    """
     info = OPS.get(node.op)
     return None if info is None or info.function is None else info.function(node)
 
 
 def is_wide(node: Node) -> bool:
-    """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine parameter."""
+    """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine
+    parameter.
+    """
     info = OPS.get(node.op)
     return info is not None and info.wide == 1 and has_wide_parameter(node)
 
 
 def is_foreign_body(region: Graph) -> bool:
-    """Return whether `region` is the body of an operator that may identify inputs and results by their names."""
+    """Return whether `region` is the body of an operator that may identify inputs and results by
+    their names.
+    """
     if region.parent is None:
         return False
     domain, _, op_type = region.parent.op.partition("::")
@@ -131,7 +153,9 @@ def reads_elements(node: Node, value: Value) -> bool:
 
 
 def sole_reader(value: Value) -> Node | None:
-    """Return the one node that reads the elements of `value`, once; None where there are none or several."""
+    """Return the one node that reads the elements of `value`, once; None where there are none or
+    several.
+    """
     found: Node | None = None
     for node, count in value.users.items():
         if reads_elements(node, value):

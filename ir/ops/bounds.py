@@ -55,10 +55,14 @@ def turning(make: MakeFunction, turns: Turns = lambda node: ()) -> Bounds:
 
 
 def _limit(function: Function, x: Array) -> Array:
-    """Return the function at x; at infinity that at a great number, as x * sigmoid(x) is NaN there."""
+    """Return the function at x; at infinity that at a great number, as x * sigmoid(x)
+    is NaN there.
+    """
     great = 1e30
     found = function(np.clip(x, -great, great))
-    return np.asarray(np.where(np.isinf(x) & (np.abs(found) > great / 1e6), np.copysign(math.inf, found), found))
+    return np.asarray(
+        np.where(np.isinf(x) & (np.abs(found) > great / 1e6), np.copysign(math.inf, found), found)
+    )
 
 
 def cast_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
@@ -83,7 +87,11 @@ def joined(node: Node, x: Sequence[Interval], constants: Constants) -> list[Inte
     """Bound Concat: along its axis each part has its own interval, where the extents are known."""
     shapes = [input_shape(node, i) for i in range(len(node.inputs))]
     rank, axis = len(shapes[0] or ()), integer_of(node, "axis", 1)
-    extents = [shape[axis] for shape in shapes if shape is not None and len(shape) == rank and -rank <= axis < rank]
+    extents = [
+        shape[axis]
+        for shape in shapes
+        if shape is not None and len(shape) == rank and -rank <= axis < rank
+    ]
     known = static_dims(tuple(extents))
     if known is None or len(known) < len(x) or sum(known) > MAX_EXTENT:
         return [x[0].whole.hull(*[part.whole for part in x[1:]])]
@@ -93,13 +101,19 @@ def joined(node: Node, x: Sequence[Interval], constants: Constants) -> list[Inte
 def up_to_extent(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound indices along the axis `axis` of the data."""
     axis, shape = node.attrs.get("axis", 0), shape_of(node.operand().type)
-    extents = (shape or (None,)) if not isinstance(axis, int) or shape is None else shape[axis : axis + 1 or None]
+    extents = (
+        (shape or (None,))
+        if not isinstance(axis, int) or shape is None
+        else shape[axis : axis + 1 or None]
+    )
     known = [extent for extent in extents if isinstance(extent, int)]
     return [interval(0, max(known) - 1 if len(known) == len(extents) and known else math.inf)]
 
 
 def dtype_bounds(value: Value) -> Interval:
-    """Return the bounds that the element type of a value gives: those of truth values and of small integers."""
+    """Return the bounds that the element type of a value gives: those of truth values and of small
+    integers.
+    """
     dtype = dtype_of(value.type)
     if dtype is not None and dtype.kind == "bool":
         return interval(0, 1)
@@ -107,7 +121,9 @@ def dtype_bounds(value: Value) -> Interval:
 
 
 def representable(value: Value, found: Interval) -> Interval:
-    """Return the interval of `value` for the one that it has if no integer wraps, and divisions leave fractions."""
+    """Return the interval of `value` for the one that it has if no integer wraps, and divisions
+    leave fractions.
+    """
     dtype = dtype_of(value.type)
     if dtype is None or dtype.kind not in ("int", "uint"):
         narrow = dtype_bounds(value)
@@ -127,9 +143,15 @@ def _integers_of(dtype: DType) -> Interval:
 
 
 def extents_product(node: Node, axes: Sequence[int] | None) -> float:
-    """Return the number of elements of the data along `axes`, all by default, infinity where it is not known."""
+    """Return the number of elements of the data along `axes`, all by default, infinity where it is
+    not known.
+    """
     shape = shape_of(node.operand().type)
     if shape is None:
         return math.inf
-    picked = shape if axes is None else [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)]
+    picked = (
+        shape
+        if axes is None
+        else [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)]
+    )
     return math.prod([float(extent) if isinstance(extent, int) else math.inf for extent in picked])

@@ -1,7 +1,9 @@
-"""The statement of how channels pass an operator: where they go, and which scales and shifts go with them.
+"""The statement of how channels pass an operator: where they go, and which scales and shifts go
+with them.
 
-The row of an operator with one data operand states it once, in a function `channels`. Passes derive both directions: an
-affine of the result moves to the data, and an affine of the data to the results.
+The row of an operator with one data operand states it once, in a function `channels`. Passes derive
+both directions: an affine of the result moves to the data, and an affine of the data to the
+results.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ MAX_EXTENT = 1 << 24
 
 @record
 class ChannelAxis:
-    """The channels that are asked for: `count` of them along `axis`, None where one number stands for all elements.
+    """The channels that are asked for: `count` of them along `axis`, None where one number stands
+    for all elements.
 
-    They are channels of the data where `of_data` is set, else of result number `result`. Where channels lie on several
-    consecutive axes, `axis` is the first.
+    They are channels of the data where `of_data` is set, else of result number `result`. Where
+    channels lie on several consecutive axes, `axis` is the first.
     """
 
     axis: int | None
@@ -35,10 +38,11 @@ class ChannelAxis:
     of_data: bool = False
 
     def on_other_side(self, axes: list[int | None], node: Node) -> int | None:
-        """Return the axis of the data for one of the result, or the reverse; None where it is not there.
+        """Return the axis of the data for one of the result, or the reverse; None where it is not
+        there.
 
-        `axes` has, for each axis of the result, the axis of the data that it is. Raises Refused where the result has no
-        such axis, whatever its type says.
+        `axes` has, for each axis of the result, the axis of the data that it is. Raises Refused
+        where the result has no such axis, whatever its type says.
         """
         if self.of_data:
             return axes.index(self.axis) if self.axis in axes else None
@@ -59,7 +63,9 @@ class Limit(Enum):
 
 
 Limits = tuple[tuple[Limit, Refusal | None], ...]
-"""Conditions in the order in which they are checked, each with the refusal where that is not the general one."""
+"""Conditions in the order in which they are checked, each with the refusal where that is not the
+general one.
+"""
 
 
 @record
@@ -67,12 +73,14 @@ class ChannelMap:
     """The way of channels between the data of an operator and one of its results.
 
     - `axis` is the axis on the other side, counted from the left.
-    - `data_of_result` has the channel of the data that each channel of the result is. With `data_extent`, the number of
-      channels of the data, others than these may be there, which are not read.
-    - `result_of_data` has the channel of the result that each channel of the data is a part of. Without both, channel i
-      is channel i.
-    - `permutation` has, for each axis of the result, the axis of the data; `shapes` are those of data and result where
-      the operator keeps all elements in row-major order. With one of the two, `axis` does not count.
+    - `data_of_result` has the channel of the data that each channel of the result is. With
+      `data_extent`, the number of channels of the data, others than these may be there, which are
+      not read.
+    - `result_of_data` has the channel of the result that each channel of the data is a part of.
+      Without both, channel i is channel i.
+    - `permutation` has, for each axis of the result, the axis of the data; `shapes` are those of
+      data and result where the operator keeps all elements in row-major order. With one of the two,
+      `axis` does not count.
     - `limits` are the conditions on scale and shift.
     - `factor` is the number that a shift of the data is multiplied by.
     - `fill` is the number that stands where no data does, attribute `value` or input 2 of the node.
@@ -100,8 +108,12 @@ NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
 
 
 def unknown_shape(node: Node) -> Refused:
-    """Return the refusal of an operator whose shapes decide where the channels go, and are not known."""
-    return Refused("unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown")
+    """Return the refusal of an operator whose shapes decide where the channels go, and are not
+    known.
+    """
+    return Refused(
+        "unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown"
+    )
 
 
 def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:
@@ -114,7 +126,8 @@ def check_first_result(node: Node, at: ChannelAxis) -> None:
     if at.result != 0:
         name = node.outputs[at.result].source_name
         raise Refused(
-            "unsupported_op", f"{node.description}: only its first result holds channels, and {name!r} is another"
+            "unsupported_op",
+            f"{node.description}: only its first result holds channels, and {name!r} is another",
         )
 
 
@@ -132,6 +145,8 @@ def rectified_channels(node: Node, at: ChannelAxis, constants: object) -> Channe
 
 
 def block_channels(blocks: int, count: int, *, by_block: bool) -> Array:
-    """Return, for `blocks` blocks of `count` channels, block by block or interleaved, the channel in its block."""
+    """Return, for `blocks` blocks of `count` channels, block by block or interleaved, the channel
+    in its block.
+    """
     indices = np.arange(count)
     return np.tile(indices, blocks) if by_block else np.repeat(indices, blocks)

@@ -1,4 +1,6 @@
-"""Operators that pick, join or repeat elements: slices, gathers, concatenation, padding and resizing."""
+"""Operators that pick, join or repeat elements: slices, gathers, concatenation, padding and
+resizing.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete_by_types
 def infer_concatenate(node: Node, constants: Constants) -> Types:
-    """Infer the sum of the extents along the axis; elsewhere the extent that any of the operands knows."""
+    """Infer the sum of the extents along the axis; elsewhere the extent that any of the operands
+    knows.
+    """
     dtype = input_dtype(node)
     shapes = [input_shape(node, i) for i in range(len(node.inputs))]
     known = [shape for shape in shapes if shape is not None]
@@ -80,7 +84,9 @@ def infer_concatenate(node: Node, constants: Constants) -> Types:
     dims = [_equal_extent(column) for column in zip(*known, strict=True)]
     along = [shape[axis] for shape in known]
     extents = [dim for dim in along if isinstance(dim, int)]
-    dims[axis] = sum(extents) if len(extents) == len(shapes) else along[0] if len(shapes) == 1 else None
+    dims[axis] = (
+        sum(extents) if len(extents) == len(shapes) else along[0] if len(shapes) == 1 else None
+    )
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -111,14 +117,24 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
     for axis, part in slices.items():
         extent = dims[axis]
         if isinstance(extent, int):
-            dims[axis] = len(range(extent)[part]) if _as_in_numpy(part.start, part.stop, part.step, extent) else None
-        elif (part.start, part.step) != (-1, -1) or part.stop > -FAR:  # unless it reverses the whole axis
+            dims[axis] = (
+                len(range(extent)[part])
+                if _as_in_numpy(part.start, part.stop, part.step, extent)
+                else None
+            )
+        elif (part.start, part.step) != (
+            -1,
+            -1,
+        ) or part.stop > -FAR:  # unless it reverses the whole axis
             dims[axis] = None
     return (TensorType(dtype, tuple(dims)),)
 
 
 FAR = 1 << 62
-"""More elements than an axis has. Exporters write the least integer for an end before the first element."""
+"""More elements than an axis has.
+
+Exporters write the least integer for an end before the first element.
+"""
 
 
 GREATEST = ((1 << 31) - 1, (1 << 63) - 1)
@@ -127,9 +143,10 @@ GREATEST = ((1 << 31) - 1, (1 << 63) - 1)
 
 def _as_in_numpy(start: int, end: int, step: int, extent: int) -> bool:
     """Return whether Slice and numpy select the same elements."""
-    # Both count negative bounds from the end and clamp them: an end to [0, n] going forward, to [-1, n - 1] going
-    # backward. But going backward Slice clamps a start below -n to 0, the first element, and numpy to no element.
-    # And onnxruntime takes the two greatest integers for the end of the axis in either direction.
+    # Both count negative bounds from the end and clamp them: an end to [0, n] going forward, to
+    # [-1, n - 1] going backward. But going backward Slice clamps a start below -n to 0, the first
+    # element, and numpy to no element. And onnxruntime takes the two greatest integers for the end
+    # of the axis in either direction.
     return step > 0 or (step < 0 and start >= -extent and end not in GREATEST)
 
 
@@ -144,7 +161,9 @@ def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     for i, start in enumerate(starts):
         axis, step, end = axes[i] if axes else i, steps[i] if steps else 1, ends[i]
         if not _as_in_numpy(start, end, step, data.shape[axis]):
-            raise NotEvaluable("a slice whose step is 0, or that goes backward from before the first element")
+            raise NotEvaluable(
+                "a slice whose step is 0, or that goes backward from before the first element"
+            )
         slices[axis] = slice(start, end, step)
     return (data[tuple(slices)],)
 
@@ -158,11 +177,15 @@ def infer_split(node: Node, constants: Constants) -> Types:
         return dtype_only(node, constants) * count
     axis %= len(shape)
     extents = (None,) * count if sizes is None else sizes
-    return tuple(TensorType(dtype, (*shape[:axis], extent, *shape[axis + 1 :])) for extent in extents)
+    return tuple(
+        TensorType(dtype, (*shape[:axis], extent, *shape[axis + 1 :])) for extent in extents
+    )
 
 
 def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
-    """Return the extents of the parts of a `split`, None where they are unknown or not as many as its results."""
+    """Return the extents of the parts of a `split`, None where they are unknown or not as many as
+    its results.
+    """
     count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
     if node.input(1) is not None:
         sizes = listed(node, 1, constants)
@@ -173,7 +196,11 @@ def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
     # With `num_outputs` the last part is smaller where the extent cannot be divided.
     part = -(-extent // count) if "num_outputs" in node.attrs else extent // count
     last = extent - part * (count - 1)
-    return (*(part,) * (count - 1), last) if last == part or ("num_outputs" in node.attrs and last > 0) else None
+    return (
+        (*(part,) * (count - 1), last)
+        if last == part or ("num_outputs" in node.attrs and last > 0)
+        else None
+    )
 
 
 @complete
@@ -203,17 +230,25 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     scales = scales_of(node, constants)
     if scales is None or len(scales) != len(shape):
         return (TensorType(dtype, (None,) * len(shape)),)
-    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":  # the region counts, too
+    if (
+        node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    ):  # the region counts, too
         return (TensorType(dtype, (None,) * len(shape)),)
     return (TensorType(dtype, tuple(map(resized_extent, shape, scales))),)
 
 
-@states("slice(affine(x, s, t, a, r), b, e, a, d) == affine(slice(x, b, e, a, d), s[i], t[i], a, r)")
+@states(
+    "slice(affine(x, s, t, a, r), b, e, a, d) == affine(slice(x, b, e, a, d), s[i], t[i], a, r)"
+)
 def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Slice: along a sliced axis, the channels that it reads."""
     if at.axis is None:
         return ChannelMap()
-    before, axes, slices = input_shape(node), sliced_axes(node, constants), slices_of(node, constants)
+    before, axes, slices = (
+        input_shape(node),
+        sliced_axes(node, constants),
+        slices_of(node, constants),
+    )
     if before is None or axes is None:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
     if at.axis not in axes:
@@ -228,7 +263,9 @@ def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
 
 @states("take(affine(x, s, t, a, r), i, a) == affine(take(x, i, a), s[i], t[i], a, r)")
 def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Gather: along its axis, the channels that it reads; indices of rank r stand in the place of that axis."""
+    """Gather: along its axis, the channels that it reads; indices of rank r stand in the place of
+    that axis.
+    """
     if at.axis is None:
         return ChannelMap()
     before, wanted = input_shape(node), input_shape(node, 1)
@@ -244,17 +281,28 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
         if not at.of_data and at.axis >= axis + rank:
             return ChannelMap(at.axis - rank + 1)
         count = extent if at.of_data else None if indices is None else len(indices.ravel())
-        if rank == 1 and indices is not None and isinstance(extent, int) and 0 < extent <= MAX_EXTENT:
+        if (
+            rank == 1
+            and indices is not None
+            and isinstance(extent, int)
+            and 0 < extent <= MAX_EXTENT
+        ):
             if count == at.count:
                 return ChannelMap(axis, indices % extent, extent)
-    raise Refused("axis_mismatch", f"{node.description}: the channels are not a list of constant indices")
+    raise Refused(
+        "axis_mismatch", f"{node.description}: the channels are not a list of constant indices"
+    )
 
 
 @states("split(affine(x, s, t, a, r), n, a)[k] == affine(split(x, n, a)[k], s[i], t[i], a, r)")
 def split_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Split: along its axis, each result has its part of the channels; along another, all of them."""
+    """Split: along its axis, each result has its part of the channels; along another,
+    all of them.
+    """
     before, count = input_shape(node), len(node.outputs)
-    others = not at.of_data and any(value.users for i, value in enumerate(node.outputs) if i != at.result)
+    others = not at.of_data and any(
+        value.users for i, value in enumerate(node.outputs) if i != at.result
+    )
     if at.axis is None and not others:
         return ChannelMap(results=count)
     if before is None:
@@ -262,7 +310,9 @@ def split_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     axis = integer_of(node, "axis", 0) % len(before)
     if at.axis not in (axis, None):
         if others:
-            raise Refused("multi_consumer", f"{node.description}: its other results would be scaled, too")
+            raise Refused(
+                "multi_consumer", f"{node.description}: its other results would be scaled, too"
+            )
         return ChannelMap(at.axis, results=count)
     extents = [_extent(value, axis) for value in node.outputs]
     known = [extent for extent in extents if extent is not None]
@@ -287,12 +337,14 @@ MAX_REPEATS = 1 << 16
 
 def lists_repeats(node: NodeView) -> Refusal | None:
     """Refuse opsets below 6, where a Tile repeats one axis."""
-    return None if len(node.inputs) == 2 else Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    return (
+        None if len(node.inputs) == 2 else Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+    )
 
 
 @states(
-    "affine(tile(x, n), s, t, 1, r) == tile(affine(x, s[:c], t[:c], 1, r), n) if s == tiles(s[:c], copies) and t "
-    "== tiles(t[:c], copies)"
+    "affine(tile(x, n), s, t, 1, r) == tile(affine(x, s[:c], t[:c], 1, r), n) if s == tiles(s[:c],"
+    " copies) and t == tiles(t[:c], copies)"
 )
 def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Tile: the channels are repeated as a whole."""
@@ -304,9 +356,16 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     copies, count = repeats[at.axis], at.count
     if copies == 1:
         return ChannelMap(at.axis)
-    if count is None or copies < 1 or (at.of_data and copies > MAX_REPEATS) or (not at.of_data and count % copies):
+    if (
+        count is None
+        or copies < 1
+        or (at.of_data and copies > MAX_REPEATS)
+        or (not at.of_data and count % copies)
+    ):
         raise unknown_shape(node)
-    return ChannelMap(at.axis, block_channels(copies, count if at.of_data else count // copies, by_block=True))
+    return ChannelMap(
+        at.axis, block_channels(copies, count if at.of_data else count // copies, by_block=True)
+    )
 
 
 MAX_BLOCKS = 1 << 12
@@ -323,7 +382,9 @@ def infer_tile(node: Node, constants: Constants) -> Types:
 
 
 def _times(dim: Dim, factor: int) -> Dim:
-    """Return a multiple of an extent, None where it is not known, or where no tensor has so many elements."""
+    """Return a multiple of an extent, None where it is not known, or where no tensor has so many
+    elements.
+    """
     if not isinstance(dim, int):
         return dim if factor == 1 else None
     return dim * factor if 0 <= dim * factor < ELEMENT_COUNT_LIMIT else None
@@ -341,7 +402,11 @@ def infer_depth_to_space(node: Node, constants: Constants) -> Types:
     if shape is None or len(shape) != 4 or size < 1:
         return (TensorType(dtype, None),)
     batch, channels, rows, columns = shape
-    return (TensorType(dtype, (batch, _divided(channels, size**2), _times(rows, size), _times(columns, size))),)
+    return (
+        TensorType(
+            dtype, (batch, _divided(channels, size**2), _times(rows, size), _times(columns, size))
+        ),
+    )
 
 
 @complete_by_types
@@ -351,18 +416,23 @@ def infer_space_to_depth(node: Node, constants: Constants) -> Types:
     if shape is None or len(shape) != 4 or size < 1:
         return (TensorType(dtype, None),)
     batch, channels, rows, columns = shape
-    return (TensorType(dtype, (batch, _times(channels, size**2), _divided(rows, size), _divided(columns, size))),)
+    return (
+        TensorType(
+            dtype, (batch, _times(channels, size**2), _divided(rows, size), _divided(columns, size))
+        ),
+    )
 
 
 @states(
-    "affine(depth_to_space(x, b, mode), s, t, 1, r) == "
-    "depth_to_space(affine(x, s[block(b, c, mode)], t[block(b, c, mode)], 1, r), b, mode); "
-    "depth_to_space(affine(x, u, v, 1, r), b, mode) == "
-    "affine(depth_to_space(x, b, mode), first(u, b, c, mode), first(v, b, c, mode), 1, r) "
-    "if u == first(u, b, c, mode)[block(b, c, mode)] and v == first(v, b, c, mode)[block(b, c, mode)]"
+    "affine(depth_to_space(x, b, mode), s, t, 1, r) == depth_to_space(affine(x, s[block(b, c,"
+    " mode)], t[block(b, c, mode)], 1, r), b, mode); depth_to_space(affine(x, u, v, 1, r), b, mode)"
+    " == affine(depth_to_space(x, b, mode), first(u, b, c, mode), first(v, b, c, mode), 1, r) if u"
+    " == first(u, b, c, mode)[block(b, c, mode)] and v == first(v, b, c, mode)[block(b, c, mode)]"
 )
 def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data, B blocks in all."""
+    """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data,
+    B blocks in all.
+    """
     if at.axis is None or at.axis == 0:
         return ChannelMap(at.axis)
     blocks, count = integer_of(node, "blocksize", 1) ** 2, at.count
@@ -376,8 +446,8 @@ def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -
 
 
 @states(
-    "affine(space_to_depth(x, b), s, t, 1, r) == space_to_depth(affine(x, s[:c], t[:c], 1, r), b) if s == "
-    "tiles(s[:c], b * b) and t == tiles(t[:c], b * b)"
+    "affine(space_to_depth(x, b), s, t, 1, r) == space_to_depth(affine(x, s[:c], t[:c], 1, r), b)"
+    " if s == tiles(s[:c], b * b) and t == tiles(t[:c], b * b)"
 )
 def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """SpaceToDepth: every block of the result has the channels of the data."""
@@ -388,14 +458,16 @@ def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -
         raise Refused("axis_mismatch", f"{node.description} moves axis {at.axis} into the channels")
     if at.of_data and blocks > MAX_BLOCKS:
         raise unknown_shape(node)
-    return ChannelMap(1, block_channels(blocks, count if at.of_data else count // blocks, by_block=True))
+    return ChannelMap(
+        1, block_channels(blocks, count if at.of_data else count // blocks, by_block=True)
+    )
 
 
 @states(
-    "affine(pad(x, p, v), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, (s * v + t)[0]) if one_number(s * v + t); "
-    "pad(affine(x, s, t, 1, r), p, v) == affine(pad(x, p, ((v - t) / s)[0]), s, t, 1, r) "
-    "if s != 0 and one_ratio(v - t, s); "
-    "affine(pad(x, p, 0, m), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, 0, m)"
+    "affine(pad(x, p, v), s, t, 1, r) == pad(affine(x, s, t, 1, r), p, (s * v + t)[0]) if"
+    " one_number(s * v + t); pad(affine(x, s, t, 1, r), p, v) == affine(pad(x, p, ((v - t) /"
+    " s)[0]), s, t, 1, r) if s != 0 and one_ratio(v - t, s); affine(pad(x, p, 0, m), s, t, 1, r) =="
+    " pad(affine(x, s, t, 1, r), p, 0, m)"
 )
 def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Pad: a constant takes the affine, too; the other modes repeat data.
@@ -419,14 +491,19 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     if at.of_data:
         raise Refused("axis_mismatch", f"{node.description} pads or crops the channels")
     if value is None or begin < 0 or end < 0:
-        raise Refused("axis_mismatch", f"{node.description} pads the channels with data, or crops them")
+        raise Refused(
+            "axis_mismatch", f"{node.description} pads the channels with data, or crops them"
+        )
     assert at.count is not None
-    return ChannelMap(at.axis, result_of_data=np.arange(at.count)[begin : at.count - end], fill=value)
+    return ChannelMap(
+        at.axis, result_of_data=np.arange(at.count)[begin : at.count - end], fill=value
+    )
 
 
 @states(
-    "affine(resize(x, f, m), s, t, 1, r) == resize(affine(x, s, t, 1, r), f, m); "
-    "affine(crop_and_resize(x, size), s, t, 1, r) == crop_and_resize(affine(x, s, t, 1, r), size) if t == 0"
+    "affine(resize(x, f, m), s, t, 1, r) == resize(affine(x, s, t, 1, r), f, m);"
+    " affine(crop_and_resize(x, size), s, t, 1, r) == crop_and_resize(affine(x, s, t, 1, r), size)"
+    " if t == 0"
 )
 def resized_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Resize, Upsample: every result is a mean of data with weights that add up to one.
@@ -455,7 +532,9 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
     axes = list_attribute(node, "axes")
     if axes and axis not in [a % len(before) for a in axes]:
         return True
-    if axes or (_crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants))):
+    if axes or (
+        _crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants))
+    ):
         return False
     if node.input(3) is not None:
         if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -469,7 +548,12 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
 def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:
     """Return whether the region of interest has the whole of `axis`."""
     roi = constants.array(node.input(1))
-    return roi is not None and roi.size == 2 * rank and roi.ravel()[axis] == 0 and roi.ravel()[rank + axis] == 1
+    return (
+        roi is not None
+        and roi.size == 2 * rank
+        and roi.ravel()[axis] == 0
+        and roi.ravel()[rank + axis] == 1
+    )
 
 
 _MOVES = frozenset({Trait.MOVES})
@@ -526,7 +610,15 @@ ROWS = (
         traits=_MOVES,
         channels=split_channels,
     ),
-    OpInfo("tile", (2, 3), infer_tile, onnx="Tile", when=lists_repeats, traits=_MOVES, channels=tiled_channels),
+    OpInfo(
+        "tile",
+        (2, 3),
+        infer_tile,
+        onnx="Tile",
+        when=lists_repeats,
+        traits=_MOVES,
+        channels=tiled_channels,
+    ),
     OpInfo(
         "nn.pad",
         (1, 4),

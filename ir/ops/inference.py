@@ -1,7 +1,7 @@
 """Type inference that operators of several families share.
 
-Each function returns the types of a node's outputs. Shapes follow the ONNX operator of the same meaning; unknown parts
-are left open.
+Each function returns the types of a node's outputs. Shapes follow the ONNX operator of the same
+meaning; unknown parts are left open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | No
 
 
 def target_shape(node: Node, index: int, constants: Constants) -> tuple[int | None, ...] | None:
-    """Return the shape that an input lists, its extents unknown where it is not constant; None without its length."""
+    """Return the shape that an input lists, its extents unknown where it is not constant; None
+    without its length.
+    """
     target = listed(node, index, constants)
     if target is not None:
         return target
@@ -57,10 +59,13 @@ def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...]
     return () if node.input(index) is None else listed(node, index, constants)
 
 
-def list_attribute(node: Node, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+def list_attribute(
+    node: Node, name: str, default: tuple[int, ...] | None = None
+) -> tuple[int, ...] | None:
     """Return an attribute that is a list of integers, None where it is another one.
 
-    An absent attribute is `default`, and so is an empty list; others must have as many integers as `default`, if given.
+    An absent attribute is `default`, and so is an empty list; others must have as many integers as
+    `default`, if given.
     """
     found = node.attrs.get(name)
     if default is not None and found in (None, ()):
@@ -71,7 +76,9 @@ def list_attribute(node: Node, name: str, default: tuple[int, ...] | None = None
 
 
 def number_of(node: Node, index: int, constants: Constants, default: float) -> float | None:
-    """Return the number of an input in float64, `default` where it is absent, None where it is unknown."""
+    """Return the number of an input in float64, `default` where it is absent, None where it is
+    unknown.
+    """
     value = node.input(index)
     if value is None:
         return default
@@ -88,7 +95,9 @@ def integer_of(node: Node, name: str, default: int) -> int:
 def normal_axes(axes: tuple[int, ...], rank: int) -> list[int] | None:
     """Return axes counted from the left, None where one is out of range or occurs twice."""
     found = [axis + rank if axis < 0 else axis for axis in axes]
-    return found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
+    return (
+        found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
+    )
 
 
 def are_distinct(axes: Sequence[int]) -> bool:
@@ -128,7 +137,9 @@ def same(node: Node, constants: Constants) -> Types:
 
 @complete_by_types
 def elementwise(node: Node, constants: Constants) -> Types:
-    """Infer the broadcast of two operands in the first one's dtype; with `axis`, the first one's shape."""
+    """Infer the broadcast of two operands in the first one's dtype; with `axis`, the first one's
+    shape.
+    """
     first, second = input_dtype(node), input_dtype(node, 1)
     dtype = first or (second if second is not F64 else None)
     if "axis" in node.attrs:

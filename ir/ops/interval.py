@@ -13,7 +13,10 @@ from ..tensor import Array
 
 @record
 class Interval:
-    """Bounds of a value: float64 arrays that broadcast against it, of its rank or of shape []. Ends may be infinite."""
+    """Bounds of a value: float64 arrays that broadcast against it, of its rank or of shape [].
+
+    Ends may be infinite.
+    """
 
     low: Array
     high: Array
@@ -31,7 +34,9 @@ class Interval:
     @property
     def whole(self) -> Interval:
         """The one interval of all elements, as arrays of shape []."""
-        return Interval(np.asarray(self.low.min(initial=math.inf)), np.asarray(self.high.max(initial=-math.inf)))
+        return Interval(
+            np.asarray(self.low.min(initial=math.inf)), np.asarray(self.high.max(initial=-math.inf))
+        )
 
     def map(self, function: Callable[[Array], Array]) -> Interval:
         """Return the interval of a function that never falls."""
@@ -60,7 +65,9 @@ ZERO = interval(0, 0)
 
 
 def enclosing(candidates: Sequence[Array]) -> Interval:
-    """Return the least interval that contains all candidates; NaN, as of 0 times infinity, stands for 0."""
+    """Return the least interval that contains all candidates; NaN, as of 0 times infinity, stands
+    for 0.
+    """
     numbers = [np.where(np.isnan(each), 0.0, each) for each in candidates]
     stacked = np.stack(np.broadcast_arrays(*numbers))
     return Interval(stacked.min(axis=0), stacked.max(axis=0))
@@ -94,8 +101,12 @@ def inverted(x: Interval) -> Interval:
 
 
 def repeated(x: Interval, count: float) -> Interval:
-    """Return the interval of a sum of 1 to `count` terms that all lie in x; of an unknown number, maybe none."""
-    total = Interval(np.minimum(x.low, _times(x.low, count)), np.maximum(x.high, _times(x.high, count)))
+    """Return the interval of a sum of 1 to `count` terms that all lie in x; of an unknown number,
+    maybe none.
+    """
+    total = Interval(
+        np.minimum(x.low, _times(x.low, count)), np.maximum(x.high, _times(x.high, count))
+    )
     return total.hull(ZERO) if math.isinf(count) else total
 
 
@@ -103,7 +114,9 @@ def _times(x: Array, count: float) -> Array:
     return np.asarray(np.where(x == 0, 0.0, x * count))
 
 
-def concatenated(parts: Sequence[Interval], extents: Sequence[int], axis: int, rank: int) -> Interval:
+def concatenated(
+    parts: Sequence[Interval], extents: Sequence[int], axis: int, rank: int
+) -> Interval:
     """Return the interval of values of `rank`, of `extents` along `axis`, joined along it."""
     views = [part.map(lambda v: v.reshape(v.shape or (1,) * rank)) for part in parts]
     shape = list(np.max([view.low.shape for view in views], axis=0))

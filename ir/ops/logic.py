@@ -71,12 +71,28 @@ def _row(
 
 
 ROWS = (
-    OpInfo("where", (3, 3), infer_where, evaluate_where, onnx="Where", since=9, traits=_WHERE, bounds=_branches),
+    OpInfo(
+        "where",
+        (3, 3),
+        infer_where,
+        evaluate_where,
+        onnx="Where",
+        since=9,
+        traits=_WHERE,
+        bounds=_branches,
+    ),
     _row("equal", "Equal", binary(np.equal), traits=_COMPARISON),
     _row("less", "Less", binary(np.less), traits=_COMPARISON),
     _row("less_equal", "LessOrEqual", binary(np.less_equal), None, since=12, traits=_COMPARISON),
     _row("greater", "Greater", binary(np.greater), traits=_COMPARISON),
-    _row("greater_equal", "GreaterOrEqual", binary(np.greater_equal), None, since=12, traits=_COMPARISON),
+    _row(
+        "greater_equal",
+        "GreaterOrEqual",
+        binary(np.greater_equal),
+        None,
+        since=12,
+        traits=_COMPARISON,
+    ),
     _row("logical_and", "And", binary(np.logical_and)),
     _row("logical_or", "Or", binary(np.logical_or)),
     _row("logical_xor", "Xor", binary(np.logical_xor)),

@@ -1,4 +1,6 @@
-"""Activations, clipping and the elementary functions, each on every element by itself; and softmax with its kin."""
+"""Activations, clipping and the elementary functions, each on every element by itself; and softmax
+with its kin.
+"""
 
 from __future__ import annotations
 
@@ -132,10 +134,17 @@ def _row(
 
 
 def _along_axis(
-    name: str, onnx: str, *integers: str, since: int = 1, traits: frozenset[Trait] = _KEPT, bounds: Bounds
+    name: str,
+    onnx: str,
+    *integers: str,
+    since: int = 1,
+    traits: frozenset[Trait] = _KEPT,
+    bounds: Bounds,
 ) -> OpInfo:
     attrs = dict.fromkeys(integers, integer)
-    return OpInfo(name, (1, 1), same, onnx=onnx, since=since, attrs=attrs, traits=traits, bounds=bounds)
+    return OpInfo(
+        name, (1, 1), same, onnx=onnx, since=since, attrs=attrs, traits=traits, bounds=bounds
+    )
 
 
 def _rectified(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
@@ -165,7 +174,9 @@ def _clipped(node: Node, x: Sequence[Interval], constants: Constants) -> list[In
 
 
 def _terms(node: Node, default: int) -> float:
-    """Return the most elements that a softmax shares one among: those of its axis and, in old opsets, those behind."""
+    """Return the most elements that a softmax shares one among: those of its axis and, in old
+    opsets, those behind.
+    """
     shape, axis = shape_of(node.operand().type), node.attrs.get("axis", default)
     if shape is None or not isinstance(axis, int):
         return math.inf
@@ -175,12 +186,18 @@ def _terms(node: Node, default: int) -> float:
 def _log_softmax(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound LogSoftmax: x - log(sum(exp(x))) is at least min - max - log(n)."""
     data = x[0].whole
-    return [Interval(np.minimum(data.low - data.high - math.log(_terms(node, 1)), 0.0), np.array(0.0))]
+    return [
+        Interval(np.minimum(data.low - data.high - math.log(_terms(node, 1)), 0.0), np.array(0.0))
+    ]
 
 
 def _locally_normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound LRN: x divided by at least bias^beta."""
-    alpha, beta, bias = _number(node, "alpha", 1e-4), _number(node, "beta", 0.75), _number(node, "bias", 1.0)
+    alpha, beta, bias = (
+        _number(node, "alpha", 1e-4),
+        _number(node, "beta", 0.75),
+        _number(node, "bias", 1.0),
+    )
     if alpha < 0 or beta < 0 or bias <= 0:
         return [UNBOUNDED]
     return [x[0].hull(ZERO).map(lambda v: v / bias**beta)]
@@ -219,7 +236,13 @@ SWISH_TURN, MISH_TURN = -1.2784645428, -1.1924312142
 ROWS = (
     _row("nn.relu", "Relu", traits=_RECTIFIER, channels=rectified_channels, bounds=_clipped),
     _row(
-        "nn.leaky_relu", "LeakyRelu", None, "alpha", traits=_RECTIFIER, channels=rectified_channels, bounds=_rectified
+        "nn.leaky_relu",
+        "LeakyRelu",
+        None,
+        "alpha",
+        traits=_RECTIFIER,
+        channels=rectified_channels,
+        bounds=_rectified,
     ),
     OpInfo(
         "nn.prelu",
@@ -273,8 +296,20 @@ ROWS = (
     _row("atanh", "Atanh", since=9, bounds=rising(np.arctanh, -1, 1)),
     _row("nn.softplus", "Softplus", _plain(_softplus)),
     _row("nn.softsign", "Softsign", _plain(lambda x: x / (1 + np.abs(x)))),
-    _row("nn.mish", "Mish", _plain(lambda x: x * np.tanh(_softplus(x))), since=18, turns=_at(MISH_TURN)),
-    _row("nn.hard_swish", "HardSwish", _plain(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)), since=14, turns=_at(-3, -1.5)),
+    _row(
+        "nn.mish",
+        "Mish",
+        _plain(lambda x: x * np.tanh(_softplus(x))),
+        since=18,
+        turns=_at(MISH_TURN),
+    ),
+    _row(
+        "nn.hard_swish",
+        "HardSwish",
+        _plain(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+        since=14,
+        turns=_at(-3, -1.5),
+    ),
     _row("nn.elu", "Elu", _elu, "alpha", turns=_zero),
     _row("nn.celu", "Celu", _celu, "alpha", since=12, turns=_zero),
     _row("nn.selu", "Selu", _selu, "alpha", "gamma", turns=_zero),
@@ -287,7 +322,14 @@ ROWS = (
         since=24,
         turns=lambda node: (SWISH_TURN / (_number(node, "alpha", 1.0) or math.inf),),
     ),
-    _row("nn.thresholded_relu", "ThresholdedRelu", None, "alpha", since=10, bounds=of_same_data_or_zero),
+    _row(
+        "nn.thresholded_relu",
+        "ThresholdedRelu",
+        None,
+        "alpha",
+        since=10,
+        bounds=of_same_data_or_zero,
+    ),
     _row("nn.shrink", "Shrink", None, "bias", "lambd", since=9, bounds=_shrunk),
     _along_axis("nn.softmax", "Softmax", "axis", traits=_DECIDES, bounds=always(0, 1)),
     _along_axis("nn.log_softmax", "LogSoftmax", "axis", traits=_DECIDES, bounds=_log_softmax),

@@ -33,15 +33,21 @@ def infer_batch_norm_to_affine(node: Node, constants: Constants) -> Types:
 
 
 def first_of_channel(array: Array) -> Array | None:
-    """Return the vector [C] that an array [C, ...] repeats all over each channel, None where it does not."""
+    """Return the vector [C] that an array [C, ...] repeats all over each channel, None where it
+    does not.
+    """
     if array.ndim < 2:
         return array
     flat = array.reshape(array.shape[0], -1)
-    return np.ascontiguousarray(flat[:, 0]) if flat.shape[1] and (flat == flat[:, :1]).all() else None
+    return (
+        np.ascontiguousarray(flat[:, 0]) if flat.shape[1] and (flat == flat[:, :1]).all() else None
+    )
 
 
 def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in float64 [C]."""
+    """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in
+    float64 [C].
+    """
     vectors = [first_of_channel(operand(inputs, i)) for i in range(4)]
     if any(vector is None for vector in vectors):
         raise NotEvaluable("parameters per element")
@@ -51,8 +57,12 @@ def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ..
     return scale_and_shift(gamma, beta, mean, var, epsilon)
 
 
-def scale_and_shift(gamma: Array, beta: Array, mean: Array, var: Array, epsilon: float | Array) -> tuple[Array, Array]:
-    """Return the factor and the addend of a BatchNormalization with these parameters, float64 of one shape."""
+def scale_and_shift(
+    gamma: Array, beta: Array, mean: Array, var: Array, epsilon: float | Array
+) -> tuple[Array, Array]:
+    """Return the factor and the addend of a BatchNormalization with these parameters, float64 of
+    one shape.
+    """
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(var + epsilon)
         return scale, beta - mean * scale
@@ -64,7 +74,9 @@ def _payload(value: Value) -> Tensor | None:
 
 
 def _is_per_channel(value: Value | None) -> bool:
-    """Return whether a parameter is a vector, or a constant that is the same all over each channel, its first axis."""
+    """Return whether a parameter is a vector, or a constant that is the same all over each channel,
+    its first axis.
+    """
     shape = None if value is None else shape_of(value.type)
     if value is None or not shape:
         return False
@@ -80,33 +92,42 @@ def _is_per_channel(value: Value | None) -> bool:
 def is_inference_batch_norm(node: NodeView) -> Refusal | None:
     """Require fixed statistics, one value per channel.
 
-    Training mode is encoded in four ways: opsets 1 and 6 have `is_test`, by default 0; opsets 7 to 13 train where more
-    than the first output is declared; from 14 on there is `training_mode`. `spatial=0` (opsets 1 to 8) has parameters
-    per element; where they are per channel all the same, the attribute is spurious.
+    Training mode is encoded in four ways: opsets 1 and 6 have `is_test`, by default 0; opsets 7 to
+    13 train where more than the first output is declared; from 14 on there is `training_mode`.
+    `spatial=0` (opsets 1 to 8) has parameters per element; where they are per channel all the same,
+    the attribute is spurious.
     """
     declared = sum(map(bool, node.outputs))
     if node.opset < 7 and not node.attrs.get("is_test", 0):
         return Refusal("training_mode", "is_test is 0, so the batch's own statistics are used")
     if node.opset < 14 and declared > 1:
-        return Refusal("training_mode", f"{declared} outputs are declared, so the batch's own statistics are used")
+        return Refusal(
+            "training_mode",
+            f"{declared} outputs are declared, so the batch's own statistics are used",
+        )
     if node.attrs.get("training_mode", 0):
         return Refusal("training_mode", "training_mode is 1")
     if declared > 1:
         return Refusal("training_mode", f"{declared} outputs are declared")
     if node.opset < 9 and node.attrs.get("spatial", 1) == 0:
         if not all(_is_per_channel(value) for value in node.inputs[1:5]):
-            return Refusal("per_element", "spatial is 0: the parameters are per element, not per channel")
+            return Refusal(
+                "per_element", "spatial is 0: the parameters are per element, not per channel"
+            )
     return None
 
 
 def is_inference_dropout(node: NodeView) -> Refusal | None:
-    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode from 12 on.
+    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode
+    from 12 on.
 
     Nor is anything with a ratio of 0, which multiplies by 1.
     """
     training = Refusal("training_mode", "the node drops at run time")
     if node.opset < 7:
-        return None if node.attrs.get("is_test", 0) or node.attrs.get("ratio", 0.5) == 0 else training
+        return (
+            None if node.attrs.get("is_test", 0) or node.attrs.get("ratio", 0.5) == 0 else training
+        )
     ratio, mode = (*node.inputs[1:3], None, None)[:2]
     if node.opset < 12 or mode is None or _is_zero(mode) or _is_zero(ratio):
         return None
@@ -123,29 +144,43 @@ def _is_zero(value: Value | None) -> bool:
 
 
 NORMALIZATIONS = ("nn.group_norm", "nn.instance_norm", "nn.layer_norm", "nn.rms_norm")
-"""Operators whose results have the mean 0 and the deviation 1, or squares with the mean 1, before scale and shift."""
+"""Operators whose results have the mean 0 and the deviation 1, or squares with the mean 1, before
+scale and shift.
+"""
 
 
 def normalized_count(node: Node) -> float:
-    """Return how many elements a normalization takes mean and deviation of, infinity where it is not known."""
+    """Return how many elements a normalization takes mean and deviation of, infinity where it is
+    not known.
+    """
     shape = input_shape(node)
     if shape is None:
         return inf
     if node.op in ("nn.instance_norm", "nn.group_norm"):
         groups = integer_of(node, "num_groups", 1)
-        channels = extents_product(node, (1,)) / groups if node.op == "nn.group_norm" and groups > 0 else 1.0
+        channels = (
+            extents_product(node, (1,)) / groups
+            if node.op == "nn.group_norm" and groups > 0
+            else 1.0
+        )
         return channels * extents_product(node, range(2, len(shape)))
     axis = integer_of(node, "axis", -1)
     return extents_product(node, range(axis % max(len(shape), 1), len(shape)))
 
 
 def normalized_parameters(node: Node, x: Sequence[Interval]) -> tuple[Interval, Interval]:
-    """Return the intervals of scale and shift of a normalization, which broadcast against its data."""
+    """Return the intervals of scale and shift of a normalization, which broadcast
+    against its data.
+    """
     scale, shift = x[1], x[2] if node.input(2) is not None else ZERO
     shape = input_shape(node)
     if node.op in ("nn.layer_norm", "nn.rms_norm"):
         return scale, shift
-    fits = shape is not None and len(shape) > 1 and all(each.low.size in (1, shape[1]) for each in (scale, shift))
+    fits = (
+        shape is not None
+        and len(shape) > 1
+        and all(each.low.size in (1, shape[1]) for each in (scale, shift))
+    )
     if shape is None or not fits:
         return scale.whole, shift.whole
     view = (-1, *(1,) * (len(shape) - 2))
@@ -153,8 +188,8 @@ def normalized_parameters(node: Node, x: Sequence[Interval]) -> tuple[Interval, 
 
 
 def _normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound a normalization: of n numbers with mean 0 and deviation 1 none is above sqrt(n - 1), of n whose squares
-    have the mean 1 none is above sqrt(n).
+    """Bound a normalization: of n numbers with mean 0 and deviation 1 none is above sqrt(n - 1), of
+    n whose squares have the mean 1 none is above sqrt(n).
     """
     count = normalized_count(node) - (node.op != "nn.rms_norm")
     scale, shift = normalized_parameters(node, x)
@@ -164,11 +199,15 @@ def _normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list
 
 
 def _batch_normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound BatchNormalization: gamma (x - mean) / sqrt(var + epsilon) + beta, with parameters per channel."""
+    """Bound BatchNormalization: gamma (x - mean) / sqrt(var + epsilon) + beta, with parameters per
+    channel.
+    """
     shape, epsilon = input_shape(node), node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     view = (-1, *(1,) * (len(shape) - 2)) if shape is not None and len(shape) > 1 else None
-    gamma, beta, mean, var = [each.whole if view is None else each.map(lambda v: v.reshape(view)) for each in x[1:5]]
+    gamma, beta, mean, var = [
+        each.whole if view is None else each.map(lambda v: v.reshape(view)) for each in x[1:5]
+    ]
     wide = var.map(lambda v: np.sqrt(np.maximum(v + epsilon, 0)))
     return [added(multiplied(multiplied(added(x[0], negated(mean)), inverted(wide)), gamma), beta)]
 
@@ -261,7 +300,8 @@ ROWS = (
 def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     """Return the data, `multiply` and `nn.batch_norm_to_affine` of which `add` is the result.
 
-    The three are what SimplifyInference makes of a BatchNormalization. Returns None for any other `add`.
+    The three are what SimplifyInference makes of a BatchNormalization. Returns None for any other
+    `add`.
     """
     if add.op != "add" or len(add.inputs) != 2:
         return None
@@ -270,6 +310,10 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     multiply = None if affine is None else producer_of(product, "multiply")
     if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
-    if multiply.inputs[1] is not affine.outputs[0] or add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
+    if (
+        multiply.inputs[1] is not affine.outputs[0]
+        or add.attrs.get("axis") != 1
+        or multiply.attrs.get("axis") != 1
+    ):
         return None
     return multiply.operand(), multiply, affine

@@ -36,7 +36,9 @@ LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 
 
 def has_no_legacy_axis(node: NodeView) -> Refusal | None:
-    """Refuse `axis` but in the limited broadcast of opsets below 7, where `broadcast=1` gives it a meaning."""
+    """Refuse `axis` but in the limited broadcast of opsets below 7, where `broadcast=1` gives it a
+    meaning.
+    """
     if "axis" not in node.attrs or (node.opset < 7 and node.attrs.get("broadcast") == 1):
         return None
     return Refusal("unsupported_attr", "axis without limited broadcast")
@@ -65,7 +67,9 @@ def evaluate_divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def evaluate_power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute Pow of integers, which wraps; how a floating power is rounded is up to the runtime."""
+    """Compute Pow of integers, which wraps; how a floating power is rounded is up to
+    the runtime.
+    """
     a, b = operand(inputs), operand(inputs, 1)
     if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
         raise NotEvaluable("a floating or negative power")
@@ -227,7 +231,9 @@ def _remainder(node: Node, x: Sequence[Interval], constants: Constants) -> list[
 def _endwise(function: Callable[[Array, Array], Array]) -> Bounds:
     """Make the bounds of a function of all operands that never falls with any of them."""
     return lambda node, x, constants: [
-        Interval(reduce(function, [each.low for each in x]), reduce(function, [each.high for each in x]))
+        Interval(
+            reduce(function, [each.low for each in x]), reduce(function, [each.high for each in x])
+        )
     ]
 
 
@@ -245,7 +251,13 @@ ROWS = (
     ),
     _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, _sum, *_EXACT, *_SUM, wide=1),
     _arithmetic(
-        "subtract", "Sub", binary(np.subtract), AffineForm("sub", _subtrahend, _minuend), _difference, *_EXACT, *_SUM
+        "subtract",
+        "Sub",
+        binary(np.subtract),
+        AffineForm("sub", _subtrahend, _minuend),
+        _difference,
+        *_EXACT,
+        *_SUM,
     ),
     _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor), _quotient),
     OpInfo(
@@ -259,7 +271,15 @@ ROWS = (
         channels=negated_channels,
         bounds=falling(np.negative),
     ),
-    OpInfo("sqrt", (1, 1), same, unary(np.sqrt), onnx="Sqrt", traits=_ELEMENTWISE, bounds=rising(np.sqrt, 0)),
+    OpInfo(
+        "sqrt",
+        (1, 1),
+        same,
+        unary(np.sqrt),
+        onnx="Sqrt",
+        traits=_ELEMENTWISE,
+        bounds=rising(np.sqrt, 0),
+    ),
     OpInfo(
         "reciprocal",
         (1, 1),
@@ -269,8 +289,24 @@ ROWS = (
         traits=_ELEMENTWISE,
         bounds=lambda node, x, constants: [inverted(x[0])],
     ),
-    OpInfo("floor", (1, 1), same, unary(np.floor), onnx="Floor", traits=_ELEMENTWISE, bounds=rising(np.floor)),
-    OpInfo("ceil", (1, 1), same, unary(np.ceil), onnx="Ceil", traits=_ELEMENTWISE, bounds=rising(np.ceil)),
+    OpInfo(
+        "floor",
+        (1, 1),
+        same,
+        unary(np.floor),
+        onnx="Floor",
+        traits=_ELEMENTWISE,
+        bounds=rising(np.floor),
+    ),
+    OpInfo(
+        "ceil",
+        (1, 1),
+        same,
+        unary(np.ceil),
+        onnx="Ceil",
+        traits=_ELEMENTWISE,
+        bounds=rising(np.ceil),
+    ),
     OpInfo(
         "power",
         (2, 2),

@@ -1,7 +1,9 @@
-"""Operators of which irc knows little more than their ONNX name: recurrent layers, quantization, gathering, ordering.
+"""Operators of which irc knows little more than their ONNX name: recurrent layers, quantization,
+gathering, ordering.
 
-Most of their types are those that onnx's shape inference finds. Where nobody reads them they stay as they came, like
-operators without a row, and count as readers of their data; DeadCodeElimination removes them.
+Most of their types are those that onnx's shape inference finds. Where nobody reads them they stay
+as they came, like operators without a row, and count as readers of their data; DeadCodeElimination
+removes them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from .bounds import always, dtype_bounds, of_operands, up_to_extent
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
 from .interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, negated
-from .row import MANY, Bounds, Constants, Infer, Inputs, OpInfo, Trait, complete_by_types, integer, text_of
+from .row import (
+    MANY,
+    Bounds,
+    Constants,
+    Infer,
+    Inputs,
+    OpInfo,
+    Trait,
+    complete_by_types,
+    integer,
+    text_of,
+)
 
 
 def _row(
@@ -49,7 +62,9 @@ def _row(
 
 @complete_by_types
 def infer_quantize(node: Node, constants: Constants) -> Types:
-    """Infer the shape of the data and the dtype of the zero point; without one u8, or what `output_dtype` says."""
+    """Infer the shape of the data and the dtype of the zero point; without one u8, or what
+    `output_dtype` says.
+    """
     dtype = input_dtype(node, 2)
     if node.input(2) is None:
         dtype = None if "output_dtype" in node.attrs else DTYPES["u8"]
@@ -58,8 +73,14 @@ def infer_quantize(node: Node, constants: Constants) -> Types:
 
 @complete_by_types
 def infer_dequantize(node: Node, constants: Constants) -> Types:
-    """Infer the shape of the integers and the dtype of the scale, unless `output_dtype` says another."""
-    return (TensorType(None if "output_dtype" in node.attrs else input_dtype(node, 1), input_shape(node)),)
+    """Infer the shape of the integers and the dtype of the scale, unless `output_dtype` says
+    another.
+    """
+    return (
+        TensorType(
+            None if "output_dtype" in node.attrs else input_dtype(node, 1), input_shape(node)
+        ),
+    )
 
 
 @complete_by_types
@@ -75,7 +96,9 @@ def infer_gather_elements(node: Node, constants: Constants) -> Types:
 
 
 def infer_recurrent(node: Node, constants: Constants) -> Types:
-    """Infer the sequence of states and the last states of RNN, GRU and LSTM: [length, directions, batch, hidden]."""
+    """Infer the sequence of states and the last states of RNN, GRU and LSTM: [length, directions,
+    batch, hidden].
+    """
     data, weights, recurrence = (input_shape(node, i) for i in range(3))
     dtype = input_dtype(node)
     directions = weights[0] if weights is not None and len(weights) == 3 else None
@@ -105,15 +128,23 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages of them with the first state.
+    """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages of them with the first
+    state.
 
-    The cell of an LSTM grows by less than 1 with each element of the sequence. The gates must be results of Sigmoid.
+    The cell of an LSTM grows by less than 1 with each element of the sequence. The gates must be
+    results of Sigmoid.
     """
     names, kinds = node.attrs.get("activations", ()), _ACTIVATIONS[node.op]
-    if not isinstance(names, tuple) or any(_text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)):
+    if not isinstance(names, tuple) or any(
+        _text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)
+    ):
         return [UNBOUNDED]
     data = input_shape(node)
-    steps = data[1 if node.attrs.get("layout", 0) else 0] if data is not None and len(data) == 3 else None
+    steps = (
+        data[1 if node.attrs.get("layout", 0) else 0]
+        if data is not None and len(data) == 3
+        else None
+    )
     state = interval(-1, 1)
     if node.op == "gru" and node.input(5) is not None:
         state = state.hull(x[5].whole)
@@ -144,7 +175,9 @@ def _rescaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[I
 
 
 def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Sequence[Interval]:
-    """Bound ScatterND and ScatterElements: elements of data and updates, unless they are added or multiplied."""
+    """Bound ScatterND and ScatterElements: elements of data and updates, unless they are added or
+    multiplied.
+    """
     if text_of(node, "reduction", "none") in ("none", "max", "min"):
         return of_operands(0, 2)(node, x, constants)
     return [UNBOUNDED]
@@ -153,9 +186,15 @@ def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Seque
 _ARG = ("axis", "keepdims", "select_last_index")
 
 ROWS = (
-    _row("rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent),
-    _row("gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent),
-    _row("lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent, bounds=_recurrent),
+    _row(
+        "rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent
+    ),
+    _row(
+        "gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent
+    ),
+    _row(
+        "lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent, bounds=_recurrent
+    ),
     _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
     _row(
         "quantize",
@@ -198,8 +237,18 @@ ROWS = (
         infer=infer_gather_elements,
         bounds=of_operands(0),
     ),
-    _row("gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",), bounds=of_operands(0)),
-    _row("scatter_elements", "ScatterElements", (3, 3), since=11, integers=("axis",), infer=same, bounds=_scattered),
+    _row(
+        "gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",), bounds=of_operands(0)
+    ),
+    _row(
+        "scatter_elements",
+        "ScatterElements",
+        (3, 3),
+        since=11,
+        integers=("axis",),
+        infer=same,
+        bounds=_scattered,
+    ),
     _row("scatter_nd", "ScatterND", (3, 3), since=11, infer=same, bounds=_scattered),
     _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test, bounds=always(0, 1)),
     _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test, bounds=always(0, 1)),

@@ -1,6 +1,8 @@
-"""Operands that older opsets state as attributes: frontends make them operands, the backend makes attributes of them.
+"""Operands that older opsets state as attributes: frontends make them operands, the backend makes
+attributes of them.
 
-The IR has the form of the newest opset, whatever opset the model has. So no rule asks for the opset.
+The IR has the form of the newest opset, whatever opset the model has. So no rule asks for the
+opset.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ Inputs = tuple[Value | None, ...]
 
 def outdated(info: OpInfo, opset: int) -> dict[str, Parameter]:
     """Return the parameters that `opset` states in another form than the IR, by name."""
-    return {attribute_name(name, p, opset): p for name, p in info.parameters.items() if opset < p.since}
+    return {
+        attribute_name(name, p, opset): p for name, p in info.parameters.items() if opset < p.since
+    }
 
 
 def attribute_name(name: str, parameter: Parameter, opset: int) -> str:
@@ -29,17 +33,25 @@ def attribute_name(name: str, parameter: Parameter, opset: int) -> str:
 
 
 def legacy_count(parameters: Mapping[str, Parameter]) -> int:
-    """Return how many operands a node can have at most where `parameters` are not in their places."""
+    """Return how many operands a node can have at most where `parameters` are not in
+    their places.
+    """
     return min(p.index if p.place is None else p.place + 1 for p in parameters.values())
 
 
 def mixed_forms(info: OpInfo, node: NodeView) -> Refusal | None:
-    """Refuse a node with a parameter in the form of another opset, or with an empty list, which runtimes read apart."""
+    """Refuse a node with a parameter in the form of another opset, or with an empty list, which
+    runtimes read apart.
+    """
     old = outdated(info, node.opset)
     if old and len(node.inputs) > legacy_count(old):
         return Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     for name, parameter in info.parameters.items():
-        right = attribute_name(name, parameter, node.opset) if name in old or parameter.first in old else ""
+        right = (
+            attribute_name(name, parameter, node.opset)
+            if name in old or parameter.first in old
+            else ""
+        )
         for stated in filter(node.attrs.__contains__, (name, parameter.first)):
             if stated != right or parameter.place is not None:
                 return Refusal("unsupported_attr", f"{stated} is an attribute in another opset")
@@ -58,8 +70,9 @@ def with_operands(
 ) -> tuple[dict[str, Attribute], Inputs]:
     """Return attributes and inputs in the form of the newest opset.
 
-    An attribute becomes a constant without a name, which `insert` places; `sources` returns the object that it was
-    imported from. Without an `opset` all attributes that state a parameter are taken, and no operand is moved.
+    An attribute becomes a constant without a name, which `insert` places; `sources` returns the
+    object that it was imported from. Without an `opset` all attributes that state a parameter are
+    taken, and no operand is moved.
     """
     rest, operands = dict(attrs), list(inputs)
     for name, parameter in info.parameters.items():
@@ -77,23 +90,33 @@ def with_operands(
             value: dict[str, Attribute] = {"value": tensor}
             message = sources(attribute)
             source = None if message is None else Source(message, value)
-            given = insert(Node("constant", (), value, outputs=(("", tensor.type),), source=source)).output
+            given = insert(
+                Node("constant", (), value, outputs=(("", tensor.type),), source=source)
+            ).output
         operands.extend([None] * (parameter.index + 1 - len(operands)))
         operands[parameter.index] = given
     return rest, tuple(operands)
 
 
 def tensor_of(value: Attribute | None) -> Tensor | None:
-    """Return the operand that a numeric attribute states: integers as i64, floats as f32, lists as vectors."""
+    """Return the operand that a numeric attribute states: integers as i64, floats as f32, lists as
+    vectors.
+    """
     items = value if isinstance(value, tuple) else (value,)
     if not items or not all(isinstance(item, int | float) for item in items):
         return None
-    dtype = np.int64 if isinstance(value, tuple) and all(isinstance(item, int) for item in items) else np.float32
+    dtype = (
+        np.int64
+        if isinstance(value, tuple) and all(isinstance(item, int) for item in items)
+        else np.float32
+    )
     return ArrayTensor(np.array(items if isinstance(value, tuple) else value, dtype))
 
 
 def is_exact_attribute(array: Array) -> bool:
-    """Return whether an attribute can state an operand: its numbers are integers of a list, or float32 has them."""
+    """Return whether an attribute can state an operand: its numbers are integers of a list, or
+    float32 has them.
+    """
     if array.ndim and array.dtype.kind in "iu":
         return True
     wide = array.astype(np.float64)

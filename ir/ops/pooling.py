@@ -57,9 +57,8 @@ def _pooled(node: Node, at: ChannelAxis, *limits: tuple[Limit, Refusal | None]) 
 
 
 @states(
-    "s * op(x) + t == op(s * x + t) if s >= 0; "
-    "max_pool_indices(s * x, kernel, strides, pads) == max_pool_indices(x, kernel, strides, pads) if s >= 0 and "
-    "s != 0"
+    "s * op(x) + t == op(s * x + t) if s >= 0; max_pool_indices(s * x, kernel, strides, pads) =="
+    " max_pool_indices(x, kernel, strides, pads) if s >= 0 and s != 0"
 )
 def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """MaxPool: max(s x + t) = s max(x) + t for s >= 0, and s > 0 keeps the indices, too.
@@ -69,9 +68,14 @@ def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     found = _pooled(node, at, NO_NEGATIVE_SCALE)
     if at.result != 0:
         name = node.outputs[at.result].source_name
-        raise Refused("unsupported_op", f"{node.description}: {name!r} has the indices of its maxima, not data")
+        raise Refused(
+            "unsupported_op",
+            f"{node.description}: {name!r} has the indices of its maxima, not data",
+        )
     if any(value.users for value in node.outputs[1:]):
-        reason = Refusal("negative_scale", f"{node.description}: its indices are read, and a scale is zero")
+        reason = Refusal(
+            "negative_scale", f"{node.description}: its indices are read, and a scale is zero"
+        )
         return found.limited(NO_NEGATIVE_SCALE, (Limit.NO_ZERO_SCALE, reason))
     return found
 
@@ -81,7 +85,9 @@ def average_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> 
     """AveragePool: any scale passes; a shift where the weights of every window add up to one."""
     if averages_data_only(node):
         return _pooled(node, at)
-    reason = Refusal("nonzero_padding", f"{node.description}: zeros in the padding count, which a shift is not")
+    reason = Refusal(
+        "nonzero_padding", f"{node.description}: zeros in the padding count, which a shift is not"
+    )
     return _pooled(node, at, (Limit.NO_SHIFT, reason))
 
 
@@ -94,7 +100,8 @@ def norm_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Cha
 def averages_data_only(node: Node) -> bool:
     """Return whether an average pool divides each window by the number of elements that it has.
 
-    Where padding counts, so does the padding that `ceil_mode` adds at the end; runtimes disagree on the divisor there.
+    Where padding counts, so does the padding that `ceil_mode` adds at the end; runtimes disagree on
+    the divisor there.
     """
     if node.op == "nn.global_avg_pool" or not node.attrs.get("count_include_pad", 0):
         return True
@@ -114,7 +121,9 @@ def _average_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> 
 
 
 def _norm_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound LpPool and GlobalLpPool: a norm of n numbers is at most n^(1 / p) times the greatest."""
+    """Bound LpPool and GlobalLpPool: a norm of n numbers is at most n^(1 / p) times the
+    greatest.
+    """
     kernel, p = list_attribute(node, "kernel_shape"), node.attrs.get("p", 2)
     shape = input_shape(node)
     axes = range(2, len(shape)) if shape is not None else None
@@ -129,7 +138,13 @@ _EXTREMUM = frozenset({Trait.EXTREMUM})
 
 ROWS = (
     OpInfo(
-        "nn.max_pool", (1, 1), infer_pool, onnx="MaxPool", attrs=_WINDOW, traits=_EXTREMUM, channels=max_pool_channels
+        "nn.max_pool",
+        (1, 1),
+        infer_pool,
+        onnx="MaxPool",
+        attrs=_WINDOW,
+        traits=_EXTREMUM,
+        channels=max_pool_channels,
     ),
     OpInfo(
         "nn.avg_pool",

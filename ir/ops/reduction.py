@@ -18,7 +18,19 @@ from .channel_map import NO_NEGATIVE_SCALE, NO_SHIFT, ChannelAxis, ChannelMap, L
 from .evaluation import NotEvaluable, listed_operand, operand
 from .inference import Types, input_dtype, input_shape, integer_of, integers_of, listed, normal_axes
 from .interval import Interval, repeated
-from .row import Bounds, Channels, Constants, Evaluate, Inputs, OpInfo, Parameter, Trait, complete, integer, integers
+from .row import (
+    Bounds,
+    Channels,
+    Constants,
+    Evaluate,
+    Inputs,
+    OpInfo,
+    Parameter,
+    Trait,
+    complete,
+    integer,
+    integers,
+)
 
 
 @complete
@@ -34,17 +46,25 @@ def infer_reduction(node: Node, constants: Constants) -> Types:
     if reduced is None:
         return (TensorType(dtype, None),)
     if integer_of(node, "keepdims", 1):
-        return (TensorType(dtype, tuple(1 if i in reduced else dim for i, dim in enumerate(shape))),)
+        return (
+            TensorType(dtype, tuple(1 if i in reduced else dim for i, dim in enumerate(shape))),
+        )
     return (TensorType(dtype, tuple(dim for i, dim in enumerate(shape) if i not in reduced)),)
 
 
 def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate:
-    """Make the evaluation of a reduction; floating terms are taken in float64 and the result is rounded once."""
+    """Make the evaluation of a reduction; floating terms are taken in float64 and the result is
+    rounded once.
+    """
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         data, axes = operand(inputs), listed_operand(inputs, 1)
         dtype = input_dtype(node)
-        if dtype is None or not data.size or not (dtype.is_float or (of_integers and data.dtype.kind in "iu")):
+        if (
+            dtype is None
+            or not data.size
+            or not (dtype.is_float or (of_integers and data.dtype.kind in "iu"))
+        ):
             raise NotEvaluable(f"a reduction of {dtype} elements")
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
             return (data,)
@@ -62,7 +82,9 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
 
 
 def _fits(result: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether results in float64 are surely numbers of an integer type: beyond, runtimes wrap or clamp."""
+    """Return whether results in float64 are surely numbers of an integer type: beyond, runtimes
+    wrap or clamp.
+    """
     limits, slack = np.iinfo(dtype), 1 - 2.0**-30
     return bool(np.all(result >= slack * limits.min) and np.all(result <= slack * limits.max))
 
@@ -119,7 +141,9 @@ def reduced_axes(node: Node, constants: Constants) -> tuple[tuple[int, ...], int
     return tuple(sorted(axis % rank for axis in axes)), rank
 
 
-def _reduced(node: Node, at: ChannelAxis, constants: Constants, *limits: tuple[Limit, Refusal | None]) -> ChannelMap:
+def _reduced(
+    node: Node, at: ChannelAxis, constants: Constants, *limits: tuple[Limit, Refusal | None]
+) -> ChannelMap:
     reduced, rank = reduced_axes(node, constants)
     axis = None
     if at.axis is not None:
@@ -158,7 +182,10 @@ def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
     count = 0 if terms is None else element_count(terms)
     if not 0 < count < ELEMENT_COUNT_LIMIT:
         return found.limited(
-            (Limit.NO_SHIFT, Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"))
+            (
+                Limit.NO_SHIFT,
+                Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"),
+            )
         )
     return replaced(found, factor=float(count))
 
@@ -170,7 +197,9 @@ def norm_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelM
 
 
 def _reduced_bounds(node: Node, x: Interval, constants: Constants, power: float = 1.0) -> Interval:
-    """Return the interval of a sum over the axes, for terms in x; the number of terms counts to a power."""
+    """Return the interval of a sum over the axes, for terms in x; the number of terms counts to a
+    power.
+    """
     try:
         axes, rank = reduced_axes(node, constants)
     except Refused:
@@ -181,11 +210,17 @@ def _reduced_bounds(node: Node, x: Interval, constants: Constants, power: float 
     once = [axis for axis in axes if x.low.shape[axis] == 1]
     along = tuple(axis for axis in axes if x.low.shape[axis] > 1)
     keep = bool(node.attrs.get("keepdims", 1))
-    total = x.map(lambda v: v.sum(axis=along, keepdims=True)) if power == 1 or not along else x.whole
+    total = (
+        x.map(lambda v: v.sum(axis=along, keepdims=True)) if power == 1 or not along else x.whole
+    )
     if power != 1 and along:
         return repeated(total, extents_product(node, axes) ** power)
     total = repeated(total, extents_product(node, once) ** power)
-    return total if keep else total.map(lambda v: v.reshape([n for i, n in enumerate(v.shape) if i not in axes]))
+    return (
+        total
+        if keep
+        else total.map(lambda v: v.reshape([n for i, n in enumerate(v.shape) if i not in axes]))
+    )
 
 
 def _sum_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:

@@ -36,7 +36,18 @@ from .inference import (
     same,
     target_shape,
 )
-from .row import Constants, Inputs, NodeView, OpInfo, Parameter, Trait, complete, complete_by_types, integer, integers
+from .row import (
+    Constants,
+    Inputs,
+    NodeView,
+    OpInfo,
+    Parameter,
+    Trait,
+    complete,
+    complete_by_types,
+    integer,
+    integers,
+)
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 
@@ -50,7 +61,9 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
         known = target_shape(node, 1, constants)
         return (TensorType(dtype, None if known is None else (None,) * len(known)),)
     copied = dict(enumerate(shape or ()))
-    dims: list[Dim] = [dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)]
+    dims: list[Dim] = [
+        dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)
+    ]
     if target.count(-1) == 1 and shape is not None:
         rest = [dim for i, dim in enumerate(shape) if target[i : i + 1] != (0,)]
         dims[target.index(-1)] = _remaining_extent(rest, [dim for dim in target if dim > 0], shape)
@@ -58,7 +71,9 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
 
 
 def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ...]) -> Dim:
-    """Return the extent that -1 stands for: of `extents`, what `taken` leaves; None where it is not known."""
+    """Return the extent that -1 stands for: of `extents`, what `taken` leaves; None where it is not
+    known.
+    """
     numbers = [dim for dim in extents if isinstance(dim, int)]
     count, rest = element_count(numbers), element_count(taken)
     if ELEMENT_COUNT_LIMIT in (count, rest):
@@ -76,7 +91,9 @@ def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     if target is None:
         raise NotEvaluable("the target shape is not given")
     if not node.attrs.get("allowzero"):
-        target = [data.shape[i] if dim == 0 and i < data.ndim else dim for i, dim in enumerate(target)]
+        target = [
+            data.shape[i] if dim == 0 and i < data.ndim else dim for i, dim in enumerate(target)
+        ]
     try:
         return (data.reshape(target),)
     except ValueError as error:
@@ -91,7 +108,11 @@ def infer_expand_dims(node: Node, constants: Constants) -> Types:
     if shape is None or axes is None or (new := normal_axes(axes, len(shape) + len(axes))) is None:
         return (TensorType(dtype, None),)
     rest = iter(shape)
-    return (TensorType(dtype, tuple(1 if i in new else next(rest) for i in range(len(shape) + len(axes)))),)
+    return (
+        TensorType(
+            dtype, tuple(1 if i in new else next(rest) for i in range(len(shape) + len(axes)))
+        ),
+    )
 
 
 def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -104,21 +125,30 @@ def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_squeeze(node: Node, constants: Constants) -> Types:
-    """Infer the shape without the given axes, or without those of extent 1 where all extents are known."""
+    """Infer the shape without the given axes, or without those of extent 1 where all extents are
+    known.
+    """
     dtype, shape = input_dtype(node), input_shape(node)
     if shape is None:
         return (TensorType(dtype, None),)
     axes = listed(node, 1, constants)
     if axes is None and (node.input(1) is not None or static_shape_of(node.operand().type) is None):
         return (TensorType(dtype, None),)
-    gone = [i for i, dim in enumerate(shape) if dim == 1] if axes is None else normal_axes(axes, len(shape))
+    gone = (
+        [i for i, dim in enumerate(shape) if dim == 1]
+        if axes is None
+        else normal_axes(axes, len(shape))
+    )
     if gone is None or (not gone and axes is not None):
         return (TensorType(dtype, None),)
     return (TensorType(dtype, tuple(dim for i, dim in enumerate(shape) if i not in gone)),)
 
 
 def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute Squeeze; without axes every extent of 1 goes. Runtimes disagree on axes that are given and empty."""
+    """Compute Squeeze; without axes every extent of 1 goes.
+
+    Runtimes disagree on axes that are given and empty.
+    """
     data, axes = operand(inputs), listed_operand(inputs, 1)
     if axes == []:
         raise NotEvaluable("the axes are empty")
@@ -137,7 +167,9 @@ def infer_flatten(node: Node, constants: Constants) -> Types:
 
 
 def _product(dims: tuple[Dim, ...]) -> Dim:
-    """Return the product of extents, a symbol where the others are 1; None where it is unknown or too large."""
+    """Return the product of extents, a symbol where the others are 1; None where it is unknown or
+    too large.
+    """
     others = [dim for dim in dims if dim != 1]
     if len(others) == 1:
         return others[0]
@@ -184,7 +216,9 @@ def evaluate_transpose(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def permutation(node: Node) -> tuple[int, ...] | None:
-    """Return the axes of a `transpose`, None where they are unknown; without `perm` they take a known rank."""
+    """Return the axes of a `transpose`, None where they are unknown; without `perm` they take a
+    known rank.
+    """
     perm = node.attrs.get("perm")
     if isinstance(perm, tuple):
         axes = tuple(axis for axis in perm if isinstance(axis, int))
@@ -196,7 +230,11 @@ def permutation(node: Node) -> tuple[int, ...] | None:
 
 def has_numeric_target(node: NodeView) -> Refusal | None:
     """Refuse opsets below 6, where `to` is a name."""
-    return None if isinstance(node.attrs.get("to"), int) else Refusal("unsupported_attr", "the target type is a name")
+    return (
+        None
+        if isinstance(node.attrs.get("to"), int)
+        else Refusal("unsupported_attr", "the target type is a name")
+    )
 
 
 @states("affine(transpose(x, p), s, t, k, r) == transpose(affine(x, s, t, p[k]), p)")
@@ -212,7 +250,9 @@ def transposed_channels(node: Node, at: ChannelAxis, constants: Constants) -> Ch
 
 @states("affine(expand(x, n), s, t, k, r) == expand(affine(x, s, t, k - d), n)")
 def expanded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Expand: channels of the data are channels of the result; copies of one channel are none of the data."""
+    """Expand: channels of the data are channels of the result; copies of one channel are none of
+    the data.
+    """
     if at.axis is None:
         return ChannelMap()
     before, after = input_shape(node), shape_of(node.output.type)
@@ -282,7 +322,11 @@ def convert(array: Array, dtype: DType) -> Array:
     if source.kind == "O" or not (is_float or source.kind in "iub"):
         raise NotEvaluable(f"cast from {source}")
     if dtype.name in FLOATS:
-        if source.kind in "iu" and source.itemsize == 8 and (np.abs(array.astype(np.float64)) > 2.0**53).any():
+        if (
+            source.kind in "iu"
+            and source.itemsize == 8
+            and (np.abs(array.astype(np.float64)) > 2.0**53).any()
+        ):
             raise NotEvaluable("a cast of an integer above 2**53 to floating point")
         return round_to(array.astype(np.float64), dtype)
     if dtype.kind == "bool":
@@ -303,7 +347,12 @@ def convert(array: Array, dtype: DType) -> Array:
 def infer_broadcast_to(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of the data with the requested shape."""
     target = target_shape(node, 1, constants)
-    return (TensorType(input_dtype(node), None if target is None else broadcast_shapes(input_shape(node), target)),)
+    return (
+        TensorType(
+            input_dtype(node),
+            None if target is None else broadcast_shapes(input_shape(node), target),
+        ),
+    )
 
 
 def evaluate_broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:

@@ -42,9 +42,11 @@ _BY_TYPES: set[Infer] = set()
 
 
 def complete(infer: Infer) -> Infer:
-    """Declare that onnx's shape inference knows no rank that `infer` does not, and no extent that it leaves open.
+    """Declare that onnx's shape inference knows no rank that `infer` does not, and no extent that
+    it leaves open.
 
-    An extent is left open where it depends on elements that are not constant, or on an extent that is not a number.
+    An extent is left open where it depends on elements that are not constant, or on an extent that
+    is not a number.
     """
     _COMPLETE.add(infer)
     return infer
@@ -58,7 +60,9 @@ def complete_by_types(infer: Infer) -> Infer:
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
-"""Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the runtime."""
+"""Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the
+runtime.
+"""
 
 Function = Callable[[Array], Array]
 """A real function of one variable, on every element of a float64 array."""
@@ -67,8 +71,8 @@ MakeFunction = Callable[[Node], Function]
 """Return the function that a node computes on each element, up to rounding."""
 
 Bounds = Callable[[Node, Sequence[Interval], Constants], Sequence[Interval]]
-"""Return bounds of a node's results, the first ones at least, for bounds of its operands. An absent operand is
-unbounded.
+"""Return bounds of a node's results, the first ones at least, for bounds of its operands. An absent
+operand is unbounded.
 """
 
 Condition = Callable[[NodeView], Refusal | None]
@@ -94,26 +98,36 @@ class Trait(Enum):
     BIASED = "a linear layer that takes a bias as its third operand"
     HEAVY = "its work is more than what it reads and writes"
 
-    ELEMENTWISE = "it maps each element of its first operand by itself, other operands are scalars or types"
+    ELEMENTWISE = (
+        "it maps each element of its first operand by itself, other operands are scalars or types"
+    )
     BROADCASTS = "it combines corresponding elements of all operands, as numpy broadcasts them"
     ALIGNED = "its attribute `axis`, if given, aligns the second operand"
     REDUCES = "it reduces axes, those of attribute or operand `axes`"
     RECTIFIER = "it multiplies negative numbers by a slope, and keeps the others"
     SUM = "it adds or subtracts its operands"
-    COMBINES = "its operands are data of equal standing, such as the branches of a residual connection"
+    COMBINES = (
+        "its operands are data of equal standing, such as the branches of a residual connection"
+    )
 
     MOVES = "each element of its result is an element of its data"
     RESHAPES = "it keeps all elements in their order"
     AVERAGES = "each element of its result is a weighted mean of elements of its data"
     EXTREMUM = "each element of its result is the greatest or least of some elements of its data"
 
-    DECIDES = "its result is a choice or a share, which depends on the order of its data or on their differences"
+    DECIDES = (
+        "its result is a choice or a share, which depends on the order of its data or on their"
+        " differences"
+    )
 
     SEVERAL_AXES = "the channels of its data may lie on several axes"
 
     EXACT_AT_RUNTIME = "a runtime computes it to the same bits as irc"
     EVALUATED_FOR_INTEGERS = "irc evaluates it for integers only"
-    ATOMIC = "neither folded nor merged with an equal one: a payload, or a BatchNormalization that may come back"
+    ATOMIC = (
+        "neither folded nor merged with an equal one: a payload, or a BatchNormalization that may"
+        " come back"
+    )
     KEPT_UNREAD = "rewrites leave it to DeadCodeElimination where nobody reads it"
     GROWS = "its result is larger than its operands"
 
@@ -121,12 +135,15 @@ class Trait(Enum):
 
 
 NUMPY_BROADCAST = "numpy broadcast"
-"""The form of an operator that broadcasts its operands as numpy does, not by the attributes `axis` and `broadcast`."""
+"""The form of an operator that broadcasts its operands as numpy does, not by the attributes `axis`
+and `broadcast`.
+"""
 
 
 @record
 class Parameter:
-    """An operand that older opsets state in another form; `since` is the first opset with the operand `index`.
+    """An operand that older opsets state in another form; `since` is the first opset with the
+    operand `index`.
 
     Before, it is an attribute, which opset 1 may call `first`, or the operand `place`.
     """
@@ -138,15 +155,17 @@ class Parameter:
 
 
 ScaleAndShift = Callable[[Array], tuple[Array, Array]]
-"""Return scale and shift of an affine made of a float64 constant; raise Refused where it is none."""
+"""Return scale and shift of an affine made of a float64 constant; raise Refused where
+it is none.
+"""
 
 
 @record
 class AffineForm:
     """An operator as an affine of one operand, where it has no other or a constant one.
 
-    Fold maps list it under `kind`. `second` makes scale and shift of a constant second operand, `first` of a constant
-    first one; None where that is no affine.
+    Fold maps list it under `kind`. `second` makes scale and shift of a constant second operand,
+    `first` of a constant first one; None where that is no affine.
     """
 
     kind: str
@@ -166,19 +185,23 @@ class OpInfo:
     """All that irc knows of one operator.
 
     - `inputs`: the least and the greatest number of inputs; `outputs`: the number of outputs.
-    - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them itself.
-    - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the condition under which an
-      ONNX node is this operator, `max_results` the number of results that a node may have in every opset.
-    - `forms` lists the parts of the operator that later opsets added, with the opset: an attribute, an element type, a
-      way of broadcasting. `is_legal` reads it.
-    - `parameters` are the operands that older opsets state as attributes, by their names there. In the IR they are
-      operands in every opset: `parameters.py`.
+    - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them
+      itself.
+    - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the
+      condition under which an ONNX node is this operator, `max_results` the number of results that
+      a node may have in every opset.
+    - `forms` lists the parts of the operator that later opsets added, with the opset: an attribute,
+      an element type, a way of broadcasting. `is_legal` reads it.
+    - `parameters` are the operands that older opsets state as attributes, by their names there. In
+      the IR they are operands in every opset: `parameters.py`.
     - `attrs` checks the attributes that irc reads.
     - `by_type` lists the inputs that are needed by type only.
     - `wide` is the input that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
-    - `bounds` bounds the results by bounds of the operands, where traits and channels do not say them.
-    - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add, sub, div, ...
+    - `bounds` bounds the results by bounds of the operands, where traits and channels do not say
+      them.
+    - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add,
+      sub, div, ...
     - A `pure` operator may be erased where nobody reads its results.
     - `channels` states how channels pass from the first operand to the results.
     """
@@ -206,7 +229,9 @@ class OpInfo:
 
     @cached_property
     def infers_all(self) -> bool:
-        """Whether onnx's shape inference knows no more of the results than `infer`, as `complete` says."""
+        """Whether onnx's shape inference knows no more of the results than `infer`, as `complete`
+        says.
+        """
         return self.infer in _COMPLETE
 
     @cached_property
@@ -221,12 +246,16 @@ class OpInfo:
 
 
 def form_opset(info: OpInfo, opset: int) -> int:
-    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the form of the IR."""
+    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the
+    form of the IR.
+    """
     return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
 
 
 def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | None:
-    """Return the first attribute of another kind or range than the operator takes, None where all are valid."""
+    """Return the first attribute of another kind or range than the operator takes, None where all
+    are valid.
+    """
     checks = info.attrs
     for name, value in attrs.items():
         check = checks.get(name)
@@ -236,7 +265,9 @@ def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | Non
 
 
 def plain_attributes(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, Attribute] | None:
-    """Return attributes that are numbers which the row of the operator allows; None if one needs a closer look."""
+    """Return attributes that are numbers which the row of the operator allows; None if one needs a
+    closer look.
+    """
     found: dict[str, Attribute] = {}
     checks = info.attrs
     for name, value in attrs.items():
@@ -250,7 +281,10 @@ def plain_attributes(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, Att
 
 
 def need_schema(info: OpInfo, attrs: Iterable[str]) -> bool:
-    """Return whether the row of an operator does not say all of its attributes. Schemas take long to load."""
+    """Return whether the row of an operator does not say all of its attributes.
+
+    Schemas take long to load.
+    """
     return any([name not in info.attrs and name not in MARKS for name in attrs])
 
 
@@ -286,4 +320,10 @@ def real(value: Attribute) -> bool:
 def text_of(node: Node, name: str, default: str) -> str:
     """Return an attribute that is a string."""
     found = node.attrs.get(name, default)
-    return found.decode(errors="replace") if isinstance(found, bytes) else found if isinstance(found, str) else default
+    return (
+        found.decode(errors="replace")
+        if isinstance(found, bytes)
+        else found
+        if isinstance(found, str)
+        else default
+    )

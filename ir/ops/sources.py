@@ -10,7 +10,17 @@ import numpy as np
 from ..attributes import SparseTensor
 from ..graph import Node
 from ..tensor import Array, Tensor
-from ..types import ELEMENT_COUNT_LIMIT, F32, I64, UNKNOWN, Shape, TensorType, element_count, shape_of, static_dims
+from ..types import (
+    ELEMENT_COUNT_LIMIT,
+    F32,
+    I64,
+    UNKNOWN,
+    Shape,
+    TensorType,
+    element_count,
+    shape_of,
+    static_dims,
+)
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, target_shape
 from .interval import Interval, interval
@@ -56,7 +66,12 @@ def evaluate_full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Range of integers; a runtime may accumulate the rounding of floats."""
     start, limit, delta = (operand(inputs, i) for i in range(3))
-    if start.dtype.kind not in "iu" or not start.dtype == limit.dtype == delta.dtype or delta.size != 1 or not delta:
+    if (
+        start.dtype.kind not in "iu"
+        or not start.dtype == limit.dtype == delta.dtype
+        or delta.size != 1
+        or not delta
+    ):
         raise NotEvaluable("a range of floats, or one without end")
     low, high, step = (int(array.item()) for array in (start, limit, delta))
     check_size(len(range(low, high, step)), start)
@@ -65,18 +80,23 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_arange(node: Node, constants: Constants) -> Types:
-    """Infer one extent, known for constant bounds of which runtimes make the same number of elements."""
+    """Infer one extent, known for constant bounds of which runtimes make the same number of
+    elements.
+    """
     arrays = [constants.array(node.input(i)) for i in range(3)]
     numbers = [array.ravel()[0] for array in arrays if array is not None and array.size == 1]
-    return (TensorType(input_dtype(node), (range_length(*numbers) if len(numbers) == 3 else None,)),)
+    return (
+        TensorType(input_dtype(node), (range_length(*numbers) if len(numbers) == 3 else None,)),
+    )
 
 
 def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int | None:
-    """Return the number of elements of a Range: ceil((limit - start) / delta), and 0 where that is negative.
+    """Return the number of elements of a Range: ceil((limit - start) / delta), and 0 where that is
+    negative.
 
-    None stands for bounds of which it depends on the precision: onnx's shape inference subtracts in the type of the
-    elements, onnxruntime in float64. With the float32 next to 0.1, 1.1 and 0.1 there are 10 for the one, 11 for the
-    other.
+    None stands for bounds of which it depends on the precision: onnx's shape inference subtracts in
+    the type of the elements, onnxruntime in float64. With the float32 next to 0.1, 1.1 and 0.1
+    there are 10 for the one, 11 for the other.
     """
     if any(number.dtype.kind not in "iuf" for number in (start, limit, delta)) or not delta:
         return None
@@ -91,7 +111,9 @@ def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int
 
 
 def _extents(node: Node, inputs: Inputs) -> Shape:
-    """Return the shape of the first operand, by its elements where it is constant and by its type elsewhere."""
+    """Return the shape of the first operand, by its elements where it is constant and by its type
+    elsewhere.
+    """
     array, first = inputs[0] if inputs else None, node.input(0)
     if array is not None:
         return tuple(map(int, array.shape))
@@ -181,5 +203,12 @@ ROWS = (
         by_type=_FIRST,
         bounds=_shape_bounds,
     ),
-    OpInfo("ndarray_size", (1, 1), infer_ndarray_size, evaluate_ndarray_size, onnx="Size", by_type=_FIRST),
+    OpInfo(
+        "ndarray_size",
+        (1, 1),
+        infer_ndarray_size,
+        evaluate_ndarray_size,
+        onnx="Size",
+        by_type=_FIRST,
+    ),
 )

@@ -57,7 +57,9 @@ def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
         array = constants.array(given)
         if array is None or array.size != 1 or array.dtype.kind == "O":
             return None
-        found.append(array.ravel()[0].item() if array.dtype.kind in "iuf" else float(array.ravel()[0]))
+        found.append(
+            array.ravel()[0].item() if array.dtype.kind in "iuf" else float(array.ravel()[0])
+        )
     return ClipBounds(*found)
 
 
@@ -74,7 +76,8 @@ def normalizes_last_axis(node: Node) -> bool:
 class Window:
     """The window of a convolution or pool along its spatial axes.
 
-    `pads` are the pads at all beginnings, then those at all ends; None where `auto_pad` decides on them.
+    `pads` are the pads at all beginnings, then those at all ends; None where `auto_pad` decides on
+    them.
     """
 
     auto_pad: str
@@ -82,8 +85,12 @@ class Window:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
 
-    def padding(self, extents: tuple[Dim, ...] | None, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the pads beside data of spatial `extents`, None where they depend on an unknown extent."""
+    def padding(
+        self, extents: tuple[Dim, ...] | None, kernel: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Return the pads beside data of spatial `extents`, None where they depend on an unknown
+        extent.
+        """
         if self.pads is not None:
             return self.pads
         begins, ends = [], []
@@ -104,9 +111,10 @@ class Window:
     def count(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
         """Return the number of windows along data of `size` elements.
 
-        None where `auto_pad` decides on the pads, and where a window is larger than the data with their pads: runtimes
-        count one there, or none. With `ceil`, a last window that the data do not fill counts where it starts inside the
-        data or the padding before them. onnx's shape inference counts it anyway.
+        None where `auto_pad` decides on the pads, and where a window is larger than the data with
+        their pads: runtimes count one there, or none. With `ceil`, a last window that the data do
+        not fill counts where it starts inside the data or the padding before them. onnx's shape
+        inference counts it anyway.
         """
         if self.pads is None or self.auto_pad != "NOTSET":
             return None
@@ -118,7 +126,8 @@ class Window:
         return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
     def extent(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
-        """Return the number of windows as `count`, and also by an `auto_pad` for which all runtimes count alike.
+        """Return the number of windows as `count`, and also by an `auto_pad` for which all runtimes
+        count alike.
 
         These are windows without dilations: runtimes disagree on the pads of others.
         """
@@ -137,18 +146,34 @@ def auto_pad_of(node: Node) -> str:
 
 
 def window_of(node: Node, rank: int) -> Window | None:
-    """Return the window of a convolution or pool over `rank` spatial axes, None where its attributes do not fit."""
+    """Return the window of a convolution or pool over `rank` spatial axes, None where its
+    attributes do not fit.
+    """
     auto_pad = auto_pad_of(node)
     zeros = (0,) * (2 * rank)
-    pads = list_attribute(node, "pads", zeros) if auto_pad == "NOTSET" else zeros if auto_pad == "VALID" else None
-    strides, dilations = (list_attribute(node, name, (1,) * rank) for name in ("strides", "dilations"))
-    if strides is None or dilations is None or (pads is None and auto_pad == "NOTSET") or not all(strides):
+    pads = (
+        list_attribute(node, "pads", zeros)
+        if auto_pad == "NOTSET"
+        else zeros
+        if auto_pad == "VALID"
+        else None
+    )
+    strides, dilations = (
+        list_attribute(node, name, (1,) * rank) for name in ("strides", "dilations")
+    )
+    if (
+        strides is None
+        or dilations is None
+        or (pads is None and auto_pad == "NOTSET")
+        or not all(strides)
+    ):
         return None
     return Window(auto_pad, pads, strides, dilations)
 
 
 def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | None:
-    """Return how many elements a Pad adds before and after each axis, a negative number where it crops.
+    """Return how many elements a Pad adds before and after each axis, a negative number where it
+    crops.
 
     None stands for pads or axes that are unknown.
     """
@@ -162,13 +187,17 @@ def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | No
 
 
 def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
-    """Return the axes that a Slice slices, counted from the left if the rank is known; None where they are unknown."""
+    """Return the axes that a Slice slices, counted from the left if the rank is known; None where
+    they are unknown.
+    """
     starts = listed(node, 1, constants)
     return _axes_of(node, None if starts is None else len(starts), constants)
 
 
 def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
-    """Return the slice along each axis that a Slice slices, None where it is computed at run time."""
+    """Return the slice along each axis that a Slice slices, None where it is computed
+    at run time.
+    """
     axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
     starts, ends = listed(node, 1, constants), listed(node, 2, constants)
     if axes is None or starts is None or ends is None or steps is None or 0 in steps:
@@ -180,7 +209,9 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
 
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
-    """Return the axes of a Slice or Pad, by default the first `count`; None where one stands twice."""
+    """Return the axes of a Slice or Pad, by default the first `count`; None where one
+    stands twice.
+    """
     axes, shape = integers_of(node, 3, constants), input_shape(node)
     if axes is None or (not axes and count is None):
         return None
@@ -201,7 +232,9 @@ MAX_RESIZED = 1 << 20
 
 
 def resized_extent(dim: Dim, scale: float) -> Dim:
-    """Return floor(dim * scale), None where the product rounded to float32 has another: runtimes compute with that."""
+    """Return floor(dim * scale), None where the product rounded to float32 has another: runtimes
+    compute with that.
+    """
     if scale == 1 or dim is None:
         return dim
     if not isinstance(dim, int) or not 0 < scale <= MAX_RESIZED or dim > MAX_RESIZED:
@@ -211,7 +244,8 @@ def resized_extent(dim: Dim, scale: float) -> Dim:
 
 
 def resizes_in_doubt(value: Value, scales: Array) -> bool:
-    """Return whether a reader of `value` takes `scales` for scales with which it gets extents that are in doubt.
+    """Return whether a reader of `value` takes `scales` for scales with which it gets extents that
+    are in doubt.
 
     Where they are constant, onnx's shape inference says extents that onnxruntime may contradict.
     """
@@ -222,7 +256,9 @@ def resizes_in_doubt(value: Value, scales: Array) -> bool:
                 return True
             pairs = zip(shape, scales.ravel().tolist(), strict=True)
             if any(
-                not isinstance(dim, str) and resized_extent(dim, scale) is None for dim, scale in pairs if scale != 1
+                not isinstance(dim, str) and resized_extent(dim, scale) is None
+                for dim, scale in pairs
+                if scale != 1
             ):
                 return True
     return False
@@ -233,14 +269,18 @@ RESIZERS = {"image.resize": 2, "nn.upsampling": 1}
 
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Return the extents of the data of a convolution after batch and channels, None where one is unknown."""
+    """Return the extents of the data of a convolution after batch and channels, None where one is
+    unknown.
+    """
     shape = input_shape(node)
     dims = None if shape is None else static_dims(shape[2:])
     return dims if dims is not None and len(dims) == rank else None
 
 
 def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the pads of a convolution, all beginnings and then all ends; None where they depend on unknown extents."""
+    """Return the pads of a convolution, all beginnings and then all ends; None where they depend on
+    unknown extents.
+    """
     window = window_of(node, len(kernel))
     return None if window is None else window.padding(spatial_extents(node, len(kernel)), kernel)
 
@@ -248,7 +288,8 @@ def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None
 def may_read_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
     """Return whether windows of `kernel` elements may reach beyond the border of the data.
 
-    `auto_pad` SAME pads as much as ceil(extent / stride) windows need, which is nothing for windows of one element.
+    `auto_pad` SAME pads as much as ceil(extent / stride) windows need, which is nothing for windows
+    of one element.
     """
     mode = auto_pad_of(node)
     if mode == "VALID":
@@ -260,7 +301,9 @@ def may_read_padding(node: Node, kernel: tuple[Dim, ...] | None) -> bool:
     if kernel is None or window is None:
         return True
     shape = input_shape(node)
-    sizes = shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
+    sizes = (
+        shape[2:] if shape is not None and len(shape) == len(kernel) + 2 else (None,) * len(kernel)
+    )
     for i, (size, extent) in enumerate(zip(sizes, kernel, strict=True)):
         if extent == 1:
             continue

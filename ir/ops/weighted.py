@@ -37,8 +37,12 @@ _WINDOW = {
 }
 
 
-def _convolved(node: Node, extent: Callable[[int, int, int], int | None] | None) -> tuple[Dim, list[Dim]]:
-    """Return batch and spatial extents of a convolution, these by `extent`(axis, of the input, of the kernel)."""
+def _convolved(
+    node: Node, extent: Callable[[int, int, int], int | None] | None
+) -> tuple[Dim, list[Dim]]:
+    """Return batch and spatial extents of a convolution, these by `extent`(axis, of the input, of
+    the kernel).
+    """
     x, weight = input_shape(node), input_shape(node, 1)
     assert weight is not None
     if x is None or len(x) != len(weight):
@@ -77,10 +81,18 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
 
     def extent(i: int, size: int, kernel: int) -> int:
         assert window is not None and window.pads is not None and extra is not None
-        return window.reach(i, size, kernel) + extra[i] - window.pads[i] - window.pads[len(window.strides) + i]
+        return (
+            window.reach(i, size, kernel)
+            + extra[i]
+            - window.pads[i]
+            - window.pads[len(window.strides) + i]
+        )
 
     known = (
-        window is not None and window.auto_pad == "NOTSET" and extra is not None and "output_shape" not in node.attrs
+        window is not None
+        and window.auto_pad == "NOTSET"
+        and extra is not None
+        and "output_shape" not in node.attrs
     )
     batch, dims = _convolved(node, extent if known else None)
     return (TensorType(dtype, (batch, channels, *dims)),)
@@ -143,7 +155,13 @@ ROWS = (
         infer_dense,
         onnx="Gemm",
         forms={NUMPY_BROADCAST: 7, "bf16": 13},
-        attrs={"alpha": number, "beta": number, "broadcast": integer, "transA": integer, "transB": integer},
+        attrs={
+            "alpha": number,
+            "beta": number,
+            "broadcast": integer,
+            "transA": integer,
+            "transB": integer,
+        },
         wide=2,
         traits=_LAYER,
     ),

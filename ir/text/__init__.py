@@ -11,4 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["parse", "side_data", "to_text"]
 
-__getattr__, __dir__ = lazy_exports(__name__, {"parser": ("parse",), "printer": ("side_data", "to_text")})
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"parser": ("parse",), "printer": ("side_data", "to_text")}
+)

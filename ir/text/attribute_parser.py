@@ -26,12 +26,22 @@ from .lexer import Lexer, Mark, nearest
 from .literals import is_element, pack_elements, parse_bytes, parse_float
 
 _CONTAINERS = ("sparse", "seq", "optional", "map", "opaque")
-_KINDS: tuple[type | tuple[type, ...], ...] = (int, float, (str, bytes), Tensor, SparseTensor, Type, RegionRef)
+_KINDS: tuple[type | tuple[type, ...], ...] = (
+    int,
+    float,
+    (str, bytes),
+    Tensor,
+    SparseTensor,
+    Type,
+    RegionRef,
+)
 _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos")
 
 
 def _dtype_named(name: str) -> DType | None:
-    """Return the element type of that name; `onnx` and a number is one that ONNX has and irc does not know."""
+    """Return the element type of that name; `onnx` and a number is one that ONNX has and irc does
+    not know.
+    """
     if name.startswith("onnx") and name.removeprefix("onnx").removeprefix("-").isdecimal():
         return DType(name, 0, "unknown")
     return DTYPES.get(name)
@@ -39,7 +49,11 @@ def _dtype_named(name: str) -> DType | None:
 
 def _simple_type(token: str) -> TensorType:
     name, _, inside = token[:-1].partition("[")
-    dims = [None if dim == "?" else int(dim) if dim.isdecimal() else dim for dim in inside.split(",")] if inside else []
+    dims = (
+        [None if dim == "?" else int(dim) if dim.isdecimal() else dim for dim in inside.split(",")]
+        if inside
+        else []
+    )
     return TensorType(_dtype_named(name), None if inside == "*" else tuple(dims))
 
 
@@ -185,7 +199,10 @@ class AttributeParser(TypeParser):
         return self.payload("a value") if value is None else value
 
     def number(self, *, single: bool) -> int | float | None:
-        """Read an integer or a float, which is rounded to f32 if `single`. Return None if there is neither."""
+        """Read an integer or a float, which is rounded to f32 if `single`.
+
+        Return None if there is neither.
+        """
         if self.at_integer():
             return self.integer()
         try:
@@ -222,7 +239,10 @@ class AttributeParser(TypeParser):
         if self.token[-1:] != "]" and _dtype_named(self.token) is None:
             self.fail(expected)
         type_ = self.tensor_type()
-        dtype, shape = type_.dtype, tuple([dim for dim in type_.shape or () if isinstance(dim, int)])
+        dtype, shape = (
+            type_.dtype,
+            tuple([dim for dim in type_.shape or () if isinstance(dim, int)]),
+        )
         if dtype is None or type_.shape != shape:
             self.fail("a known element type and shape", at)
         if self.token[:1] == "#" or dtype.kind == "unknown":

@@ -18,7 +18,10 @@ Mark = tuple[int, int]
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _DIM = r"(?:\d{1,18}|[A-Za-z_]\w*|\?)"
 _SIMPLE_TYPE = rf"(?:{'|'.join(DTYPES)}|onnx-?\d+|\?)\[(?:\*|{_DIM}(?:,{_DIM})*)?\]"
-"""Matches a tensor type whose symbols are identifiers. It is one token, because types are most of a text."""
+"""Matches a tensor type whose symbols are identifiers.
+
+It is one token, because types are most of a text.
+"""
 
 _TOKEN = re.compile(
     rf"""(?:\s+|//.*)*+ ( [%@](?:{BARE}|{_STRING}?) | :: | [,:=(){{}}\[\]<>] | {_SIMPLE_TYPE}
@@ -102,7 +105,9 @@ class Lexer:
         raise self.error(expected, at, found)
 
     def error(self, expected: str, at: Mark | None = None, found: str | None = None) -> ParseError:
-        """Return an error at a position, by default the current token's, with the line and a caret."""
+        """Return an error at a position, by default the current token's, with the line
+        and a caret.
+        """
         if not self.token and at in (None, self.mark()):
             number = max((i for i, line in enumerate(self.lines) if line.strip()), default=0)
             column, token = len(self.lines[number].rstrip()), ""
@@ -113,11 +118,20 @@ class Lexer:
         line = self.lines[number].rstrip("\r")
         if found is None:
             shown = token if len(token) <= LONGEST_NAME else f"{token[:LONGEST_NAME]}..."
-            found = "an unterminated string" if _is_unterminated(token) else f"'{shown}'" if token else "end of text"
+            found = (
+                "an unterminated string"
+                if _is_unterminated(token)
+                else f"'{shown}'"
+                if token
+                else "end of text"
+            )
         start = max(column - LONGEST_NAME // 2, 0) if len(line) > LONGEST_NAME else 0
         line, before = line[start : start + LONGEST_NAME], line[start:column]
         caret = re.sub(r"[^\t]", " ", before) + "^"
-        return ParseError(f"{self.name}:{number + 1}:{column + 1}: expected {expected}, found {found}\n{line}\n{caret}")
+        return ParseError(
+            f"{self.name}:{number + 1}:{column + 1}: expected {expected}, found"
+            f" {found}\n{line}\n{caret}"
+        )
 
     def string(self, expected: str = "a string") -> str:
         if self.token[:1] != '"':
@@ -129,7 +143,9 @@ class Lexer:
         try:
             text = parse_string(literal)
         except ValueError:
-            self.fail(expected if _is_unterminated(literal) else r"the escapes \\, \" and \u{hex} only")
+            self.fail(
+                expected if _is_unterminated(literal) else r"the escapes \\, \" and \u{hex} only"
+            )
         self.next()
         return text
 

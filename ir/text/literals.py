@@ -17,7 +17,9 @@ BARE = r"(?:[A-Za-z0-9_.$-]|/(?!/)|::(?=[A-Za-z0-9_]))+"
 """Matches a name that needs no quotes after `%` and `@`; `//` begins a comment."""
 
 WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
-"""Matches keywords, in-house operators, and names of attributes and overloads that need no quotes."""
+"""Matches keywords, in-house operators, and names of attributes and overloads that need
+no quotes.
+"""
 
 NUMBER = r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:f64)?|inf(?![\w.]))|nan\(0x[0-9a-f]{16}\)"
 
@@ -36,7 +38,8 @@ _RESERVED = ("graph", "_")
 def parse_string(literal: str) -> str:
     """Return the text of a double-quoted literal, the inverse of `types.quote`.
 
-    Raises ValueError if it is unterminated or contains an escape other than backslash, double quote and `u{hex}`.
+    Raises ValueError if it is unterminated or contains an escape other than backslash, double quote
+    and `u{hex}`.
     """
     if _string(literal) is None:
         raise ValueError("unterminated, or an escape that IR text does not have")
@@ -59,8 +62,8 @@ def format_word(name: str) -> str:
 def format_float(value: float) -> str:
     """Return the shortest literal that `parse_float` reads as `value`.
 
-    ONNX attributes are f32, so a plain literal is rounded to f32; a float64 that f32 cannot represent ends in `f64`.
-    A NaN other than the default quiet NaN is written with its bits.
+    ONNX attributes are f32, so a plain literal is rounded to f32; a float64 that f32 cannot
+    represent ends in `f64`. A NaN other than the default quiet NaN is written with its bits.
     """
     if math.isnan(value):
         (bits,) = struct.unpack("<Q", struct.pack("<d", value))
@@ -78,7 +81,8 @@ def format_float(value: float) -> str:
 def parse_float(literal: str, *, single: bool) -> float | None:
     """Return the value of a float literal, or None if it is not one.
 
-    With `single` the value is rounded to f32 unless the literal ends in `f64`. Raises OverflowError if it is too large.
+    With `single` the value is rounded to f32 unless the literal ends in `f64`. Raises OverflowError
+    if it is too large.
     """
     if _float(literal) is None:
         return None
@@ -87,18 +91,28 @@ def parse_float(literal: str, *, single: bool) -> float | None:
     value = float(literal.removesuffix("f64"))
     if math.isinf(value) and "inf" not in literal:
         raise OverflowError
-    return float(struct.unpack("<f", struct.pack("<f", value))[0]) if single and literal[-3:] != "f64" else value
+    return (
+        float(struct.unpack("<f", struct.pack("<f", value))[0])
+        if single and literal[-3:] != "f64"
+        else value
+    )
 
 
 def format_bytes(data: bytes) -> str:
     """Return the literal of `data`; printable ASCII needs no escape."""
-    chars = (f"\\x{byte:02x}" if not 32 <= byte < 127 or byte in b'"\\' else chr(byte) for byte in data)
+    chars = (
+        f"\\x{byte:02x}" if not 32 <= byte < 127 or byte in b'"\\' else chr(byte) for byte in data
+    )
     return f'b"{"".join(chars)}"'
 
 
 def parse_bytes(literal: str) -> bytes | None:
     """Return the value of a bytes literal, or None if it is not one."""
-    return None if _bytes(literal) is None else literal[2:-1].encode().decode("unicode_escape").encode("latin-1")
+    return (
+        None
+        if _bytes(literal) is None
+        else literal[2:-1].encode().decode("unicode_escape").encode("latin-1")
+    )
 
 
 def _format_string_element(item: object) -> str:
@@ -114,8 +128,8 @@ def _format_string_element(item: object) -> str:
 def format_elements(tensor: Tensor, max_elements: int) -> str | None:
     """Return the elements of `tensor` in row-major order, without brackets at rank 0.
 
-    The result is None if there are more than `max_elements`, if they cannot be read, or if parsing would not restore
-    every bit (a NaN with a payload, a bool stored as 2).
+    The result is None if there are more than `max_elements`, if they cannot be read, or if parsing
+    would not restore every bit (a NaN with a payload, a bool stored as 2).
     """
     if not 0 <= tensor.size <= max_elements:
         return None
@@ -124,7 +138,10 @@ def format_elements(tensor: Tensor, max_elements: int) -> str | None:
     except (OSError, ValueError, IRError):
         return None
     texts, items = _elements(array, tensor.dtype)
-    if tensor.dtype.kind != "string" and pack_elements(items, tensor.dtype).tobytes() != array.tobytes():
+    if (
+        tensor.dtype.kind != "string"
+        and pack_elements(items, tensor.dtype).tobytes() != array.tobytes()
+    ):
         return None
     return f"[{', '.join(texts)}]" if tensor.shape else texts[0]
 
@@ -144,9 +161,15 @@ def _elements(array: Array, dtype: DType) -> tuple[list[str], Sequence[object]]:
             part = DTYPES["f32" if dtype.bits == 64 else "f64"]
             halves, _ = _elements(np.ascontiguousarray(array).view(numpy_dtype(part)), part)
             pairs = list(zip(halves[::2], halves[1::2], strict=True))
-            return [f"({re}, {im})" for re, im in pairs], [(float(re), float(im)) for re, im in pairs]
+            return [f"({re}, {im})" for re, im in pairs], [
+                (float(re), float(im)) for re, im in pairs
+            ]
         case _:
-            texts = [str(item) for item in array] if dtype.name in ("f16", "f32") else [repr(float(i)) for i in array]
+            texts = (
+                [str(item) for item in array]
+                if dtype.name in ("f16", "f32")
+                else [repr(float(i)) for i in array]
+            )
             return texts, [float(text) for text in texts]
 
 
@@ -165,12 +188,17 @@ def is_element(item: object, dtype: DType) -> bool:
         return False
     if dtype.kind.startswith("float"):
         return True
-    low, high = (-(1 << dtype.bits - 1), 1 << dtype.bits - 1) if dtype.kind == "int" else (0, 1 << dtype.bits)
+    low, high = (
+        (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
+        if dtype.kind == "int"
+        else (0, 1 << dtype.bits)
+    )
     return isinstance(item, int) and low <= item < high
 
 
 def pack_elements(items: Iterable[object], dtype: DType) -> Array:
-    """Return parsed elements (floats, ints, bools, pairs of floats, str or bytes) as an array of rank 1.
+    """Return parsed elements (floats, ints, bools, pairs of floats, str or bytes) as an array of
+    rank 1.
 
     Raises ValueError if a number is out of the range of `dtype`.
     """
@@ -194,7 +222,9 @@ def pack_elements(items: Iterable[object], dtype: DType) -> Array:
 
 
 def _as_bytes(item: object) -> object:
-    """Encode an element of a string tensor as ONNX does; a str with a lone surrogate has no encoding and stays."""
+    """Encode an element of a string tensor as ONNX does; a str with a lone surrogate has no
+    encoding and stays.
+    """
     try:
         return item.encode() if isinstance(item, str) else item
     except UnicodeEncodeError:

@@ -1,18 +1,20 @@
 r"""The parser of IR text. The grammar:
 
-    module    = ["module" "{" ["ir_version" "=" INT] [","] ["opsets" "=" versions] "}"] graph function*
+    module    = ["module" "{" ["ir_version" "=" INT] [","] ["opsets" "=" versions] "}"]
+                graph function*
     graph     = "graph" ["@" name] inputs ["opsets" versions] body
-    function  = "function" "@" name ["::" string] [":" word] inputs ["attributes" "[" {word ["=" attribute]} "]"]
-                ["opsets" versions] body
+    function  = "function" "@" name ["::" string] [":" word] inputs
+                ["attributes" "[" {word ["=" attribute]} "]"] ["opsets" versions] body
     versions  = "{" {string ":" INT} "}"
     inputs    = "(" {value [":" type] ["=" payload]} ")"
     body      = "{" node* "return" "(" {value ["as" value]} ")" "}"
-    node      = [{value | "_"} "="] operator [":" word] ["(" {value | "_"} ")"] ["{" {word "=" attribute} "}"]
-                [":" {type}] ["loc" "(" string ")"] ["meta" "{" {string ":" string} "}"] ["{" graph+ "}"]
-    operator  = word | string                     in-house | foreign, `"domain::OpType"`, default domain left out
-    value     = "%" name                          name = bare | string; word = identifier with dots | string
-    type      = dtype "[" ("*" | {dim}) "]" | "?" | "sparse<" tensor ">" | "seq<" type ">" | "optional<" type ">"
-              | "map<" dtype "," type ">" | "opaque<" string "," string ">"
+    node      = [{value | "_"} "="] operator [":" word] ["(" {value | "_"} ")"]
+                ["{" {word "=" attribute} "}"] [":" {type}] ["loc" "(" string ")"]
+                ["meta" "{" {string ":" string} "}"] ["{" graph+ "}"]
+    operator  = word | string             in-house | foreign, `"domain::OpType"`
+    value     = "%" name                  name = bare | string; word = dotted identifier | string
+    type      = dtype "[" ("*" | {dim}) "]" | "?" | "sparse<" tensor ">" | "seq<" type ">"
+              | "optional<" type ">" | "map<" dtype "," type ">" | "opaque<" string "," string ">"
     dim       = INT | identifier | string | "?"
     attribute = scalar | "[" {scalar} "]" | kind "[]" | "@" name ":" word
     scalar    = INT | FLOAT | string | bytes | payload | "type" type | "region" INT
@@ -20,10 +22,10 @@ r"""The parser of IR text. The grammar:
     tensor    = dtype "[" {INT} "]" ("#" digest | "[" {element} "]" | element)
     element   = INT | FLOAT | "true" | "false" | string | bytes | "(" FLOAT "," FLOAT ")"
 
-`{x}` is a list with commas; `//` begins a comment. An attribute value `@a:FLOAT` refers to the attribute `a` of the
-function. The last form of a tensor is for rank 0. A dtype may be `?` in types. A float of an attribute is rounded to
-f32 unless it ends in `f64`. A name refers to a definition above it, in its own graph first, then in the graphs around
-it.
+`{x}` is a list with commas; `//` begins a comment. An attribute value `@a:FLOAT` refers to the
+attribute `a` of the function. The last form of a tensor is for rank 0. A dtype may be `?` in types.
+A float of an attribute is rounded to f32 unless it ends in `f64`. A name refers to a definition
+above it, in its own graph first, then in the graphs around it.
 """
 
 from __future__ import annotations
@@ -47,13 +49,17 @@ from .printer import DEFAULT_OPSETS
 
 
 def parse(
-    text: str, *, name: str = "<text>", data: Mapping[str, Tensor] | None = None, limits: Limits = DEFAULT_LIMITS
+    text: str,
+    *,
+    name: str = "<text>",
+    data: Mapping[str, Tensor] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Module:
     """Return the module that `text` describes; every node gets an origin of its own. O(len(text)).
 
-    `name` is the name of the text in messages; `data` holds payloads by digest (see `printer.side_data`). Without a
-    header the module has the default IR version and `DEFAULT_OPSETS`. Raises ParseError if the text is not a module, or
-    exceeds `limits`.
+    `name` is the name of the text in messages; `data` holds payloads by digest (see
+    `printer.side_data`). Without a header the module has the default IR version and
+    `DEFAULT_OPSETS`. Raises ParseError if the text is not a module, or exceeds `limits`.
     """
     parser = _Parser(text, name, {} if data is None else data, limits)
     try:
@@ -63,7 +69,9 @@ def parse(
 
 
 class _Parser(AttributeParser):
-    """A parser of modules, graphs and nodes; `scopes` holds the definitions so far, innermost graph last."""
+    """A parser of modules, graphs and nodes; `scopes` holds the definitions so far, innermost graph
+    last.
+    """
 
     def __init__(self, text: str, name: str, data: Mapping[str, Tensor], limits: Limits) -> None:
         super().__init__(text, name, data)
@@ -84,11 +92,17 @@ class _Parser(AttributeParser):
             at = self.mark()
             function = self.function(module.graph.opsets)
             if function.key in module.functions:
-                self.fail("a function that is not defined yet", at, f"'{function.domain}::{function.name}'")
+                self.fail(
+                    "a function that is not defined yet",
+                    at,
+                    f"'{function.domain}::{function.name}'",
+                )
             module.functions[function.key] = function
         if module.notes.unimported:
             domains = ", ".join(map(clipped, sorted(module.notes.unimported)))
-            module.warnings.append(f"{self.name}: it has operators of {domains}, and its header imports no opset of it")
+            module.warnings.append(
+                f"{self.name}: it has operators of {domains}, and its header imports no opset of it"
+            )
         return module
 
     def header(self, opsets: dict[str, int]) -> None:
@@ -114,7 +128,9 @@ class _Parser(AttributeParser):
 
     def function(self, opsets: dict[str, int]) -> Function:
         self.expect("function")
-        domain, separator, name = self.name_after("@", "'@' and the name of a function").partition("::")
+        domain, separator, name = self.name_after("@", "'@' and the name of a function").partition(
+            "::"
+        )
         if self.skip("::"):
             domain, name = domain + separator + name, self.string()
         elif not separator:
@@ -130,8 +146,13 @@ class _Parser(AttributeParser):
         self.graph_body(graph, opsets)
         return graph
 
-    def graph_body(self, graph: Graph, opsets: dict[str, int], function: Function | None = None) -> None:
-        """Read everything after the name of a graph. A region without opsets shares those of the outer graph."""
+    def graph_body(
+        self, graph: Graph, opsets: dict[str, int], function: Function | None = None
+    ) -> None:
+        """Read everything after the name of a graph.
+
+        A region without opsets shares those of the outer graph.
+        """
         if len(self.scopes) >= self.limits.max_nesting:
             self.fail(f"at most {self.limits.max_nesting} nested graphs (--max-nesting)")
         self.scopes.append({})
@@ -140,7 +161,9 @@ class _Parser(AttributeParser):
         if function is not None and self.skip("attributes"):
             self.expect("[")
             self.listed("]", lambda: self.parameter(function))
-        graph.opsets = self.versions() if self.skip("opsets") else dict(opsets) if function else opsets
+        graph.opsets = (
+            self.versions() if self.skip("opsets") else dict(opsets) if function else opsets
+        )
         self.expect("{")
         while self.token != "return":
             self.node(graph)
@@ -215,7 +238,16 @@ class _Parser(AttributeParser):
         if info is not None and info.parameters:
             attrs, inputs = with_operands(info, attrs, inputs, graph.append)
         outputs = list(zip(names, types or [UNKNOWN] * len(names), strict=True))
-        node = Node(op, inputs, attrs, outputs=outputs, regions=regions, name=name, overload=overload, origins=origins)
+        node = Node(
+            op,
+            inputs,
+            attrs,
+            outputs=outputs,
+            regions=regions,
+            name=name,
+            overload=overload,
+            origins=origins,
+        )
         node.own_metadata = marks
         graph.append(node)
         if info is not None:
@@ -229,7 +261,9 @@ class _Parser(AttributeParser):
                 self.module.notes.unimported.add(domain)
 
     def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
-        """Read the attributes of a node; return them, and whether the brace of its regions was read instead."""
+        """Read the attributes of a node; return them, and whether the brace of its regions was read
+        instead.
+        """
         attrs: dict[str, Attribute] = {}
         opened = self.skip("{")
         if opened and self.token != "graph":
@@ -243,7 +277,11 @@ class _Parser(AttributeParser):
     def check_arity(self, op: str, count: int, info: OpInfo, at: Mark) -> None:
         low, high = info.inputs
         if not low <= count <= high:
-            self.fail(f"at {f'least {low}' if count < low else f'most {high}'} inputs of {op}", at, str(count))
+            self.fail(
+                f"at {f'least {low}' if count < low else f'most {high}'} inputs of {op}",
+                at,
+                str(count),
+            )
 
     def check_dtypes(self, node: Node, info: OpInfo, at: Mark) -> None:
         """Reject an in-house operator on elements of a type that irc does not know."""
@@ -252,7 +290,9 @@ class _Parser(AttributeParser):
             self.fail("known element types", at)
 
     def defined_names(self) -> list[str]:
-        """Read the results before `=`: `_` as the empty name, an empty list for a node without results."""
+        """Read the results before `=`: `_` as the empty name, an empty list for a node without
+        results.
+        """
         names: list[str] = []
         seen: set[str] = set()
         while names or self.token[:1] == "%" or self.token == "_":
@@ -269,10 +309,15 @@ class _Parser(AttributeParser):
             domain, separator, op_type = self.string().partition("::")
             return f"{canonical_domain(domain)}::{op_type}" if separator else f"::{domain}"
         if self.token not in OPS:
-            known = next((row for name, row in BY_ONNX_NAME.items() if name.lower() == self.token.lower()), None)
+            known = next(
+                (row for name, row in BY_ONNX_NAME.items() if name.lower() == self.token.lower()),
+                None,
+            )
             hint = nearest(self.token, OPS) if known is None else f" (perhaps {known.name})"
             operator = f"an operator{hint}, in quotes if it is foreign"
-            self.fail("a node or 'return'" if anonymous and not self.token[:1].isalpha() else operator)
+            self.fail(
+                "a node or 'return'" if anonymous and not self.token[:1].isalpha() else operator
+            )
         return self.next()
 
     def entry(self, attrs: dict[str, Attribute]) -> None:

@@ -1,9 +1,10 @@
 """The names under which values are printed.
 
-A value is printed under its own name. It gets another (`name.1`, `name.2`, ...) only where the text would otherwise be
-read differently: its graph defines the name twice, or the value is in a region and hides an outer value of the same
-name that is read after it. The name of an input or a result of a graph is never given to another value of that graph,
-so the main graph keeps its interface. A value without a name is numbered if it has a reader.
+A value is printed under its own name. It gets another (`name.1`, `name.2`, ...) only where the text
+would otherwise be read differently: its graph defines the name twice, or the value is in a region
+and hides an outer value of the same name that is read after it. The name of an input or a result of
+a graph is never given to another value of that graph, so the main graph keeps its interface. A
+value without a name is numbered if it has a reader.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ..graph import Graph, Value
 
 
 def printed_names(top: Graph) -> dict[Value, str]:
-    """Return the printed name of every value in `top` and its regions that has a name or a reader. O(nodes + uses).
+    """Return the printed name of every value in `top` and its regions that has a name or a reader.
+    O(nodes + uses).
 
     `top` must not be a region.
     """
@@ -22,7 +24,9 @@ def printed_names(top: Graph) -> dict[Value, str]:
 
 
 class _Resolver:
-    """A walk over the graph in the order of the text; `scopes` holds the definitions so far, innermost last."""
+    """A walk over the graph in the order of the text; `scopes` holds the definitions so far,
+    innermost last.
+    """
 
     def __init__(self, top: Graph) -> None:
         self.top = top
@@ -60,14 +64,18 @@ class _Resolver:
         self.names[value] = name
 
     def read(self, values: tuple[Value | None, ...], scope: dict[str, Value]) -> None:
-        """Rename each value of an inner scope that hides one of the outer `values` from their reader."""
+        """Rename each value of an inner scope that hides one of the outer `values` from their
+        reader.
+        """
         for value in values:
             if value is None:
                 continue
             name = self.names.get(value)
             if name is None or scope.get(name) is value:
                 continue
-            depth = next((i for i, outer in enumerate(self.scopes) if outer.get(name) is value), None)
+            depth = next(
+                (i for i, outer in enumerate(self.scopes) if outer.get(name) is value), None
+            )
             for inner in () if depth is None else self.scopes[depth + 1 :]:
                 hider = inner.pop(name, None)
                 if hider is not None:
@@ -105,11 +113,18 @@ class _Resolver:
 
 
 def _reserved_names(graph: Graph) -> dict[str, Value]:
-    """Return the names of the inputs and results of `graph`, which no other value of the graph may take."""
+    """Return the names of the inputs and results of `graph`, which no other value of the graph may
+    take.
+    """
     reserved: dict[str, Value] = {}
     for value in graph.inputs:
         reserved.setdefault(value.name, value)
     for result, name in zip(graph.return_.inputs, graph.output_names, strict=False):
-        if result is not None and result.name == name and result.node is not None and result.node.graph is graph:
+        if (
+            result is not None
+            and result.name == name
+            and result.node is not None
+            and result.node.graph is graph
+        ):
             reserved.setdefault(name, result)
     return reserved

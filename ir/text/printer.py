@@ -1,7 +1,8 @@
 """The printer of IR text. `irc.ir.text.parser` reads the text; its docstring has the grammar.
 
-The text has one node a line, indented by two spaces for each region around it. Constants of few elements are written
-in full, others as type and digest; `side_data` collects the payloads that the text leaves out.
+The text has one node a line, indented by two spaces for each region around it. Constants of few
+elements are written in full, others as type and digest; `side_data` collects the payloads that the
+text leaves out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ DEFAULT_OPSETS = {"": 21}
 """The opsets of a text without a header."""
 
 UNAVAILABLE = "unavailable"
-"""Printed as the digest of a payload whose elements cannot be read, such as missing external data."""
+"""Printed as the digest of a payload whose elements cannot be read, such as missing
+external data.
+"""
 
 
 class Printable(Protocol):
-    """The parts of a module that its text shows. The printer stands below `Module`, whose `str` it is."""
+    """The parts of a module that its text shows.
+
+    The printer stands below `Module`, whose `str` it is.
+    """
 
     graph: Graph
     functions: dict[FunctionKey, Function]
@@ -41,11 +47,13 @@ class Printable(Protocol):
         """Yield every node of every graph."""
 
 
-def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS, data: dict[str, Tensor] | None = None) -> str:
+def to_text(
+    module: Printable, *, max_elements: int = MAX_ELEMENTS, data: dict[str, Tensor] | None = None
+) -> str:
     """Return the text of `module`, which `parse` reads. O(nodes + uses + bytes).
 
-    Equal modules have equal texts, in any process. The payloads that are printed as a digest are put into `data`, by
-    digest; UNAVAILABLE stands for all that cannot be read.
+    Equal modules have equal texts, in any process. The payloads that are printed as a digest are
+    put into `data`, by digest; UNAVAILABLE stands for all that cannot be read.
     """
     opsets = module.graph.opsets
     printer = _Printer(max_elements, {} if data is None else data)
@@ -60,7 +68,8 @@ def to_text(module: Printable, *, max_elements: int = MAX_ELEMENTS, data: dict[s
 def side_data(module: Printable, *, max_elements: int = MAX_ELEMENTS) -> dict[str, Tensor]:
     """Return the payloads that `to_text` prints as a digest, by digest.
 
-    The text and these payloads are the whole module, except payloads that `to_text` prints as unavailable.
+    The text and these payloads are the whole module, except payloads that `to_text` prints as
+    unavailable.
     """
     data: dict[str, Tensor] = {}
     to_text(module, max_elements=max_elements, data=data)
@@ -80,8 +89,12 @@ class _Printer:
         self.names = printed_names(graph)
         self.graph(graph, head, "", opsets, parameters)
 
-    def graph(self, graph: Graph, head: str, indent: str, opsets: Mapping[str, int], parameters: str = "") -> None:
-        """Print a graph. Its opsets are printed if they differ from `opsets`, those of the graph around it."""
+    def graph(
+        self, graph: Graph, head: str, indent: str, opsets: Mapping[str, int], parameters: str = ""
+    ) -> None:
+        """Print a graph. Its opsets are printed if they differ from `opsets`, those of the graph
+        around it.
+        """
         inputs = ", ".join([self.input(graph, value) for value in graph.inputs])
         own = "" if graph.opsets == opsets else f" opsets {_opsets(graph.opsets)}"
         self.lines.append(f"{indent}{head}({inputs}){parameters}{own} {{")
@@ -99,18 +112,27 @@ class _Printer:
     def input(self, graph: Graph, value: Value) -> str:
         type_ = "" if value.type == UNKNOWN else f": {self.type(value.type)}"
         default = graph.defaults.get(value)
-        return self.value(value) + type_ + ("" if default is None else f" = {self.attribute(default)}")
+        return (
+            self.value(value) + type_ + ("" if default is None else f" = {self.attribute(default)}")
+        )
 
     def results(self, graph: Graph) -> Iterator[str]:
         names = graph.output_names
         for i, value in enumerate(graph.return_.inputs):
-            renamed = value is not None and i < len(names) and names[i] != self.names.get(value, value.name)
+            renamed = (
+                value is not None
+                and i < len(names)
+                and names[i] != self.names.get(value, value.name)
+            )
             yield self.value(value) + (f" as %{format_name(names[i])}" if renamed else "")
 
     def parameters(self, function: Function) -> str:
         """Return the attributes of a function, those without a default first, as in ONNX."""
         items = [format_word(name) for name in function.attributes]
-        items.extend(f"{format_word(name)}={self.attribute(value)}" for name, value in function.defaults.items())
+        items.extend(
+            f"{format_word(name)}={self.attribute(value)}"
+            for name, value in function.defaults.items()
+        )
         return f" attributes [{', '.join(items)}]" if items else ""
 
     def value(self, value: Value | None) -> str:
@@ -125,7 +147,9 @@ class _Printer:
     def node(self, node: Node) -> str:
         """Return the line of a node, without its regions."""
         names, payload = self.names, node.op in ("constant", "variable")
-        results = [f"%{format_name(names[value])}" if value in names else "_" for value in node.outputs]
+        results = [
+            f"%{format_name(names[value])}" if value in names else "_" for value in node.outputs
+        ]
         text = f"{', '.join(results)} = " if results else ""
         text += op_text(node.op) if "::" in node.op else node.op
         if node.overload:
@@ -133,7 +157,8 @@ class _Printer:
         if node.inputs or not (payload and node.attrs):
             text += f"({', '.join([self.value(value) for value in node.inputs])})"
         if node.attrs:
-            text += f" {{{', '.join([f'{format_word(k)}={self.attribute(v)}' for k, v in node.attrs.items()])}}}"
+            attrs = [f"{format_word(k)}={self.attribute(v)}" for k, v in node.attrs.items()]
+            text += f" {{{', '.join(attrs)}}}"
         if results and not self.is_inferred(node, payload):
             text += f" : {', '.join([self.type(value.type) for value in node.outputs])}"
         if node.name:
@@ -145,7 +170,10 @@ class _Printer:
         marks = node.own_metadata
         if not marks or marks == node.source_metadata():
             return ""
-        return f" meta {{{', '.join([f'{quote(key)}: {quote(mark)}' for key, mark in marks.items()])}}}"
+        return (
+            " meta"
+            f" {{{', '.join([f'{quote(key)}: {quote(mark)}' for key, mark in marks.items()])}}}"
+        )
 
     def is_inferred(self, node: Node, payload: bool) -> bool:
         """Return whether the parser infers the types of the outputs if they are not written."""
@@ -168,9 +196,15 @@ class _Printer:
             case tuple():
                 return f"[{', '.join([self.attribute(item) for item in value])}]"
             case Tensor():
-                return f"{value.type} {format_elements(value, self.max_elements) or self.digest(value)}"
+                return (
+                    f"{value.type}"
+                    f" {format_elements(value, self.max_elements) or self.digest(value)}"
+                )
             case SparseTensor(values, indices, shape):
-                return f"sparse[{','.join(map(str, shape))}]({self.attribute(values)}, {self.attribute(indices)})"
+                return (
+                    f"sparse[{','.join(map(str, shape))}]({self.attribute(values)},"
+                    f" {self.attribute(indices)})"
+                )
             case Type():
                 return f"type {value}"
             case RegionRef(index):
@@ -190,7 +224,9 @@ class _Printer:
 
 
 def op_text(op: str) -> str:
-    """Return a foreign operator `domain::OpType` in quotes, without `::` if the domain is empty and nothing is lost."""
+    """Return a foreign operator `domain::OpType` in quotes, without `::` if the domain is empty and
+    nothing is lost.
+    """
     return quote(op[2:] if op.startswith("::") and "::" not in op[2:] else op)
 
 

@@ -1,24 +1,27 @@
-"""Channel affines: y = scale * x + shift with one number for each channel, and how they move through a graph.
+"""Channel affines: y = scale * x + shift with one number for each channel, and how they move
+through a graph.
 
-- `algebra` says what an affine is, which operators are one, and what the operands of a layer do to it.
-- `rules` has a rule for each operator: layers absorb an affine into their weights, and others let it pass.
+- `algebra` says what an affine is, which operators are one, and what the operands of a layer do to
+  it.
+- `rules` has a rule for each operator: layers absorb an affine into their weights, and others let
+  it pass.
 - `units` are operators in a row that an affine passes or enters as one.
 - `search` puts affines in a row, plans where they go, picks the cheapest plan, and commits it.
 - `records` keep what the fold map is written from.
 
 | word | meaning |
 | --- | --- |
-| Affine | scale and shift along an axis: the mathematics, without a place in the graph; a row of Stages |
+| Affine | scale and shift along an axis, without a place in the graph; a row of Stages |
 | AffineOp | an Affine as it stands in the graph: the nodes that turn its data into its result |
 | Chain | AffineOps in a row, each the only reader of the one before |
-| AffineRule | what an operator does to an Affine at its result (backward) or at its operand (forward) |
-| Transfer | the answer of an operator that lets it pass: which operands or results become which Affine |
+| AffineRule | how an operator passes an Affine at its result (backward) or operand (forward) |
+| Transfer | the answer of an operator that it passes: the Affines of operands or results |
 | Fold | the answer of a layer that absorbs it: the numbers to write into weight and bias |
 | Change | a Transfer or a Fold at one node |
 | Plan | the Changes that together make an Affine disappear, and their cost |
 | Choice | a Plan for a Chain, and the operators that take the place of what is left |
-| Refused, Refusal | the exception of a rule of an Affine that does not apply, and its reason as the fold map has it |
+| Refused, Refusal | a rule of an Affine does not apply: the exception, and its recorded reason |
 | Declined | the exception of any other rule that does not apply |
 | SourceAffine | an affine of the source model, as it stood there |
-| FoldedAffine | its share in a Layer; a Layer is a node that absorbed affines; FoldRecords has all of them |
+| FoldedAffine | its share in a Layer, a node that absorbed affines; FoldRecords has all |
 """

@@ -1,7 +1,8 @@
-"""BiasCorrection: the mean error of the results with quantized weights is subtracted from the biases in advance.
+"""BiasCorrection: the mean error of the results with quantized weights is subtracted from the
+biases in advance.
 
-After Nagel et al. (2019), section 4.2 and appendix C: with W~ = Q(W) = W + eps, E[W~ x] = E[W x] + eps E[x], and E[x]
-follows from the statistics of BatchNormalization without data.
+After Nagel et al. (2019), section 4.2 and appendix C: with W~ = Q(W) = W + eps, E[W~ x] = E[W x] +
+eps E[x], and E[x] follows from the statistics of BatchNormalization without data.
 """
 
 from __future__ import annotations
@@ -41,16 +42,20 @@ from .statistic_ranges import propagate
 class BiasCorrection(Pass):
     """Correct biases in advance for the mean error of the weight quantization to come.
 
-    1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps E[x], with eps = Q(W) -
-       W; the taps of a convolution are summed. `propagate` gives E[x]. As published, E[x] is also the mean of
-       zero padding; with `padding=exact` a tap counts by the share of windows in which it lies inside the data.
-    2. Q rounds to integers, ties to even, as onnxruntime does. If `symmetric`, the scale is max |W| / (2^(bits - 1) -
-       1) and the zero point 0. Else the scale is (max(W, 0) - min(W, 0)) / (2^bits - 1), with an integer zero point.
-       The scale has the dtype of W. There is one for W, or with `per_channel` one for each channel of the result.
-    3. A layer stays if the mean of its data is not known, or it has no place for a bias. A warning counts these layers.
+    1. A layer with a constant weight W and data x of known mean E[x] [C] gets the bias b - eps
+       E[x], with eps = Q(W) - W; the taps of a convolution are summed. `propagate` gives E[x]. As
+       published, E[x] is also the mean of zero padding; with `padding=exact` a tap counts by the
+       share of windows in which it lies inside the data.
+    2. Q rounds to integers, ties to even, as onnxruntime does. If `symmetric`, the scale is max |W|
+       / (2^(bits - 1) - 1) and the zero point 0. Else the scale is (max(W, 0) - min(W, 0)) /
+       (2^bits - 1), with an integer zero point. The scale has the dtype of W. There is one for W,
+       or with `per_channel` one for each channel of the result.
+    3. A layer stays if the mean of its data is not known, or it has no place for a bias. A warning
+       counts these layers.
 
-    The pass changes the function: before the weights are quantized, the result of each layer is off by |eps E[x]|. With
-    quantized weights its mean is correct, as far as E[x] is. The statistics of the values describe the quantized model.
+    The pass changes the function: before the weights are quantized, the result of each layer is off
+    by |eps E[x]|. With quantized weights its mean is correct, as far as E[x] is. The statistics of
+    the values describe the quantized model.
     """
 
     name: ClassVar[str] = "BiasCorrection"
@@ -72,8 +77,9 @@ class BiasCorrection(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
-        # Once, before any bias changes: the corrections restore these means in the quantized model, layer by layer, so
-        # that the E[x] of a later layer is the same with and without the corrections before it.
+        # Once, before any bias changes: the corrections restore these means in the quantized model,
+        # layer by layer, so that the E[x] of a later layer is the same with and without the
+        # corrections before it.
         corrector = _Corrector(self, rewriter, propagate(module))
         driver = RuleDriver(rewriter, RULES, corrector)
         for graph in module.graphs():
@@ -82,8 +88,9 @@ class BiasCorrection(Pass):
             fold_records(module).history.append(corrector.applied)
         if corrector.left:
             ctx.warnings.append(
-                f"{self.name}: {corrector.left} of {corrector.total} layers keep their bias, because the mean of their "
-                "data is not known, or they have no bias that could take the correction"
+                f"{self.name}: {corrector.left} of {corrector.total} layers keep their bias,"
+                " because the mean of their data is not known, or they have no bias that could"
+                " take the correction"
             )
         return rewriter.changed
 
@@ -92,12 +99,18 @@ class BiasCorrection(Pass):
         if data is None or not data.has_mean or not linear.accepts(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None
-        error = quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric) - linear.weight
+        error = (
+            quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric)
+            - linear.weight
+        )
         return linear.apply(error, data.mean, padding=self.padding)
 
 
-def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool) -> Array:
-    """Return Q(W), the numbers that the integers of a quantized weight stand for, in float64 and of W's shape.
+def quantized(
+    weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool
+) -> Array:
+    """Return Q(W), the numbers that the integers of a quantized weight stand for, in float64 and of
+    W's shape.
 
     There is one scale, of `dtype`, for each index on `axis`, or one for all of W.
     """
@@ -114,9 +127,13 @@ def quantized(weight: Array, bits: int, axis: int | None, dtype: DType, *, symme
 
 
 class _Corrector:
-    """The state of one run: `left` of `total` layers keep their bias, and `applied` has the corrections of the rest."""
+    """The state of one run: `left` of `total` layers keep their bias, and `applied` has the
+    corrections of the rest.
+    """
 
-    def __init__(self, options: BiasCorrection, rewriter: Rewriter, moments: Mapping[Value, Moments]) -> None:
+    def __init__(
+        self, options: BiasCorrection, rewriter: Rewriter, moments: Mapping[Value, Moments]
+    ) -> None:
         self.options = options
         self.rewriter = rewriter
         self.moments = moments
@@ -154,12 +171,16 @@ class _Corrector:
         statistics = statistic_refs(self.rewriter.module)
         known = statistics.get(change.value)
         self.committer.commit(Plan([change]), change.node, change.node)
-        if known is not None:  # whatever the commit made of it: with quantized weights the mean is the old one
+        if (
+            known is not None
+        ):  # whatever the commit made of it: with quantized weights the mean is the old one
             statistics[change.value] = known
         return True
 
     def change(self, node: Node, affine: Affine) -> Change | None:
-        """Return the change of the bias, or of the constant that an Add, the only reader, adds to the result."""
+        """Return the change of the bias, or of the constant that an Add, the only reader, adds to
+        the result.
+        """
         absorb = affine_rule(node.op).absorb_result
         assert absorb is not None
         with suppress(Refused):

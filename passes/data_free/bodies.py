@@ -11,8 +11,8 @@ from ...ir.types import shape_of
 from .intervals import Ends, ends_of
 
 ROUNDS = 4
-"""Most times that the body of a loop is visited until the ranges of its states stand still; then as often again, where
-a state that still grows is unbounded.
+"""Most times that the body of a loop is visited until the ranges of its states stand still; then as
+often again, where a state that still grows is unbounded.
 """
 
 
@@ -33,8 +33,8 @@ def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
     """Return the intervals of the results of a node with bodies, None where it has none.
 
     - If: the hull of both branches.
-    - Loop, Scan: the states start with their first range, which is widened by what the body makes of them until it
-      stands still; a state that does not is unbounded.
+    - Loop, Scan: the states start with their first range, which is widened by what the body makes
+      of them until it stands still; a state that does not is unbounded.
     """
     if not node.regions:
         return None
@@ -42,7 +42,9 @@ def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
     if kind == "If":
         for region in node.regions:
             walk.visit_graph(region)
-        branches = [[walk.interval(value).whole for value in region.outputs] for region in node.regions]
+        branches = [
+            [walk.interval(value).whole for value in region.outputs] for region in node.regions
+        ]
         return [ends[0].hull(*ends[1:]) for ends in zip(*branches, strict=True)]
     if kind not in ("Loop", "Scan") or len(node.regions) != 1:
         return [UNBOUNDED] * len(node.outputs)
@@ -65,7 +67,10 @@ def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
         still = [_equal(known, wide) for known, wide in zip(ranges, wider, strict=True)]
         if all(still):
             break
-        ranges = [wide if same or not grows else UNBOUNDED for wide, same in zip(wider, still, strict=True)]
+        ranges = [
+            wide if same or not grows else UNBOUNDED
+            for wide, same in zip(wider, still, strict=True)
+        ]
     else:
         ranges = [UNBOUNDED] * states
         _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])

@@ -1,12 +1,14 @@
-"""CrossLayerEqualization: the weights of two neighbouring layers get equal ranges in every channel between them.
+"""CrossLayerEqualization: the weights of two neighbouring layers get equal ranges in every channel
+between them.
 
-After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), section 4.1. With
-f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any diagonal S > 0. The S that gives both
-weights the same range in every channel i is s_i = r1_i / sqrt(r1_i r2_i), where r is max |W| over a channel.
+After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019),
+section 4.1. With f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any
+diagonal S > 0. The S that gives both weights the same range in every channel i is s_i = r1_i /
+sqrt(r1_i r2_i), where r is max |W| over a channel.
 
-The paper has a Relu between two convolutions. Here any operator is allowed that a scale passes by the rules in
-`passes.affine.table`. A probe tells which layers are reached and where each channel goes: it is a plan for a scale that
-differs in every channel and so names it.
+The paper has a Relu between two convolutions. Here any operator is allowed that a scale passes by
+the rules in `passes.affine.table`. A probe tells which layers are reached and where each channel
+goes: it is a plan for a scale that differs in every channel and so names it.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ LEAST_GAIN = 0.05
 TAILS = 16.0
 """Deviations that `objective=noise` leaves room for in every channel.
 
-Trained networks have longer tails than a normal variable: 10 to 25 deviations behind depthwise convolutions. Channels
-that were scaled up until 6 deviations fill the range of their tensor are cut off there.
+Trained networks have longer tails than a normal variable: 10 to 25 deviations behind depthwise
+convolutions. Channels that were scaled up until 6 deviations fill the range of their tensor are cut
+off there.
 """
 
 STEP = 2.0**-20
@@ -68,35 +71,38 @@ It is exact in float64, and so close to 1 that no product with it overflows.
 class CrossLayerEqualization(Pass):
     """Equalize the ranges of weights between layers without changing the function.
 
-    1. Two layers (`nn.conv`, `nn.conv_transpose`, `nn.dense`, `matmul` with constant weights) with channels between
-       them are rescaled by s = r1 / sqrt(r1 r2). The first gets W1 / s and b1 / s, and the weight of the second is
-       multiplied by s on the channels of its data. r [C] is the greatest |W| of each channel. Where s is zero, infinite
-       or not a number, it is 1.
-    2. The operators between the layers have to let positive scales pass by the rules of FoldScaleAxis. So a reader that
-       is not a layer, a result of the graph and a normalization stop the rescaling. Several layers may read the
-       channels, or be added up to them; then r is the greatest over all of them.
-    3. A depthwise convolution between two layers is equalized with both at once: with r = (r0 r1 r2)^(1/3), s is r0 / r
-       before it and r / r2 after it.
-    4. Pairs are taken in the order of the graph, each with the weights left by the previous pair, `iterations` times.
-    5. With `through=activation` only pairs and triples of convolutions with nothing but Relu or PRelu between them are
-       equalized, as in the paper.
+    1. Two layers (`nn.conv`, `nn.conv_transpose`, `nn.dense`, `matmul` with constant weights) with
+       channels between them are rescaled by s = r1 / sqrt(r1 r2). The first gets W1 / s and b1 / s,
+       and the weight of the second is multiplied by s on the channels of its data. r [C] is the
+       greatest |W| of each channel. Where s is zero, infinite or not a number, it is 1.
+    2. The operators between the layers have to let positive scales pass by the rules of
+       FoldScaleAxis. So a reader that is not a layer, a result of the graph and a normalization
+       stop the rescaling. Several layers may read the channels, or be added up to them; then r is
+       the greatest over all of them.
+    3. A depthwise convolution between two layers is equalized with both at once: with r = (r0 r1
+       r2)^(1/3), s is r0 / r before it and r / r2 after it.
+    4. Pairs are taken in the order of the graph, each with the weights left by the previous pair,
+       `iterations` times.
+    5. With `through=activation` only pairs and triples of convolutions with nothing but Relu or
+       PRelu between them are equalized, as in the paper.
     6. With `power_of_two` every s is the nearest power of two, so that nothing is rounded.
     7. A pair stays if a weight would have to be copied, or would leave the range of its dtype.
-    8. A Clip between the layers with bounds a <= b other than zero gets one for each channel:
-       s clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left out if all its
-       elements are equal. The precision of the weights (see `gain`) has to grow by LEAST_GAIN for that. With
-       `clip=keep` only a Clip with bounds of zero and infinity passes a scale. With `clip=relu` such a Clip to [0, b]
-       becomes a Relu where the statistics and the weights of the layer before it both keep it below b, for values
-       within `sigmas` deviations of their mean (`idle_clips`). This changes the function for other values, and there
-       is a warning.
-    9. With `objective=noise` the scales of a pair or triple minimize the noise of int8 weights and activations
-       together, as `layer_noise` estimates it from the statistics of BatchNormalization, with ranges of TAILS
-       deviations. Where these do not tell the moments of the data between the layers, or several layers share the
-       channels, r decides.
+    8. A Clip between the layers with bounds a <= b other than zero gets one for each channel: s
+       clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left
+       out if all its elements are equal. The precision of the weights (see `gain`) has to grow by
+       LEAST_GAIN for that. With `clip=keep` only a Clip with bounds of zero and infinity passes a
+       scale. With `clip=relu` such a Clip to [0, b] becomes a Relu where the statistics and the
+       weights of the layer before it both keep it below b, for values within `sigmas` deviations of
+       their mean (`idle_clips`). This changes the function for other values, and there is a
+       warning.
+    9. With `objective=noise` the scales of a pair or triple minimize the noise of int8 weights and
+       activations together, as `layer_noise` estimates it from the statistics of
+       BatchNormalization, with ranges of TAILS deviations. Where these do not tell the moments of
+       the data between the layers, or several layers share the channels, r decides.
 
-    Every weight, bias and bound is rounded to its dtype once, so the result is off by no more than one rounding
-    of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32). The statistics of values
-    between the layers (mean and deviation) are divided by s, too.
+    Every weight, bias and bound is rounded to its dtype once, so the result is off by no more than
+    one rounding of each constant: |fl(w) - w| <= u |w| with the unit roundoff u (2^-24 in float32).
+    The statistics of values between the layers (mean and deviation) are divided by s, too.
     """
 
     name: ClassVar[str] = "CrossLayerEqualization"
@@ -111,7 +117,9 @@ class CrossLayerEqualization(Pass):
         """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("through", THROUGH), ("clip", CLIPS), ("objective", OBJECTIVES)):
             if getattr(self, option) not in known:
-                raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
+                raise UsageError(
+                    f"{self.name}: option {option} has to be one of {', '.join(known)}"
+                )
         if not (np.isfinite(self.sigmas) and self.sigmas > 0):
             raise UsageError(f"{self.name}: option sigmas has to be positive")
 
@@ -134,7 +142,9 @@ class CrossLayerEqualization(Pass):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Probed:
-    """A pair found by a probe; `first` and `second` are r [C] of the layers before and after, 0 without a layer."""
+    """A pair found by a probe; `first` and `second` are r [C] of the layers before and after, 0
+    without a layer.
+    """
 
     pair: LayerPair
     axis: int
@@ -147,7 +157,9 @@ class _Probed:
 
 
 class _Equalizer:
-    """The state of one run: `done` has the depthwise convolutions that were equalized with the layer before them."""
+    """The state of one run: `done` has the depthwise convolutions that were equalized with the
+    layer before them.
+    """
 
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
@@ -155,7 +167,11 @@ class _Equalizer:
         self.applied = LayerEdits(str(options))
         self.done: set[Node] = set()
         self.moments = propagate(module, sigmas=TAILS) if options.objective == "noise" else {}
-        self.idle = idle_clips(module, self.pairs.params, options.sigmas) if options.clip == "relu" else set()
+        self.idle = (
+            idle_clips(module, self.pairs.params, options.sigmas)
+            if options.clip == "relu"
+            else set()
+        )
         self.replaced: list[str] = []
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
@@ -165,22 +181,32 @@ class _Equalizer:
         for node in graph.nodes():
             if node in self.done:
                 continue
-            if has_trait(node, Trait.LINEAR) or (has_trait(node, Trait.COMBINES) and self.options.through == "any"):
+            if has_trait(node, Trait.LINEAR) or (
+                has_trait(node, Trait.COMBINES) and self.options.through == "any"
+            ):
                 yield node
 
     def equalize(self, value: Value) -> bool:
         """Equalize the pair at `value`, and return whether anything changed.
 
-        If the only layer after `value` is a depthwise convolution, the pair at its result is equalized at once, and the
-        convolution is added to `done`.
+        If the only layer after `value` is a depthwise convolution, the pair at its result is
+        equalized at once, and the convolution is added to `done`.
         """
         probed = self.probe(value)
         if probed is None:
             return False
         middle = probed.consumers[0].node
-        order = channel_order(probed.consumers[0]) if len(probed.consumers) == 1 and is_depthwise(middle) else None
+        order = (
+            channel_order(probed.consumers[0])
+            if len(probed.consumers) == 1 and is_depthwise(middle)
+            else None
+        )
         second = None if order is None else self.probe(middle.output)
-        if order is None or second is None or not len(order) == len(probed.first) == len(second.second):
+        if (
+            order is None
+            or second is None
+            or not len(order) == len(probed.first) == len(second.second)
+        ):
             scale, gained = self.pair_scale(probed)
             return self.write(probed, scale, gained)
         scale, second_scale, gained = self.triple_scales(probed, order, second)
@@ -196,19 +222,25 @@ class _Equalizer:
         first, second = probed.first, probed.second
         scale = pair_scale(first, second)
         layers = self.chain(probed)
-        tensors = None if layers is None else quantized_tensors(layers, (first, second), self.moments)
+        tensors = (
+            None if layers is None else quantized_tensors(layers, (first, second), self.moments)
+        )
         if tensors is None:
             return scale, gain((first, second), (first / scale, second * scale))
         scales = least_noise(tensors, scale[None])
         return scales[0], noise_gain(tensors, scales)
 
-    def triple_scales(self, probed: _Probed, order: Array, second: _Probed) -> tuple[Array, Array, float]:
+    def triple_scales(
+        self, probed: _Probed, order: Array, second: _Probed
+    ) -> tuple[Array, Array, float]:
         """Return s12 and s23 [C] of a triple, and the relative gain in precision."""
         before = (probed.first[order], probed.second[order], second.second)
         s12, s23 = triple_scales(*before)
         layers, rest = self.chain(probed), self.chain(second)
         tensors = (
-            None if layers is None or rest is None else quantized_tensors((*layers, rest[1]), before, self.moments)
+            None
+            if layers is None or rest is None
+            else quantized_tensors((*layers, rest[1]), before, self.moments)
         )
         if tensors is None:
             return s12, s23, gain(before, (before[0] / s12, before[1] * s12 / s23, before[2] * s23))
@@ -244,7 +276,9 @@ class _Equalizer:
             pair = self.pairs.find(value, affine, affine)
             if pair is not None and self.is_wanted(pair):
                 evaluator = self.pairs.params.evaluator
-                first, second = (ranges(plan, channels, evaluator) for plan in (pair.backward, pair.forward))
+                first, second = (
+                    ranges(plan, channels, evaluator) for plan in (pair.backward, pair.forward)
+                )
                 return _Probed(pair, axis, first, second)
             reason = reason or self.pairs.rewriter.take_reason()
         self.pairs.rewriter.decline(reason)
@@ -255,12 +289,17 @@ class _Equalizer:
         if self.options.through == "any":
             return True
         ends = list(pair.folds())
-        between = [change.node for change in (*pair.backward.changes, *pair.forward.changes) if change.fold is None]
+        between = [
+            change.node
+            for change in (*pair.backward.changes, *pair.forward.changes)
+            if change.fold is None
+        ]
         plain = all(node.op in BETWEEN for node in between) and len(ends) == 2
         return plain and all(is_whole(fold.node) for _, fold in ends)
 
     def write(self, probed: _Probed, scale: Array, gained: float) -> bool:
-        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the range of its dtype.
+        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the
+        range of its dtype.
 
         Where that adds operators, it has to pay: `gained` is the relative gain in precision.
         """
@@ -269,7 +308,9 @@ class _Equalizer:
         if (np.abs(np.log(scale)) < NEGLIGIBLE).all():
             return self.pairs.rewriter.decline("the ranges are equal already")
         zeros = np.zeros_like(scale)
-        backward, forward = (Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale))
+        backward, forward = (
+            Affine.joined(probed.axis, factor, zeros) for factor in (1 / scale, scale)
+        )
         pair = self.pairs.find(probed.pair.value, backward, forward)
         if pair is None:
             return False
@@ -277,7 +318,8 @@ class _Equalizer:
             return self.pairs.rewriter.decline("a weight or bound would become subnormal")
         if pair.limits and not gained >= LEAST_GAIN:
             return self.pairs.rewriter.decline(
-                f"the precision of the weights would rise by {gained:.2g} only, and {pair.limits} operators be added"
+                f"the precision of the weights would rise by {gained:.2g} only, and {pair.limits}"
+                " operators be added"
             )
         if pair.limits:
             pair = self.without_idle_bounds(pair)
@@ -301,11 +343,22 @@ class _Equalizer:
             self.idle.discard(node)
             with rewriter.rewriting(node):
                 old, hint = node.output, node.output.name
-                new = rewriter.make("nn.relu", [node.operand()], before=node, hint=hint, name=node.name, type_=old.type)
+                new = rewriter.make(
+                    "nn.relu",
+                    [node.operand()],
+                    before=node,
+                    hint=hint,
+                    name=node.name,
+                    type_=old.type,
+                )
             if old in self.moments:
                 self.moments[new.output] = self.moments.pop(old)
             rewriter.replace(old, new.output, take_name=True)
-        found = self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine) if clips else pair
+        found = (
+            self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine)
+            if clips
+            else pair
+        )
         assert found is not None  # a Relu lets every scale pass that a Clip does
         return found
 
@@ -314,9 +367,10 @@ class _Equalizer:
         if self.replaced:
             count = "1 Clip" if len(self.replaced) == 1 else f"{len(self.replaced)} Clips"
             yield (
-                f"{CrossLayerEqualization.name}: Relu replaced {count} ({', '.join(self.replaced[:3])}"
-                f"{', ...' if len(self.replaced) > 3 else ''}), assuming that no value leaves mean +- "
-                f"{self.options.sigmas:g} deviations of its BatchNormalization; use clip=exact to keep every bound"
+                f"{CrossLayerEqualization.name}: Relu replaced {count}"
+                f" ({', '.join(self.replaced[:3])}{', ...' if len(self.replaced) > 3 else ''}),"
+                f" assuming that no value leaves mean +- {self.options.sigmas:g} deviations of its"
+                " BatchNormalization; use clip=exact to keep every bound"
             )
 
     def rescale_moments(self, value: Value, affine: Affine) -> None:
@@ -329,7 +383,9 @@ class _Equalizer:
         self.moments[value] = self.moments[limited] = moved
 
     def loses_digits(self, fold: Fold) -> bool:
-        """Return whether some weight would become subnormal, where the error of rounding is no longer relative."""
+        """Return whether some weight would become subnormal, where the error of rounding is no
+        longer relative.
+        """
         weight = self.pairs.params.evaluator.exact(fold.weight)
         if weight is None or fold.factor is None:
             return False
@@ -338,33 +394,44 @@ class _Equalizer:
 
 
 def has_subnormal_limit(pair: LayerPair) -> bool:
-    """Return whether a bound per channel would become subnormal, where the error of rounding is no longer relative."""
+    """Return whether a bound per channel would become subnormal, where the error of rounding is no
+    longer relative.
+    """
     for change in (*pair.backward.changes, *pair.forward.changes):
         dtype = dtype_of(change.node.output.type)
         for limit in () if change.transfer is None or dtype is None else change.transfer.limits:
-            if limit is not None and ((limit != 0) & (np.abs(limit) < smallest_normal(dtype))).any():
+            if (
+                limit is not None
+                and ((limit != 0) & (np.abs(limit) < smallest_normal(dtype))).any()
+            ):
                 return True
     return False
 
 
 def gain(before: Sequence[Array], after: Sequence[Array]) -> float:
-    """Return by how much the precision of weights with the ranges r [C] grows, as a share of the precision `before`.
+    """Return by how much the precision of weights with the ranges r [C] grows, as a share of the
+    precision `before`.
 
-    The precision of channel i of a tensor with one scale is r_i / max r, and that of the layers that share the channel
-    the product of theirs (Nagel et al. 2019, equation 9). Equalization keeps the product of all r_i.
+    The precision of channel i of a tensor with one scale is r_i / max r, and that of the layers
+    that share the channel the product of theirs (Nagel et al. 2019, equation 9). Equalization keeps
+    the product of all r_i.
     """
     first, second = (float(np.prod([ranges.max() for ranges in each])) for each in (before, after))
     return first / second - 1 if second > 0 else 0.0
 
 
 def pair_scale(first: Array, second: Array) -> Array:
-    """Return s [C] = r1 / sqrt(r1 r2), with r1 over the result channels of a layer and r2 over the data of the next."""
+    """Return s [C] = r1 / sqrt(r1 r2), with r1 over the result channels of a layer and r2 over the
+    data of the next.
+    """
     with np.errstate(all="ignore"):
         return _safe(first / np.sqrt(first * second))
 
 
 def triple_scales(first: Array, middle: Array, last: Array) -> tuple[Array, Array]:
-    """Return s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3) and r1 of a depthwise layer."""
+    """Return s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3) and r1 of a
+    depthwise layer.
+    """
     with np.errstate(all="ignore"):
         root = np.cbrt(first * middle * last)
         return _safe(first / root), _safe(root / last)
@@ -376,7 +443,9 @@ def _safe(scale: Array) -> Array:
 
 
 def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
-    """Return r [C] = max |W| over the layers in the plan of a probe, 0 in channels without a layer."""
+    """Return r [C] = max |W| over the layers in the plan of a probe, 0 in channels
+    without a layer.
+    """
     found = np.zeros(channels)
     for change in plan.changes:
         fold = change.fold
@@ -388,7 +457,8 @@ def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
         factor = fold.factor.reshape((1,) * (weight.ndim - fold.factor.ndim) + fold.factor.shape)
         over = tuple(axis for axis, extent in enumerate(factor.shape) if extent == 1)
         largest = np.maximum(
-            to_float64(weight.max(axis=over, keepdims=True)), -to_float64(weight.min(axis=over, keepdims=True))
+            to_float64(weight.max(axis=over, keepdims=True)),
+            -to_float64(weight.min(axis=over, keepdims=True)),
         )
         channel = np.broadcast_to(named(factor), largest.shape)
         np.maximum.at(found, channel[channel >= 0], largest[channel >= 0])
@@ -401,21 +471,29 @@ def named(scale: Array) -> Array:
 
 
 def channel_order(fold: Fold) -> Array | None:
-    """Return the channels of a probe in the order in which a layer has them, None unless it has each once."""
+    """Return the channels of a probe in the order in which a layer has them, None unless it has
+    each once.
+    """
     order = np.atleast_1d(named(fold.affine.scale))
     return order if np.array_equal(np.sort(order), np.arange(len(order))) else None
 
 
 def is_depthwise(node: Node) -> bool:
-    """Return whether each channel of a convolution's result depends on the same channel of its data alone."""
+    """Return whether each channel of a convolution's result depends on the same channel of its data
+    alone.
+    """
     shape = input_shape(node, 1) if node.op == "nn.conv" else None
     group = integer_of(node, "group", 1)
     return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
 
 
 def is_whole(node: Node) -> bool:
-    """Return whether a layer is a convolution without groups or a depthwise one, as in the paper."""
-    return node.op in ("nn.conv", "nn.conv_transpose") and (integer_of(node, "group", 1) == 1 or is_depthwise(node))
+    """Return whether a layer is a convolution without groups or a depthwise one, as in
+    the paper.
+    """
+    return node.op in ("nn.conv", "nn.conv_transpose") and (
+        integer_of(node, "group", 1) == 1 or is_depthwise(node)
+    )
 
 
 @rule(affine="merges")

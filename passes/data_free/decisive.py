@@ -1,4 +1,6 @@
-"""Values that decide: those whose clipping would change what a result, a Softmax, an ArgMax or a comparison says."""
+"""Values that decide: those whose clipping would change what a result, a Softmax, an ArgMax or a
+comparison says.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from ...ir.ops.row import Trait
 def decisive_values(module: Module, evaluator: ConstantEvaluator) -> set[Value]:
     """Return the values that decide. O(nodes).
 
-    They are the results of the main graph, the data of operators with the trait DECIDES and of operators without a row,
-    and what these are computed from, up to layers with constant weights, normalizations and recurrent layers: what goes
-    into one of these is averaged there. Sums, concatenations, poolings, gates and attention are passed.
+    They are the results of the main graph, the data of operators with the trait DECIDES and of
+    operators without a row, and what these are computed from, up to layers with constant weights,
+    normalizations and recurrent layers: what goes into one of these is averaged there. Sums,
+    concatenations, poolings, gates and attention are passed.
     """
     found: set[Value] = set()
     for graph in module.graphs():

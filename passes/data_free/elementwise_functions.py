@@ -34,7 +34,9 @@ class ElementwiseFunctions:
         return found
 
     def between(self, value: Value, root: Value) -> Function | None:
-        """Return the function that maps elements of `root` to those of `value`, on arrays [C, n], None without one."""
+        """Return the function that maps elements of `root` to those of `value`, on arrays [C, n],
+        None without one.
+        """
         functions: list[Function] = []
         while value is not root:
             source = self.element(value)
@@ -57,7 +59,9 @@ class ElementwiseFunctions:
             return None
         op = find_affine(node, self.evaluator)
         if op is not None:
-            scale, shift = (array if array.ndim == 0 else array[:, None] for array in (op.scale, op.shift))
+            scale, shift = (
+                array if array.ndim == 0 else array[:, None] for array in (op.scale, op.shift)
+            )
             return op.data, lambda v: v * scale + shift
         data = node.input(0)
         if data is None:

@@ -13,7 +13,9 @@ MeanAndStd = tuple[Array, Array]
 """Mean and standard deviation: two float64 arrays of one shape."""
 
 NODES = 64
-"""Points of the Gauss-Hermite quadrature, which is exact for polynomials up to degree 2 NODES - 1 = 127."""
+"""Points of the Gauss-Hermite quadrature, which is exact for polynomials up to degree 2 NODES - 1 =
+127.
+"""
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -29,15 +31,17 @@ def below(x: Array) -> Array:
 
 
 def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) -> MeanAndStd:
-    """Return mean and deviation of a normal variable clipped to [low, high] (Nagel et al. 2019, appendix C).
+    """Return mean and deviation of a normal variable clipped to [low, high] (Nagel et al. 2019,
+    appendix C).
 
-    Let a = (low - mean) / std and b = (high - mean) / std. The mean is mean + std (phi(a) - phi(b) + a Phi(a) + b (1 -
-    Phi(b))). The second moment around the mean of the variable is
-    std^2 (Phi(b) - Phi(a) + a phi(a) - b phi(b) + a^2 Phi(a) + b^2 (1 - Phi(b))).
+    Let a = (low - mean) / std and b = (high - mean) / std. The mean is mean + std (phi(a) - phi(b)
+    + a Phi(a) + b (1 - Phi(b))). The second moment around the mean of the variable is std^2 (Phi(b)
+    - Phi(a) + a phi(a) - b phi(b) + a^2 Phi(a) + b^2 (1 - Phi(b))).
     """
     unit = np.where(std > 0, std, 1.0)
     a, b = (low - mean) / unit, (high - mean) / unit
-    # The products with a and b below have the limit 0 at infinity, where the product of the factors would be NaN.
+    # The products with a and b below have the limit 0 at infinity, where the product of the factors
+    # would be NaN.
     tails = (np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0))
     under, over = below(a), below(-b)
     first = density(a) - density(b) + tails[0] * under + tails[1] * over

@@ -1,7 +1,9 @@
-"""HighBiasAbsorption: the part of a bias that an activation almost never cuts off moves into the next layer's bias.
+"""HighBiasAbsorption: the part of a bias that an activation almost never cuts off moves into the
+next layer's bias.
 
-After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c) + c. The layer
-before gets the bias b1 - c and the layer after b2 + W2 c, so that the activations between them need a smaller range.
+After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c)
++ c. The layer before gets the bias b1 - c and the layer after b2 + W2 c, so that the activations
+between them need a smaller range.
 """
 
 from __future__ import annotations
@@ -35,20 +37,23 @@ SPREADS = ("std", "gamma")
 class HighBiasAbsorption(Pass):
     """Absorb high biases of layers into the layers after them.
 
-    1. Let x be the result of a layer, with known mean and deviation [C] (from its BatchNormalization). If the only
-       reader of x is a Relu, LeakyRelu or PRelu, the bias becomes b1 - c with c = max(0, mean - sigmas * std), and the
-       layers that read the activation get the bias b2 + W2 c. Without an activation c is the mean, and the function
-       stays the same. A Clip is an activation, too, if a Min after it limits each channel, as CrossLayerEqualization
+    1. Let x be the result of a layer, with known mean and deviation [C] (from its
+       BatchNormalization). If the only reader of x is a Relu, LeakyRelu or PRelu, the bias becomes
+       b1 - c with c = max(0, mean - sigmas * std), and the layers that read the activation get the
+       bias b2 + W2 c. Without an activation c is the mean, and the function stays the same. A Clip
+       is an activation, too, if a Min after it limits each channel, as CrossLayerEqualization
        leaves it: min(clip(x - c, 0, B), b - c) + c = clip(x, 0, b) for x >= c.
-    2. The rules of FoldScaleAxis decide which operators a shift passes, and which layers take it. With `padding=exact`
-       no convolution that pads with zeros takes it, because zeros are not shifted by c. With `padding=ignore` it is
-       treated like any other, as published; this changes the results at the border, and there is a warning.
-    3. With `spread=gamma` the deviation is |gamma|, which differs where the variance is not much larger than epsilon.
+    2. The rules of FoldScaleAxis decide which operators a shift passes, and which layers take it.
+       With `padding=exact` no convolution that pads with zeros takes it, because zeros are not
+       shifted by c. With `padding=ignore` it is treated like any other, as published; this changes
+       the results at the border, and there is a warning.
+    3. With `spread=gamma` the deviation is |gamma|, which differs where the variance is not much
+       larger than epsilon.
     4. Layers without a bias get one. No operator is added.
 
-    With an activation f the function is the same where x >= c in all channels. Elsewhere the activation's result is off
-    by f(x - c) + c - f(x), for Relu at most c. P(x < c) is 0.00135 per channel for sigmas=3 and normal x. The known
-    mean of x becomes mean - c.
+    With an activation f the function is the same where x >= c in all channels. Elsewhere the
+    activation's result is off by f(x - c) + c - f(x), for Relu at most c. P(x < c) is 0.00135 per
+    channel for sigmas=3 and normal x. The known mean of x becomes mean - c.
     """
 
     name: ClassVar[str] = "HighBiasAbsorption"
@@ -60,7 +65,9 @@ class HighBiasAbsorption(Pass):
         """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("padding", tuple(PADDING)), ("spread", SPREADS)):
             if getattr(self, option) not in known:
-                raise UsageError(f"{self.name}: option {option} has to be one of {', '.join(known)}")
+                raise UsageError(
+                    f"{self.name}: option {option} has to be one of {', '.join(known)}"
+                )
 
     @property
     def preserves(self) -> bool:
@@ -72,7 +79,11 @@ class HighBiasAbsorption(Pass):
         driver = RuleDriver(pairs.rewriter, RULES, absorber)
         for graph in module.graphs():
             pairs.planner.number(graph)
-            known = (node for node in graph.nodes() if any(value in pairs.statistics for value in node.outputs))
+            known = (
+                node
+                for node in graph.nodes()
+                if any(value in pairs.statistics for value in node.outputs)
+            )
             driver.run(known)
         if absorber.applied.layers:
             fold_records(module).history.append(absorber.applied)
@@ -87,7 +98,9 @@ class HighBiasAbsorption(Pass):
         return pairs.rewriter.changed
 
     def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
-        """Return the layer pair that absorbs the bias at `value`, None where c is zero or the rules allow no pair."""
+        """Return the layer pair that absorbs the bias at `value`, None where c is zero or the rules
+        allow no pair.
+        """
         reader = sole_reader(value)
         if reader is None or reader.inputs[0] is not value:
             return self.pair_at(pairs, value, statistic, None)
@@ -100,20 +113,28 @@ class HighBiasAbsorption(Pass):
     def pair_at(
         self, pairs: LayerPairs, value: Value, statistic: Statistic, activated: Value | None
     ) -> LayerPair | None:
-        """Return the layer pair that absorbs the bias at `value` behind the activation with the result `activated`."""
+        """Return the layer pair that absorbs the bias at `value` behind the activation with the
+        result `activated`.
+        """
         active = activated is not None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
             pairs.rewriter.decline("there is nothing to absorb")
             return None
         ones = np.ones_like(amount)
-        backward, forward = (Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount))
+        backward, forward = (
+            Affine.joined(statistic.axis, ones, shift) for shift in (-amount, amount)
+        )
         return pairs.find(value, backward, forward, activated)
 
     def amount(self, statistic: Statistic, *, active: bool) -> Array:
-        """Return c [C], the amount to absorb; `active` tells whether an activation reads the value."""
+        """Return c [C], the amount to absorb; `active` tells whether an activation
+        reads the value.
+        """
         spread = statistic.std if self.spread == "std" else np.abs(statistic.gamma)
-        amount = np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
+        amount = (
+            np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
+        )
         return np.where(np.isfinite(amount), amount, 0.0)
 
 
@@ -131,13 +152,17 @@ def zero_padded(pair: LayerPair) -> list[str]:
 def record(applied: LayerEdits, pair: LayerPair) -> None:
     """Record the amounts that the biases of a pair lose and get."""
     for side, fold in pair.folds():
-        key, amount = ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
+        key, amount = (
+            ("absorbed", -fold.affine.shift) if side == "out" else ("received", fold.affine.shift)
+        )
         entry = applied.layers.setdefault(fold.node, {})
         entry[key] = entry.get(key, np.zeros(())) + amount
 
 
 class _Absorber:
-    """The state of one run: `applied` has the amounts, `padded` the convolutions that pad shifted data with zeros."""
+    """The state of one run: `applied` has the amounts, `padded` the convolutions that pad shifted
+    data with zeros.
+    """
 
     def __init__(self, options: HighBiasAbsorption, pairs: LayerPairs) -> None:
         self.options = options

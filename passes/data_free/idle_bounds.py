@@ -1,4 +1,6 @@
-"""Clips whose upper bound hardly any element reaches, by statistics of BatchNormalization and folded weights."""
+"""Clips whose upper bound hardly any element reaches, by statistics of BatchNormalization and
+folded weights.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ from .statistic_ranges import propagate
 
 
 def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:
-    """Return the Clips to [0, b] that a Relu may replace if no value leaves mean +- `sigmas` deviations.
+    """Return the Clips to [0, b] that a Relu may replace if no value leaves mean +- `sigmas`
+    deviations.
 
     Both have to say so, in every channel:
 
     - the statistic of the data x of the Clip: mean + sigmas * std <= b;
-    - the weights of the layer with the result x: x <= b for all data within `sigmas` deviations of their mean.
+    - the weights of the layer with the result x: x <= b for all data within `sigmas` deviations of
+      their mean.
 
-    Neither is enough: x may have longer tails than a normal variable, and a deviation of 0 proves nothing.
+    Neither is enough: x may have longer tails than a normal variable, and a deviation of 0 proves
+    nothing.
     """
     statistics = known_statistics(module)
     ranges = propagate(module, statistics, sigmas=sigmas)
@@ -36,7 +41,11 @@ def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:
                 bound = _upper_bound(node, params)
                 with np.errstate(all="ignore"):
                     likely = known.mean + sigmas * known.std
-                    if bound is not None and (likely <= bound).all() and _is_bounded(node, bound, params, ranges):
+                    if (
+                        bound is not None
+                        and (likely <= bound).all()
+                        and _is_bounded(node, bound, params, ranges)
+                    ):
                         found.add(node)
     return found
 
@@ -48,8 +57,12 @@ def _upper_bound(node: Node, params: Parameters) -> float | None:
     return high if low == 0 and 0 < high < np.inf else None
 
 
-def _is_bounded(node: Node, bound: float, params: Parameters, ranges: Mapping[Value, Moments]) -> bool:
-    """Return whether the layer before a Clip has no result above `bound` for data in their range."""
+def _is_bounded(
+    node: Node, bound: float, params: Parameters, ranges: Mapping[Value, Moments]
+) -> bool:
+    """Return whether the layer before a Clip has no result above `bound` for data in
+    their range.
+    """
     layer = node.operand().node
     linear = None if layer is None else read_linear(layer, params)
     data = None if linear is None else ranges.get(linear.data)

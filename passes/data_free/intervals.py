@@ -1,4 +1,6 @@
-"""Intervals of values with one number a channel: those that rows of the operator table give, and those of layers."""
+"""Intervals of values with one number a channel: those that rows of the operator table give, and
+those of layers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Ends = tuple[int | None, Array, Array]
 
 
 def interval_of(found: Moments | None, shape: Shape) -> Interval:
-    """Return the range of a value as arrays that broadcast against it, unbounded where there is none."""
+    """Return the range of a value as arrays that broadcast against it, unbounded where there is
+    none.
+    """
     if found is None:
         return UNBOUNDED
     if found.axis is None or shape is None or not 0 <= found.axis < len(shape):
@@ -31,7 +35,9 @@ def interval_of(found: Moments | None, shape: Shape) -> Interval:
 
 
 def ends_of(interval: Interval, shape: Shape, preferred: int | None) -> Ends:
-    """Return an interval with one number a channel, along `preferred` if it has several there, else along axis 1."""
+    """Return an interval with one number a channel, along `preferred` if it has several there, else
+    along axis 1.
+    """
     low, high = np.broadcast_arrays(*interval.corners)
     rank = low.ndim if shape is None else len(shape)
     axes = [axis + rank - low.ndim for axis, extent in enumerate(low.shape) if extent > 1]
@@ -39,22 +45,34 @@ def ends_of(interval: Interval, shape: Shape, preferred: int | None) -> Ends:
         return None, np.array([low.min(initial=math.inf)]), np.array([high.max(initial=-math.inf)])
     axis = preferred if preferred in axes else 1 if 1 in axes else axes[-1]
     count = low.shape[axis - rank + low.ndim]
-    return axis, to_channels(low, rank, axis, count, np.min), to_channels(high, rank, axis, count, np.max)
+    return (
+        axis,
+        to_channels(low, rank, axis, count, np.min),
+        to_channels(high, rank, axis, count, np.max),
+    )
 
 
-def to_channels(array: Array, rank: int, axis: int | None, count: int, function: Callable[..., Array]) -> Array:
-    """Return an array that broadcasts against a value of `rank`, reduced to `count` numbers along `axis`."""
+def to_channels(
+    array: Array, rank: int, axis: int | None, count: int, function: Callable[..., Array]
+) -> Array:
+    """Return an array that broadcasts against a value of `rank`, reduced to `count` numbers along
+    `axis`.
+    """
     if axis is None or array.ndim > rank or not array.ndim:
         return np.full(count, float(function(array)))
     padded = array.reshape((1,) * (rank - array.ndim) + array.shape)
     kept = function(padded, axis=tuple(i for i in range(rank) if i != axis))
     return (
-        np.array(np.broadcast_to(kept, (count,))) if kept.size in (1, count) else np.full(count, float(function(kept)))
+        np.array(np.broadcast_to(kept, (count,)))
+        if kept.size in (1, count)
+        else np.full(count, float(function(kept)))
     )
 
 
 def contracted(node: Node) -> float:
-    """Return how many products each element of the result of a matrix product or convolution sums up."""
+    """Return how many products each element of the result of a matrix product or convolution sums
+    up.
+    """
     shape = input_shape(node, 1)
     if node.op in ("matmul", "nn.dense"):
         terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
@@ -68,12 +86,18 @@ def contracted(node: Node) -> float:
 
 
 def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
-    """Return the interval of a matrix product or convolution of two operands that are computed at run time.
+    """Return the interval of a matrix product or convolution of two operands that are computed at
+    run time.
 
     The rows of a Softmax along its last axis add up to 1: the product with them is an average.
     """
     first = node.operand().node
-    if node.op == "matmul" and first is not None and first.op == "nn.softmax" and normalizes_last_axis(first):
+    if (
+        node.op == "matmul"
+        and first is not None
+        and first.op == "nn.softmax"
+        and normalizes_last_axis(first)
+    ):
         return x[1].whole
     product = repeated(multiplied(x[0].whole, x[1].whole), contracted(node))
     if node.op in ("nn.conv", "nn.conv_transpose"):
@@ -82,5 +106,8 @@ def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
     if node.op == "nn.dense":
         alpha, beta = (node.attrs.get(name, 1.0) for name in ("alpha", "beta"))
         assert isinstance(alpha, int | float) and isinstance(beta, int | float)
-        product, bias = multiplied(product, interval(alpha, alpha)), multiplied(bias, interval(beta, beta))
+        product, bias = (
+            multiplied(product, interval(alpha, alpha)),
+            multiplied(bias, interval(beta, beta)),
+        )
     return added(product, bias)

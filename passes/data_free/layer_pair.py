@@ -1,8 +1,9 @@
 """Pairs of layers: an affine that the layers before a value apply, and the layers after it undo.
 
-A pair is a backward plan and a forward plan from one value. Both follow the rules of FoldScaleAxis, so an operator that
-stops an affine there stops a pair here. No operator is added but a Max or Min after a Clip that gets bounds per channel
-(`limits`), no weight is copied, and both ends of a pair are layers with constant weights.
+A pair is a backward plan and a forward plan from one value. Both follow the rules of FoldScaleAxis,
+so an operator that stops an affine there stops a pair here. No operator is added but a Max or Min
+after a Clip that gets bounds per channel (`limits`), no weight is copied, and both ends of a pair
+are layers with constant weights.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ MAX_GROWTH = 1 << 16
 class LayerPair:
     """The layers before and after `value`, as the two plans that change them.
 
-    `backward` replaces `value` by `backward_affine` of it. `forward` applies `forward_affine` to the data of the
-    readers of `result`. `result` is `value`, or the result of an activation that reads it and commutes with the affine.
+    `backward` replaces `value` by `backward_affine` of it. `forward` applies `forward_affine` to
+    the data of the readers of `result`. `result` is `value`, or the result of an activation that
+    reads it and commutes with the affine.
     """
 
     value: Value
@@ -50,14 +52,18 @@ class LayerPair:
         return self.backward.limits + self.forward.limits
 
     def folds(self) -> Iterator[tuple[str, Fold]]:
-        """Yield the folds into layers: `out` where the result of the layer changes, `in` where its data change."""
+        """Yield the folds into layers: `out` where the result of the layer changes, `in` where its
+        data change.
+        """
         for side, plan in (("out", self.backward), ("in", self.forward)):
             for change in plan.changes:
                 if change.fold is not None:
                     yield side, change.fold
 
     def changed(self) -> dict[Value, Affine]:
-        """Return each value that changes, with the affine that maps its old elements to the new ones."""
+        """Return each value that changes, with the affine that maps its old elements to the new
+        ones.
+        """
         found = {self.value: self.backward_affine}
         for change in self.backward.changes:
             for index, part in change.transfer.operands if change.transfer is not None else ():
@@ -72,7 +78,9 @@ class LayerPair:
 
 
 class LayerPairs:
-    """Finds layer pairs in a module and rewrites them; `border` and `limits` are options of `Parameters`."""
+    """Finds layer pairs in a module and rewrites them; `border` and `limits` are options of
+    `Parameters`.
+    """
 
     def __init__(self, module: Module, *, border: str = "keep", limits: bool = False) -> None:
         self.module = module
@@ -83,12 +91,17 @@ class LayerPairs:
         self.statistics = statistic_refs(module)
 
     def find(
-        self, value: Value, backward_affine: Affine, forward_affine: Affine, activated: Value | None = None
+        self,
+        value: Value,
+        backward_affine: Affine,
+        forward_affine: Affine,
+        activated: Value | None = None,
     ) -> LayerPair | None:
-        """Return the layer pair at `value`, or None where the rules allow none. The module stays as it is. O(region).
+        """Return the layer pair at `value`, or None where the rules allow none. The module stays as
+        it is. O(region).
 
-        `activated` is the result of the activation that is the only reader of `value`, if there is one: a rectifier, or
-        a Clip, of which the upper bound is shifted.
+        `activated` is the result of the activation that is the only reader of `value`, if there is
+        one: a rectifier, or a Clip, of which the upper bound is shifted.
         """
         result = activated or value
         try:
@@ -110,7 +123,9 @@ class LayerPairs:
             return Plan([self.planner.into(value, affine)])
         reader = sole_reader(value)
         if reader is None:
-            raise Refused("multi_consumer", f"{value.source_name!r} has no reader, or more than one")
+            raise Refused(
+                "multi_consumer", f"{value.source_name!r} has no reader, or more than one"
+            )
         return self.planner.backward(value, reader, affine)
 
     def commit(self, pair: LayerPair) -> None:
@@ -128,11 +143,17 @@ class LayerPairs:
 
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
-    """Return the statistic of an affine of its value, None where the two have different channels."""
+    """Return the statistic of an affine of its value, None where the two have different
+    channels.
+    """
     same_channels = affine.axis is None or (
         affine.axis == reference.source.axis and affine.channels == reference.source.channels
     )
-    return reference.applied(affine.scale, affine.shift) if same_channels and not affine.extents else None
+    return (
+        reference.applied(affine.scale, affine.shift)
+        if same_channels and not affine.extents
+        else None
+    )
 
 
 def inverse(affine: Affine) -> Affine:
@@ -141,24 +162,34 @@ def inverse(affine: Affine) -> Affine:
 
 
 def _check(pair: LayerPair) -> None:
-    """Refuse a pair whose plans are legal alone but not together, or that would add operators or copy weights."""
+    """Refuse a pair whose plans are legal alone but not together, or that would add operators or
+    copy weights.
+    """
     both = pair.backward.joined(pair.forward)
     label = repr(pair.value.source_name)
     if not both.is_sound:
-        raise Refused("multi_consumer", f"{label}: an operator would change twice, on two paths that meet")
+        raise Refused(
+            "multi_consumer", f"{label}: an operator would change twice, on two paths that meet"
+        )
     if both.added > both.limits:
         raise Refused("bias_slot", f"{label}: a layer to be shifted has no place for a bias")
     ends = {"out": 0, "in": 0}
     for side, fold in pair.folds():
         if not has_trait(fold.node, Trait.LINEAR):
-            raise Refused("no_foldable_neighbour", f"{fold.node.description} is not a layer with a weight")
+            raise Refused(
+                "no_foldable_neighbour", f"{fold.node.description} is not a layer with a weight"
+            )
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
-            raise Refused("multi_consumer", f"{fold.node.description}: another operator reads its weight")
+            raise Refused(
+                "multi_consumer", f"{fold.node.description}: another operator reads its weight"
+            )
         ends[side] += 1
     if not all(ends.values()):
         raise Refused("no_foldable_neighbour", f"{label}: there is no layer before or after it")
     growth = Plan([change for change in both.changes if change.fold is None]).growth()
-    growth += sum(8 * fold.bias.size for _, fold in pair.folds() if fold.bias is not None and _is_new(fold))
+    growth += sum(
+        8 * fold.bias.size for _, fold in pair.folds() if fold.bias is not None and _is_new(fold)
+    )
     if growth > MAX_GROWTH:
         raise Refused("constant_growth", f"{label}: constants would grow by {growth} bytes")
 

@@ -1,10 +1,13 @@
-"""Likely mean and deviation of every value, where `moments` finds none: guesses, from which ranges are made.
+"""Likely mean and deviation of every value, where `moments` finds none: guesses, from which ranges
+are made.
 
-- The axis along which channels are known is changed where an operator needs another one: channels are pooled.
+- The axis along which channels are known is changed where an operator needs another one: channels
+  are pooled.
 - The greatest of some elements is taken to be distributed as the elements are.
 - The results of a normalization have its scale for their deviation and its shift for their mean.
 - Elements of a product of two matrices that are computed at run time are taken to be independent.
-- Any other result is as its operand where it has about the same range, else it is spread evenly over its interval.
+- Any other result is as its operand where it has about the same range, else it is spread evenly
+  over its interval.
 """
 
 from __future__ import annotations
@@ -25,11 +28,16 @@ from .intervals import contracted, interval_of, to_channels
 from .moments import Moments, Propagator
 
 ALIKE = 1.5
-"""How much wider than its operand a result may be that is taken to be distributed as the operand."""
+"""How much wider than its operand a result may be that is taken to be distributed as
+the operand.
+"""
 
 
 class LikelyMoments(Propagator):
-    """The walk that guesses where nothing follows. Every value with a finite range has moments in `found`."""
+    """The walk that guesses where nothing follows.
+
+    Every value with a finite range has moments in `found`.
+    """
 
     def get(self, node: Node, index: int = 0) -> Moments | None:
         value = node.input(index)
@@ -52,7 +60,9 @@ class LikelyMoments(Propagator):
         return data
 
     def aligned(self, node: Node) -> list[Moments] | None:
-        """Return the operands along the axis of the first that has channels in the result, else as a whole."""
+        """Return the operands along the axis of the first that has channels in the result, else as
+        a whole.
+        """
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
@@ -71,9 +81,17 @@ class LikelyMoments(Propagator):
         return [part.whole for part in known]
 
     def result_axis(self, node: Node, index: int, part: Moments) -> int | None:
-        """Return the axis of the result on which the channels of an operand are, None where they are not known."""
+        """Return the axis of the result on which the channels of an operand are, None where they
+        are not known.
+        """
         own, shape = input_shape(node, index), shape_of(node.output.type)
-        if part.axis is None or own is None or shape is None or "axis" in node.attrs or len(part.mean) == 1:
+        if (
+            part.axis is None
+            or own is None
+            or shape is None
+            or "axis" in node.attrs
+            or len(part.mean) == 1
+        ):
             return None
         axis = part.axis + len(shape) - len(own)
         return axis if 0 <= axis < len(shape) else None
@@ -86,19 +104,29 @@ class LikelyMoments(Propagator):
             return None
         shape, axis = shape_of(node.output.type), integer_of(node, "axis", 1)
         extents = [(input_shape(node, i) or ())[axis : axis + 1 or None] for i in range(len(known))]
-        counts = [extent[0] for extent in extents if extent and isinstance(extent[0], int) and extent[0] > 0]
+        counts = [
+            extent[0]
+            for extent in extents
+            if extent and isinstance(extent[0], int) and extent[0] > 0
+        ]
         if shape is None or len(counts) < len(known) or sum(counts) > MAX_CHANNELS:
             wholes = [part.whole for part in known]
             axis, joined = 0, wholes
         else:
             axis %= len(shape)
             joined = [part.along(axis, count) for part, count in zip(known, counts, strict=True)]
-        mean, std, low, high = (np.concatenate([getattr(part, name) for part in joined]) for name in FIELDS)
+        mean, std, low, high = (
+            np.concatenate([getattr(part, name) for part in joined]) for name in FIELDS
+        )
         found = Moments(axis, mean, std, low, high)
         return found if len(counts) == len(known) and shape is not None else found.whole
 
-    def guess(self, node: Node, index: int, low: Array, high: Array, axis: int | None) -> tuple[Moments, bool]:
-        """Return moments of a result between `low` and `high`, and whether only this interval speaks for them."""
+    def guess(
+        self, node: Node, index: int, low: Array, high: Array, axis: int | None
+    ) -> tuple[Moments, bool]:
+        """Return moments of a result between `low` and `high`, and whether only this interval
+        speaks for them.
+        """
         if node.op in NORMALIZATIONS and index == 0:
             return self.normalized(node, low, high, axis), False
         if has_trait(node, Trait.LINEAR) or node.op == "einsum":
@@ -127,7 +155,9 @@ class LikelyMoments(Propagator):
     def normalized(self, node: Node, low: Array, high: Array, axis: int | None) -> Moments:
         """Return the moments of the result of a normalization."""
         operands = [
-            interval_of(self.get(node, i), shape_of(value.type)) if value is not None else interval_of(None, None)
+            interval_of(self.get(node, i), shape_of(value.type))
+            if value is not None
+            else interval_of(None, None)
             for i, value in enumerate(node.inputs)
         ]
         scale, shift = normalized_parameters(node, operands)
@@ -137,7 +167,9 @@ class LikelyMoments(Propagator):
         return Moments(axis, mean, std, low, high)
 
     def contraction(self, node: Node) -> Moments | None:
-        """Return the moments of sums of products of two operands, for independent elements; of the whole result."""
+        """Return the moments of sums of products of two operands, for independent elements; of the
+        whole result.
+        """
         first, second = self.get(node), self.get(node, 1)
         terms = contracted(node)
         if first is None or second is None or not math.isfinite(terms):
@@ -160,11 +192,17 @@ def evenly(axis: int | None, low: Array, high: Array) -> Moments:
 
 
 def of_elements(array: Array) -> Moments:
-    """Return the moments of known elements, along the only axis that has several of them if there is just one."""
+    """Return the moments of known elements, along the only axis that has several of them if there
+    is just one.
+    """
     axes = [axis for axis, extent in enumerate(array.shape) if extent > 1]
     if len(axes) == 1:
         flat = array.reshape(-1)
         return Moments(axes[0], flat, np.zeros_like(flat), flat, flat)
     return Moments(
-        None, *(np.full(1, float(number)) for number in (array.mean(), array.std(), array.min(), array.max()))
+        None,
+        *(
+            np.full(1, float(number))
+            for number in (array.mean(), array.std(), array.min(), array.max())
+        ),
     )

@@ -1,4 +1,6 @@
-"""Layers as linear maps of vectors with one number per channel: the result for data constant in each channel."""
+"""Layers as linear maps of vectors with one number per channel: the result for data constant in
+each channel.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ from ..affine.rules.zero_padding import shares
 class Linear:
     """A layer with a constant `weight`, here in float64.
 
-    `data_axis` and `axis` are the axes of the channels in the data and in the result. `weight_axis` is the axis of the
-    result's channels in the weight.
+    `data_axis` and `axis` are the axes of the channels in the data and in the result. `weight_axis`
+    is the axis of the result's channels in the weight.
     """
 
     node: Node
@@ -48,26 +50,35 @@ class Linear:
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
 
     def accepts(self, axis: int | None, vector: Array) -> bool:
-        """Return whether `vector` [C] has one number for each channel of the data, and these lie on `axis`."""
+        """Return whether `vector` [C] has one number for each channel of the data, and these lie on
+        `axis`.
+        """
         return axis == self.data_axis and vector.size == self.channels
 
     def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
-        """Return the mean response [M] of the layer with `weight`, without its bias, to data that are `vector` [C].
+        """Return the mean response [M] of the layer with `weight`, without its bias, to data that
+        are `vector` [C].
 
-        A tap of a convolution counts by the share of windows in which it is inside the data. The share is 1 where
-        extents are unknown, or `padding` is not exact. A tap of a transposed convolution reaches a position in one of
-        its strides.
+        A tap of a convolution counts by the share of windows in which it is inside the data. The
+        share is 1 where extents are unknown, or `padding` is not exact. A tap of a transposed
+        convolution reaches a position in one of its strides.
         """
         node = self.node
         if node.op == "nn.dense":
             alpha = node.attrs.get("alpha", 1.0)
             assert isinstance(alpha, float | int)
-            return np.asarray(float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight)))
+            return np.asarray(
+                float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight))
+            )
         if node.op == "matmul":
             return np.asarray(vector @ weight if self.fold.index == 1 else weight @ vector)
         group, kernel = integer_of(node, "group", 1), weight.shape[2:]
         inside = shares(node, kernel) if node.op == "nn.conv" and padding == "exact" else None
-        taps = (weight if inside is None else weight * inside).reshape(*weight.shape[:2], prod(kernel)).sum(axis=2)
+        taps = (
+            (weight if inside is None else weight * inside)
+            .reshape(*weight.shape[:2], prod(kernel))
+            .sum(axis=2)
+        )
         taps = taps.reshape(group, -1, taps.shape[1])
         spread = vector.reshape(group, -1)
         if node.op == "nn.conv":
@@ -76,7 +87,8 @@ class Linear:
         return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
 
     def over_results(self, weight: Array) -> Array:
-        """Return the sums [C] of `weight` over the results and taps that read a channel of the data.
+        """Return the sums [C] of `weight` over the results and taps that read a channel of the
+        data.
 
         Of the taps of a transposed convolution it is the share that reaches one position.
         """
@@ -100,13 +112,18 @@ class Linear:
         return float(self.weight.size / self.weight.shape[self.weight_axis])
 
     def bounds(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Return the least and the greatest result [M] without the bias, for data between `low` and `high`, both [C].
+        """Return the least and the greatest result [M] without the bias, for data between `low` and
+        `high`, both [C].
 
         Taps may lie outside the data, where it is 0.
         """
-        if self.node.op == "nn.conv_transpose" or may_read_padding(self.node, self.weight.shape[2:]):
+        if self.node.op == "nn.conv_transpose" or may_read_padding(
+            self.node, self.weight.shape[2:]
+        ):
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-        positive, negative = (replaced(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum))
+        positive, negative = (
+            replaced(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum)
+        )
         ends = []
         for with_positive, with_negative in ((low, high), (high, low)):
             parts = (
@@ -123,11 +140,14 @@ class Linear:
         window = window_of(self.node, rank)
         return (1,) * rank if window is None else window.strides
 
-    def phases(self, vector: Array, variance: Array, *, padding: str = "exact") -> list[tuple[Array, Array]]:
-        """Return mean and variance [M] of the result without its bias, for independent data of mean and variance [C].
+    def phases(
+        self, vector: Array, variance: Array, *, padding: str = "exact"
+    ) -> list[tuple[Array, Array]]:
+        """Return mean and variance [M] of the result without its bias, for independent data of mean
+        and variance [C].
 
-        There is one pair for each kind of position. A transposed convolution has prod(strides) kinds, each reached by
-        other taps; any other layer has one kind.
+        There is one pair for each kind of position. A transposed convolution has prod(strides)
+        kinds, each reached by other taps; any other layer has one kind.
         """
         strides = self.strides if self.node.op == "nn.conv_transpose" else ()
         slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
@@ -135,17 +155,24 @@ class Linear:
         found = []
         for phase in np.ndindex(*strides):
             mask = np.zeros(self.weight.shape[2:] if phase else (), bool)
-            mask[tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))] = True
+            mask[
+                tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))
+            ] = True
             weight = self.weight * mask
             kinds = prod(strides)
-            # apply() takes the mean over all kinds, to which the taps of the others add 0 here. The variance of
-            # alpha * x takes alpha^2, of which apply() has one factor.
-            mean, square = self.apply(weight, vector, padding=padding), self.apply(weight**2, variance, padding=padding)
+            # apply() takes the mean over all kinds, to which the taps of the others add 0 here. The
+            # variance of alpha * x takes alpha^2, of which apply() has one factor.
+            mean, square = (
+                self.apply(weight, vector, padding=padding),
+                self.apply(weight**2, variance, padding=padding),
+            )
             found.append((mean * kinds, square * kinds * float(slope)))
         return found
 
     def bias(self, params: Parameters) -> Array | None:
-        """Return the bias, [M] or [], None where it is not constant or not one number per channel."""
+        """Return the bias, [M] or [], None where it is not constant or not one number
+        per channel.
+        """
         if self.node.op == "matmul":
             return np.zeros(())
         try:
@@ -156,7 +183,11 @@ class Linear:
             return np.zeros(())
         beta = self.node.attrs.get("beta", 1.0) if self.node.op == "nn.dense" else 1.0
         assert isinstance(beta, float | int)
-        flat = bias.reshape(bias.shape[-1:]) if bias.size == (bias.shape[-1] if bias.ndim else 1) else None
+        flat = (
+            bias.reshape(bias.shape[-1:])
+            if bias.size == (bias.shape[-1] if bias.ndim else 1)
+            else None
+        )
         return None if flat is None else float(beta) * flat
 
 
@@ -183,4 +214,12 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
         axis = 0
     elif node.op == "matmul" and shape is not None:
         axis = len(shape) - 1 if fold.index == 1 else len(shape) - 2
-    return Linear(node, to_float64(weight), node.operand(1 - fold.index), axis, fold.weight_axis, fold.axis, fold)
+    return Linear(
+        node,
+        to_float64(weight),
+        node.operand(1 - fold.index),
+        axis,
+        fold.weight_axis,
+        fold.axis,
+        fold,
+    )

@@ -1,17 +1,22 @@
-"""Mean, deviation and range of values per channel, derived from the values for which they are known.
+"""Mean, deviation and range of values per channel, derived from the values for which they are
+known.
 
-The assumptions are taken from Nagel et al. (2019): the data of an activation are normal in each channel; the channels,
-positions and operands that a layer or sum combines are independent.
+The assumptions are taken from Nagel et al. (2019): the data of an activation are normal in each
+channel; the channels, positions and operands that a layer or sum combines are independent.
 
 - Deviations are rough: neighbouring pixels are alike, so an average leaves them as they are.
-- Means are good: linear operators keep them, dependent or not. Zero padding counts where extents are known.
-- The product of two functions of one value is taken as one function: x * sigmoid(x), x * clip(x + 3, 0, 6).
-- If the operands of another product depend on a common value, only the range of the product is known.
+- Means are good: linear operators keep them, dependent or not. Zero padding counts where extents
+  are known.
+- The product of two functions of one value is taken as one function: x * sigmoid(x), x * clip(x +
+  3, 0, 6).
+- If the operands of another product depend on a common value, only the range of the product is
+  known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +38,9 @@ from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import Linear, read_linear
 
 GRID = 257
-"""Points of a range, in addition to 0, at which a function is sampled for its least and greatest value."""
+"""Points of a range, in addition to 0, at which a function is sampled for its least and greatest
+value.
+"""
 
 MAX_CONTRIBUTORS = 256
 """Most values that are searched for one on which both operands of a product depend."""
@@ -44,11 +51,13 @@ KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
 
 @record
 class Moments:
-    """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of it.
+    """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of
+    it.
 
     Without an axis there is one channel, the whole value.
 
-    All are float64 vectors [C]. `mean` and `std` are NaN where only the range is known, as after a MaxPool.
+    All are float64 vectors [C]. `mean` and `std` are NaN where only the range is known, as after a
+    MaxPool.
     """
 
     axis: int | None
@@ -69,10 +78,14 @@ class Moments:
 
     def map(self, axis: int | None, function: Callable[[Array], Array]) -> Moments:
         """Return the moments along `axis`, with `function` applied to every vector."""
-        return Moments(axis, *(function(array) for array in (self.mean, self.std, self.low, self.high)))
+        return Moments(
+            axis, *(function(array) for array in (self.mean, self.std, self.low, self.high))
+        )
 
     def along(self, axis: int | None, count: int) -> Moments:
-        """Return the moments of `count` channels along `axis`; those of the whole value where it has other channels."""
+        """Return the moments of `count` channels along `axis`; those of the whole value where it
+        has other channels.
+        """
         if self.axis == axis and len(self.mean) == count:
             return self
         mean = self.mean.mean()
@@ -89,18 +102,27 @@ class Moments:
         """Return the moments of scale * x + shift."""
         ends = (self.low * scale + shift, self.high * scale + shift)
         return Moments(
-            self.axis, self.mean * scale + shift, self.std * np.abs(scale), np.minimum(*ends), np.maximum(*ends)
+            self.axis,
+            self.mean * scale + shift,
+            self.std * np.abs(scale),
+            np.minimum(*ends),
+            np.maximum(*ends),
         )
 
     def through(self, function: Callable[[Array], Array], pair: MeanAndStd) -> Moments:
-        """Return the moments of function(x), whose mean and deviation are `pair`. The range is sampled on a grid."""
+        """Return the moments of function(x), whose mean and deviation are `pair`.
+
+        The range is sampled on a grid.
+        """
         grid = [np.linspace(self.low, self.high, GRID), np.clip(0.0, self.low, self.high)[None]]
         values = function(np.concatenate(grid).T)
         return Moments(self.axis, *pair, values.min(axis=-1), values.max(axis=-1))
 
 
 def normal(axis: int, mean: Array, std: Array, sigmas: float) -> Moments:
-    """Return the moments of a normal variable, with the range mean - sigmas * std to mean + sigmas * std."""
+    """Return the moments of a normal variable, with the range mean - sigmas * std to mean + sigmas
+    * std.
+    """
     return Moments(axis, mean, std, mean - sigmas * std, mean + sigmas * std)
 
 
@@ -150,11 +172,17 @@ class Propagator:
     def along(self, value: Value, axis: int | None, count: int) -> Moments | None:
         """Return the moments of a value if they are those of `count` channels along `axis`."""
         found = self.found.get(value)
-        return found if found is not None and found.axis == axis and len(found.mean) == count else None
+        return (
+            found if found is not None and found.axis == axis and len(found.mean) == count else None
+        )
 
     def affine(self, op: AffineOp) -> Moments | None:
         """Return the moments of an affine per channel, such as a BatchNormalization."""
-        data = self.found.get(op.data) if op.axis is None else self.along(op.data, op.axis, len(op.scale))
+        data = (
+            self.found.get(op.data)
+            if op.axis is None
+            else self.along(op.data, op.axis, len(op.scale))
+        )
         return None if data is None else data.affine(op.scale, op.shift)
 
     def channelwise(self, node: Node) -> list[tuple[Value, Moments]]:
@@ -180,11 +208,13 @@ class Propagator:
                 if not isinstance(extent, int):
                     continue
                 channels = np.broadcast_to(channels, (extent,))
-            results.append((value, data.map(axis, lambda array, channels=channels: array[channels])))  # type: ignore[misc]
+            results.append((value, data.map(axis, partial(np.take, indices=channels, axis=0))))
         return results
 
     def extremum(self, data: Moments) -> Moments:
-        """Return the moments of the greatest or least of some elements: only their range is known."""
+        """Return the moments of the greatest or least of some elements: only their
+        range is known.
+        """
         unknown = np.full_like(data.mean, np.nan)
         return replaced(data, mean=unknown, std=unknown)
 
@@ -206,12 +236,20 @@ class Propagator:
         )
 
     def aligned(self, node: Node) -> list[Moments] | None:
-        """Return the operands of an elementwise operator, None unless all are known with channels on one axis."""
+        """Return the operands of an elementwise operator, None unless all are known with channels
+        on one axis.
+        """
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         ranks = {len(shape_of(value.type) or ()) for value in node.inputs if value is not None}
         known = [part for part in parts if part is not None]
         same = {(part.axis, len(part.mean)) for part in known}
-        return known if len(known) == len(parts) and len(ranks) == len(same) == 1 and "axis" not in node.attrs else None
+        return (
+            known
+            if len(known) == len(parts)
+            and len(ranks) == len(same) == 1
+            and "axis" not in node.attrs
+            else None
+        )
 
     def sum(self, node: Node) -> Moments | None:
         """Return the moments of x + y: means add up and, for independent operands, variances."""
@@ -220,12 +258,16 @@ class Propagator:
             return None
         if node.op == "subtract":
             parts[1] = parts[1].affine(np.array(-1.0), np.zeros(()))
-        mean, low, high = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("mean", "low", "high"))
+        mean, low, high = (
+            np.sum([getattr(part, name) for part in parts], axis=0)
+            for name in ("mean", "low", "high")
+        )
         std = np.sqrt(np.sum([part.std**2 for part in parts], axis=0))
         return self.bounded(Moments(parts[0].axis, mean, std, low, high))
 
     def product(self, node: Node) -> Moments | None:
-        """Return the moments of f(x) g(x) for one normal x, or of a product of independent operands.
+        """Return the moments of f(x) g(x) for one normal x, or of a product of independent
+        operands.
 
         For other products only the range is known.
         """
@@ -234,7 +276,10 @@ class Propagator:
             return None
         for root in self.functions.sources(first):
             x = self.found.get(root)
-            f, g = (None if x is None else self.functions.between(value, root) for value in (first, second))
+            f, g = (
+                None if x is None else self.functions.between(value, root)
+                for value in (first, second)
+            )
             if x is not None and x.has_mean and f is not None and g is not None:
                 both = _product(f, g)
                 return x.through(both, transformed(x.mean, x.std, both))
@@ -254,7 +299,11 @@ class Propagator:
     def bounded(self, found: Moments) -> Moments:
         """Limit the range to `sigmas` deviations, where these are known."""
         reach = self.sigmas * found.std
-        return replaced(found, low=np.fmax(found.low, found.mean - reach), high=np.fmin(found.high, found.mean + reach))
+        return replaced(
+            found,
+            low=np.fmax(found.low, found.mean - reach),
+            high=np.fmin(found.high, found.mean + reach),
+        )
 
     def activation(self, node: Node) -> Moments | None:
         """Return the moments of a function of one normal variable."""
@@ -263,16 +312,23 @@ class Propagator:
             return None
         if node.op in ("nn.relu", "clip"):
             bounds = self.functions.bounds(node)
-            return None if bounds is None else x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
+            return (
+                None
+                if bounds is None
+                else x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
+            )
         slope = self.functions.slope(node, x.axis, len(x.mean))
         if slope is not None:
             column = slope if slope.ndim == 0 else slope[:, None]
             return x.through(lambda v: np.where(v < 0, column * v, v), leaky(x.mean, x.std, slope))
         function = function_of(node)
-        return None if function is None else x.through(function, transformed(x.mean, x.std, function))
+        return (
+            None if function is None else x.through(function, transformed(x.mean, x.std, function))
+        )
 
     def limited(self, node: Node) -> Moments | None:
-        """Return the moments of the Max or Min of a constant and a value, or of a Relu or Clip of the value.
+        """Return the moments of the Max or Min of a constant and a value, or of a Relu or Clip of
+        the value.
 
         A Clip and the Max and Min after it are one function of its data.
         """
@@ -282,7 +338,9 @@ class Propagator:
             inner = None if value is None else value.node
             operands = [] if inner is None else list(inner.inputs)
             known = [one for one in operands if one in self.found and not is_constant(one)]
-            bounds = self.limits(inner, self.found[known[0]]) if inner is not None and known else None
+            bounds = (
+                self.limits(inner, self.found[known[0]]) if inner is not None and known else None
+            )
             if bounds is None:
                 break
             value, x = known[0], self.found[known[0]]
@@ -293,7 +351,9 @@ class Propagator:
         return x.through(lambda v: np.clip(v, *columns), clipped(x.mean, x.std, low, high))
 
     def limits(self, node: Node, x: Moments) -> tuple[Array, Array] | None:
-        """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value with the moments `x`."""
+        """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value with the
+        moments `x`.
+        """
         limit = None if x.axis is None else limit_of(node, x.axis, self.params)
         if limit is not None:
             free = np.array(np.inf)
@@ -310,18 +370,27 @@ class Propagator:
     def layer(self, node: Node) -> Moments | None:
         """Return the moments of W x + b for independent x, over all kinds of positions together."""
         linear = self.linear(node)
-        data = None if linear is None else self.along(linear.data, linear.data_axis, linear.channels)
+        data = (
+            None if linear is None else self.along(linear.data, linear.data_axis, linear.channels)
+        )
         bias = None if linear is None else linear.bias(self.params)
         if linear is None or data is None or bias is None:
             return None
         if not data.has_mean:
             return None
         phases = linear.phases(data.mean, data.std**2)
-        parts = [normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas) for mean, variance in phases]
-        # Over all positions: the variance is the mean of the variances plus the variance of the means.
+        parts = [
+            normal(linear.axis, mean + bias, np.sqrt(variance), self.sigmas)
+            for mean, variance in phases
+        ]
+        # Over all positions: the variance is the mean of the variances plus the variance of the
+        # means.
         mean = np.mean([part.mean for part in parts], axis=0)
         spread = np.mean([part.std**2 + (part.mean - mean) ** 2 for part in parts], axis=0)
-        low, high = np.min([part.low for part in parts], axis=0), np.max([part.high for part in parts], axis=0)
+        low, high = (
+            np.min([part.low for part in parts], axis=0),
+            np.max([part.high for part in parts], axis=0),
+        )
         return Moments(linear.axis, mean, np.sqrt(spread), low, high)
 
 
@@ -337,7 +406,12 @@ def _contributors(value: Value) -> set[Value]:
     found, stack = {value}, [value]
     while stack and len(found) < MAX_CONTRIBUTORS:
         node = stack.pop().node
-        if node is None or node.op == "constant" or has_trait(node, Trait.LINEAR) or has_trait(node, Trait.AVERAGES):
+        if (
+            node is None
+            or node.op == "constant"
+            or has_trait(node, Trait.LINEAR)
+            or has_trait(node, Trait.AVERAGES)
+        ):
             continue
         operands = {operand for operand in node.inputs if operand is not None} - found
         found |= operands

@@ -1,13 +1,16 @@
-"""Scales of channels that minimize the estimated noise of int8 quantization, from the moments of activations.
+"""Scales of channels that minimize the estimated noise of int8 quantization, from the moments of
+activations.
 
-A tensor with one scale is rounded in steps of its greatest range over its levels, whatever the channel. Let f_i be the
-factor that a rescaling applies to channel i of the tensor. Its rounding then reaches the result of the last layer as
+A tensor with one scale is rounded in steps of its greatest range over its levels, whatever the
+channel. Let f_i be the factor that a rescaling applies to channel i of the tensor. Its rounding
+then reaches the result of the last layer as
 
     noise = (max_i r_i f_i / levels)^2 sum_i c_i / f_i^2 ,
 
-where r_i is the range of the channel and c_i the variance that noise of variance 1 in its elements adds to the result,
-up to a factor that all tensors share. The f_i are products of powers of the unknown scales, so the logarithm of the
-noise of all tensors together is convex in the logarithms of the scales.
+where r_i is the range of the channel and c_i the variance that noise of variance 1 in its elements
+adds to the result, up to a factor that all tensors share. The f_i are products of powers of the
+unknown scales, so the logarithm of the noise of all tensors together is convex in the logarithms of
+the scales.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ LEVELS = 255
 """Steps between the least and the greatest value of an activation in uint8."""
 
 SHARPNESS = (4.0, 16.0, 64.0)
-"""Exponents p of the norm that stands for the maximum; each minimization starts from the result of the one before."""
+"""Exponents p of the norm that stands for the maximum; each minimization starts from the result of
+the one before.
+"""
 
 STEPS = 60
 """Most Newton steps for each exponent."""
@@ -38,18 +43,22 @@ ENOUGH = 1e-4
 """Relative decrease of the noise at which a minimization ends."""
 
 RIDGE = 1e-3
-"""Curvature that is added, as a share of that of a channel with the mean noise: it holds channels without noise."""
+"""Curvature that is added, as a share of that of a channel with the mean noise: it holds channels
+without noise.
+"""
 
 GRID = 64
-"""Scales are rounded to 2^(k / GRID), so that they do not depend on the last digits of a minimum."""
+"""Scales are rounded to 2^(k / GRID), so that they do not depend on the last digits of
+a minimum.
+"""
 
 
 @record
 class QuantizedTensor:
     """A tensor that is quantized by one scale.
 
-    `ranges` and `noise` [C] are r and c of its channels. `powers` are the powers of the unknown scales in the factor of
-    a channel, -1 for a division.
+    `ranges` and `noise` [C] are r and c of its channels. `powers` are the powers of the unknown
+    scales in the factor of a channel, -1 for a division.
     """
 
     ranges: Array
@@ -59,16 +68,20 @@ class QuantizedTensor:
 
 
 def noise_gain(tensors: Sequence[QuantizedTensor], scales: Array) -> float:
-    """Return by how much the signal to noise ratio grows, as a share, from no scales to `scales` [n, C]."""
+    """Return by how much the signal to noise ratio grows, as a share, from no scales to `scales`
+    [n, C].
+    """
     with np.errstate(all="ignore"):
         problem, x = _problem(tensors), np.log(scales)
         return problem.noise_at(np.zeros_like(x)) / problem.noise_at(x) - 1
 
 
 def least_noise(tensors: Sequence[QuantizedTensor], start: Array) -> Array:
-    """Return the scales [n, C] that minimize the noise of all tensors together, from the scales `start` [n, C].
+    """Return the scales [n, C] that minimize the noise of all tensors together, from the scales
+    `start` [n, C].
 
-    Returns `start` where no better ones are found, or a number is infinite or not a number. O(C n^3) for each step.
+    Returns `start` where no better ones are found, or a number is infinite or not a number. O(C
+    n^3) for each step.
     """
     with np.errstate(all="ignore"):
         problem, first = _problem(tensors), np.log(start)
@@ -77,7 +90,8 @@ def least_noise(tensors: Sequence[QuantizedTensor], start: Array) -> Array:
             found = problem.minimized(found, sharpness)
         if not np.isfinite(found).all() or not problem.noise_at(found) < problem.noise_at(first):
             return start
-        # A factor that all channels share does not matter for the noise, but for the range of numbers.
+        # A factor that all channels share does not matter for the noise, but for the range of
+        # numbers.
         found = found + (first - found).mean(axis=1, keepdims=True)
         return np.asarray(2.0 ** (np.rint(found / np.log(2) * GRID) / GRID))
 
@@ -93,7 +107,9 @@ def _problem(tensors: Sequence[QuantizedTensor]) -> _Problem:
 
 @record
 class _Problem:
-    """The noise as a function of the logarithms x [n, C] of the scales; all arrays begin with the axis of tensors."""
+    """The noise as a function of the logarithms x [n, C] of the scales; all arrays begin with the
+    axis of tensors.
+    """
 
     powers: Array
     ranges: Array
@@ -101,7 +117,9 @@ class _Problem:
     levels: Array
 
     def minimized(self, x: Array, sharpness: float) -> Array:
-        """Return x after damped Newton steps, with a curvature that neglects the coupling of channels."""
+        """Return x after damped Newton steps, with a curvature that neglects the coupling of
+        channels.
+        """
         value, gradient, curvature = self.expanded(x, sharpness)
         for _ in range(STEPS):
             step = np.linalg.solve(curvature, gradient[..., None])[..., 0].T

@@ -19,7 +19,9 @@ from .likely import LikelyMoments
 from .moments import Moments
 
 ASTRONOMICAL = 2.0**10
-"""How many times wider than its likely range an interval may be: an interval beyond is of no use."""
+"""How many times wider than its likely range an interval may be: an interval beyond is
+of no use.
+"""
 
 SMALLEST_DIVISOR = 2.0**-4
 """The least divisor that is likely, in usual magnitudes."""
@@ -39,16 +41,25 @@ class OperatorIntervals:
         self.evaluator = likely.params.evaluator
 
     def of_results(self, node: Node, found: Found) -> tuple[list[Interval], bool]:
-        """Return the intervals of the results of a node, of the first ones at least, and whether they are likely only.
+        """Return the intervals of the results of a node, of the first ones at least, and whether
+        they are likely only.
 
-        They are those for the likely part of the operands' ranges where the others are astronomically wide.
+        They are those for the likely part of the operands' ranges where the others are
+        astronomically wide.
         """
         intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
         info = op_info(node.op)
-        if info is None or info.bounds is None or not intervals or _width(intervals[0]) < ASTRONOMICAL:
+        if (
+            info is None
+            or info.bounds is None
+            or not intervals
+            or _width(intervals[0]) < ASTRONOMICAL
+        ):
             return intervals, False
         signs = [
-            self.intervals(node, found, [self.likely_part(node, i, sign) for i in range(len(node.inputs))])
+            self.intervals(
+                node, found, [self.likely_part(node, i, sign) for i in range(len(node.inputs))]
+            )
             for sign in (1, -1)
         ]
         narrow = [positive.hull(negative) for positive, negative in zip(*signs, strict=True)]
@@ -71,7 +82,10 @@ class OperatorIntervals:
         if data is None or value is None:
             return UNBOUNDED
         reach = self.likely.sigmas * data.std
-        low, high = np.maximum(data.low, data.mean - reach), np.minimum(data.high, data.mean + reach)
+        low, high = (
+            np.maximum(data.low, data.mean - reach),
+            np.minimum(data.high, data.mean + reach),
+        )
         if index == DIVISORS.get(node.op) and ((low <= 0) & (high >= 0)).any():
             least = np.sqrt(data.mean**2 + data.std**2).min() * SMALLEST_DIVISOR
             positive = (np.full_like(low, least), np.maximum(high, least))
@@ -81,7 +95,9 @@ class OperatorIntervals:
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
         """Return the intervals of the results of a node for those of its operands."""
-        if "axis" in node.attrs and has_trait(node, Trait.BROADCASTS):  # the limited broadcast of old opsets
+        if "axis" in node.attrs and has_trait(
+            node, Trait.BROADCASTS
+        ):  # the limited broadcast of old opsets
             x = [each.whole for each in x]
         if any(has_trait(node, trait) for trait in (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)):
             return self.moved(node, found)
@@ -92,11 +108,19 @@ class OperatorIntervals:
             return []
         linear = self.likely.linear(node)
         bias = None if linear is None else linear.bias(self.likely.params)
-        data = None if linear is None else self.likely.along(linear.data, linear.data_axis, linear.channels)
+        data = (
+            None
+            if linear is None
+            else self.likely.along(linear.data, linear.data_axis, linear.channels)
+        )
         if linear is None or bias is None or data is None:
             return [product_bounds(node, x)]
         low, high = linear.bounds(data.low, data.high)
-        return [interval_of(Moments(linear.axis, low, low, low + bias, high + bias), shape_of(node.output.type))]
+        return [
+            interval_of(
+                Moments(linear.axis, low, low, low + bias, high + bias), shape_of(node.output.type)
+            )
+        ]
 
     def moved(self, node: Node, found: Found) -> list[Interval]:
         """Return the intervals of results that are elements of the data, or averages of them."""
@@ -107,12 +131,16 @@ class OperatorIntervals:
         results = []
         for value in node.outputs:
             moments = found.get(value)
-            if dtype_of(value.type) is not dtype_of(node.operand().type):  # the indices of a MaxPool
+            if dtype_of(value.type) is not dtype_of(
+                node.operand().type
+            ):  # the indices of a MaxPool
                 results.append(UNBOUNDED)
             elif moments is not None:
                 results.append(interval_of(moments, shape_of(value.type)))
             elif info is not None and info.bounds is not None:
-                results.extend(info.bounds(node, [self.of(each) for each in node.inputs], self.evaluator))
+                results.extend(
+                    info.bounds(node, [self.of(each) for each in node.inputs], self.evaluator)
+                )
             else:
                 results.append(_resized(node, whole, shape_of(value.type)))
         return results
@@ -125,8 +153,9 @@ def _width(x: Interval) -> float:
 def _resized(node: Node, x: Interval, shape: Shape) -> Interval:
     """Return the interval of averages of elements in x, which a cubic interpolation goes beyond.
 
-    With the coefficient a < 0, its four weights along an axis add up to 1, and their magnitudes to 1 + |a| / 2 halfway
-    between two elements. A Resize that crops may put a number of its own outside the data.
+    With the coefficient a < 0, its four weights along an axis add up to 1, and their magnitudes to
+    1 + |a| / 2 halfway between two elements. A Resize that crops may put a number of its own
+    outside the data.
     """
     if text_of(node, "mode", "nearest") == "cubic":
         a = node.attrs.get("cubic_coeff_a", -0.75)

@@ -1,4 +1,6 @@
-"""The part of a statistic's range that the operator of the value can make, and moments that follow from statistics."""
+"""The part of a statistic's range that the operator of the value can make, and moments that follow
+from statistics.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,12 @@ from .operator_intervals import OperatorIntervals
 def propagate(
     module: Module, known: Mapping[Value, Statistic] | None = None, *, sigmas: float = 6.0
 ) -> dict[Value, Moments]:
-    """Return moments of every value for which they follow from `known`, by default `known_statistics(module)`.
+    """Return moments of every value for which they follow from `known`, by default
+    `known_statistics(module)`.
 
-    A known statistic takes precedence over a derived one. Values without moments are graph inputs, values computed from
-    them alone up to the first known statistic, and results of operators without a rule here. O(size of the weights of
-    the layers whose results are not known).
+    A known statistic takes precedence over a derived one. Values without moments are graph inputs,
+    values computed from them alone up to the first known statistic, and results of operators
+    without a rule here. O(size of the weights of the layers whose results are not known).
     """
     known = known_statistics(module) if known is None else known
     propagator = Propagator(module.constants, sigmas)
@@ -40,11 +43,14 @@ def propagate(
     return propagator.found
 
 
-def statistic_moments(module: Module, known: Mapping[Value, Statistic], sigmas: float) -> dict[Value, Moments]:
+def statistic_moments(
+    module: Module, known: Mapping[Value, Statistic], sigmas: float
+) -> dict[Value, Moments]:
     """Return the moments of the values with a statistic.
 
-    Their range is the part of mean +- `sigmas` deviations that the operator can make, whatever a layer before it makes:
-    a Relu nothing below 0. A statistic of which no channel has such a part is left out.
+    Their range is the part of mean +- `sigmas` deviations that the operator can make, whatever a
+    layer before it makes: a Relu nothing below 0. A statistic of which no channel has such a part
+    is left out.
     """
     found = {}
     with np.errstate(all="ignore"):
@@ -56,14 +62,18 @@ def statistic_moments(module: Module, known: Mapping[Value, Statistic], sigmas: 
                 limits = limits.along(moments.axis, len(moments.mean))
                 if ((moments.low > limits.high) | (moments.high < limits.low)).all():
                     continue
-                low, high = (np.clip(end, limits.low, limits.high) for end in (moments.low, moments.high))
+                low, high = (
+                    np.clip(end, limits.low, limits.high) for end in (moments.low, moments.high)
+                )
                 moments = replaced(moments, low=low, high=high)
             found[value] = moments
     return found
 
 
 def _certain_ranges(module: Module, values: Iterable[Value]) -> dict[Value, Moments]:
-    """Return the ranges, with ends that may be infinite, which hold for any inputs and any results of layers."""
+    """Return the ranges, with ends that may be infinite, which hold for any inputs and any results
+    of layers.
+    """
     makers = _makers(values)
     certain = LikelyMoments(module.constants, math.inf)
     operators = OperatorIntervals(certain)
@@ -85,7 +95,13 @@ def _makers(values: Iterable[Value]) -> set[Node]:
     stack = [value.node for value in values]
     while stack:
         node = stack.pop()
-        if node is None or node in found or node.op == "constant" or node.regions or has_trait(node, Trait.LINEAR):
+        if (
+            node is None
+            or node in found
+            or node.op == "constant"
+            or node.regions
+            or has_trait(node, Trait.LINEAR)
+        ):
             continue
         found.add(node)
         stack.extend(value.node for value in node.inputs if value is not None)

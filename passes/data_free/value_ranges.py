@@ -1,4 +1,6 @@
-"""Ranges of all values of a module: from statistics, from guesses that cut intervals, and from intervals alone."""
+"""Ranges of all values of a module: from statistics, from guesses that cut intervals, and from
+intervals alone.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ from .statistic_ranges import statistic_moments
 GROWTH = 1.08
 """Factor of the deviation of a layer's result where that of its data is itself a guess.
 
-Activations depend on each other, so that guesses for independent ones fall behind with each layer. With 1.08, two nets
-of 52 and 49 layers have the accuracy without a single statistic that they have with those of all layers; with 1.03 and
-1.2 one of them has not.
+Activations depend on each other, so that guesses for independent ones fall behind with each layer.
+With 1.08, two nets of 52 and 49 layers have the accuracy without a single statistic that they have
+with those of all layers; with 1.03 and 1.2 one of them has not.
 """
 
 
@@ -43,14 +45,18 @@ class Origin(Enum):
     STATISTIC = "statistic"
     """A BatchNormalization keeps mean and deviation: mean +- k deviations."""
     PROPAGATED = "propagated"
-    """A guess: mean and deviation follow from those of the operands if these are normal and independent."""
+    """A guess: mean and deviation follow from those of the operands if these are normal and
+    independent.
+    """
     BOUND = "bound"
     """It holds if the ranges of the operands hold."""
 
 
 @record
 class ValueRange:
-    """The likely moments of a value, with its range as `low` and `high`, and the origin of the range."""
+    """The likely moments of a value, with its range as `low` and `high`, and the origin of the
+    range.
+    """
 
     moments: Moments
     origin: Origin
@@ -66,16 +72,21 @@ def value_ranges(
     """Return a range for every value for which one follows from statistics and `given` ranges.
 
     - A given range holds as it is.
-    - A value with a statistic has the range mean +- `sigmas` deviations, as far as its operator can make it.
-    - The interval of any other value follows from the ranges of its operands. It is cut to `sigmas` likely deviations
-      around the likely mean, unless the value decides (`decisive`) or nothing but an interval is known of its data. A
-      sum of n products is then cut to sqrt(n) deviations: by Cauchy-Schwarz, operands with the usual norm do not pass
-      them. If it decides and nothing but an interval is known of its data, it is not cut.
+    - A value with a statistic has the range mean +- `sigmas` deviations, as far as its operator can
+      make it.
+    - The interval of any other value follows from the ranges of its operands. It is cut to `sigmas`
+      likely deviations around the likely mean, unless the value decides (`decisive`) or nothing but
+      an interval is known of its data. A sum of n products is then cut to sqrt(n) deviations: by
+      Cauchy-Schwarz, operands with the usual norm do not pass them. If it decides and nothing but
+      an interval is known of its data, it is not cut.
     """
     walk = RangeWalk(module, known, given, sigmas)
     with np.errstate(all="ignore"):
         walk.visit_graph(module.graph)
-    return {value: ValueRange(walk.likely.found[value], origin) for value, origin in walk.origins.items()}
+    return {
+        value: ValueRange(walk.likely.found[value], origin)
+        for value, origin in walk.origins.items()
+    }
 
 
 class RangeWalk:
@@ -97,7 +108,9 @@ class RangeWalk:
         self.known = statistic_moments(module, known, sigmas)
         self.decisive = decisive_values(module, self.evaluator)
         self.rough: set[Value] = set()
-        """Values of which only the interval is known, and those that follow from them without a layer between."""
+        """Values of which only the interval is known, and those that follow from them without a
+        layer between.
+        """
         self.guessed: set[Value] = set()
         """Values whose moments follow from those of the result of a layer, which are guesses."""
         self.later: dict[Value, Moments] = {}
@@ -105,7 +118,9 @@ class RangeWalk:
             self.enter(value, None)
 
     def enter(self, value: Value, ends: Ends | None) -> None:
-        """Record the range of an input of a graph: the given one, that of its statistic, or `ends`."""
+        """Record the range of an input of a graph: the given one, that of its
+        statistic, or `ends`.
+        """
         self.forget(value)
         if value in self.given or value in self.known:
             self.record(value, None, None)
@@ -128,7 +143,9 @@ class RangeWalk:
             return
         bodies = ranges_of_bodies(self, node)
         found = self.later | dict(self.likely.results(node))
-        intervals, is_likely = self.operators.of_results(node, found) if bodies is None else (bodies, False)
+        intervals, is_likely = (
+            self.operators.of_results(node, found) if bodies is None else (bodies, False)
+        )
         for index, value in enumerate(node.outputs):
             if value in self.known or value in self.given:
                 self.record(value, found.get(value), None)
@@ -149,14 +166,24 @@ class RangeWalk:
         return self.operators.of(value)
 
     def settle(
-        self, node: Node, index: int, value: Value, interval: Interval, found: Moments | None, *, is_likely: bool
+        self,
+        node: Node,
+        index: int,
+        value: Value,
+        interval: Interval,
+        found: Moments | None,
+        *,
+        is_likely: bool,
     ) -> None:
-        """Record the range of a result: the part of its interval that is likely, or safe where the value decides.
+        """Record the range of a result: the part of its interval that is likely, or safe where the
+        value decides.
 
         `is_likely` tells that the interval is that of likely operands only.
         """
         interval = representable(value, interval)
-        axis, low, high = ends_of(interval, shape_of(value.type), self.axis_of(node) if found is None else found.axis)
+        axis, low, high = ends_of(
+            interval, shape_of(value.type), self.axis_of(node) if found is None else found.axis
+        )
         if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
             return
         if found is not None and axis is None:
@@ -171,8 +198,11 @@ class RangeWalk:
             origin = Origin.PROPAGATED if is_cut or is_likely else Origin.BOUND
             self.record(value, Moments(axis, likely.mean, likely.std, *cut), origin, rough=rough)
 
-    def moments(self, node: Node, index: int, value: Value, ends: Ends, found: Moments | None) -> tuple[Moments, bool]:
-        """Return the likely moments of a result along the axis of `ends`, and whether only an interval speaks for them.
+    def moments(
+        self, node: Node, index: int, value: Value, ends: Ends, found: Moments | None
+    ) -> tuple[Moments, bool]:
+        """Return the likely moments of a result along the axis of `ends`, and whether only an
+        interval speaks for them.
 
         `found` are those that follow from the operands.
         """
@@ -187,22 +217,37 @@ class RangeWalk:
         if of_guesses or has_trait(node, Trait.LINEAR):
             self.guessed.add(value)
         if not has_trait(node, Trait.LINEAR):
-            data = [each for each in node.inputs if each is not None and not self.evaluator.is_constant(each)]
+            data = [
+                each
+                for each in node.inputs
+                if each is not None and not self.evaluator.is_constant(each)
+            ]
             return likely, rough or (bool(data) and all(each in self.rough for each in data))
         return (replaced(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
 
     def reach(self, node: Node, value: Value, likely: Moments, width: float) -> float:
-        """Return how many likely deviations from its mean a value may be, infinity where its interval is the limit."""
-        decisive, rough = value in self.decisive, any(operand in self.rough for operand in node.inputs)
+        """Return how many likely deviations from its mean a value may be, infinity where its
+        interval is the limit.
+        """
+        decisive, rough = (
+            value in self.decisive,
+            any(operand in self.rough for operand in node.inputs),
+        )
         if has_trait(node, Trait.LINEAR) or node.op == "einsum":
             if decisive and rough:
                 return math.inf
             linear = self.likely.linear(node) if decisive or rough else None
             terms = contracted(node) if linear is None else linear.fan_in
-            return max(self.sigmas, math.sqrt(terms)) if (decisive or rough) and math.isfinite(terms) else self.sigmas
+            return (
+                max(self.sigmas, math.sqrt(terms))
+                if (decisive or rough) and math.isfinite(terms)
+                else self.sigmas
+            )
         if width > ASTRONOMICAL * (2 * self.sigmas * likely.std.max() + abs(likely.mean).max()):
             return self.sigmas
-        is_cut = has_trait(node, Trait.SUM) or has_trait(node, Trait.ABSORBS) or node.op == "multiply"
+        is_cut = (
+            has_trait(node, Trait.SUM) or has_trait(node, Trait.ABSORBS) or node.op == "multiply"
+        )
         return self.sigmas if is_cut and not (decisive or rough) else math.inf
 
     def axis_of(self, node: Node) -> int | None:
@@ -213,8 +258,12 @@ class RangeWalk:
                 return found.axis
         return None
 
-    def record(self, value: Value, found: Moments | None, origin: Origin | None, *, rough: bool = False) -> None:
-        """Record moments and range of a value: the given range, and those of its statistic, if it has any."""
+    def record(
+        self, value: Value, found: Moments | None, origin: Origin | None, *, rough: bool = False
+    ) -> None:
+        """Record moments and range of a value: the given range, and those of its statistic, if it
+        has any.
+        """
         statistic = self.known.get(value)
         if statistic is not None:
             found, origin, rough = statistic, Origin.STATISTIC, False

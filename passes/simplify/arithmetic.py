@@ -9,7 +9,14 @@ import numpy as np
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, is_constant, producer_of
-from ...ir.matching import check_only_reader, elements, known_dtype, known_shape, result_of, static_shape
+from ...ir.matching import (
+    check_only_reader,
+    elements,
+    known_dtype,
+    known_shape,
+    result_of,
+    static_shape,
+)
 from ...ir.ops import AFFINE_KINDS, has_trait, is_legal
 from ...ir.ops.evaluation import align
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
@@ -23,14 +30,24 @@ from ..affine.algebra.affine import CANCELLATION
 from ..affine.algebra.recognise import AffineOp, made_of_little, recognise
 from ..affine.units.units import unit_of
 from .extents import ShapeEvaluator
-from .rules import MAX_BYTES, become_constant, broadcasts_into, check_dense_takes_bias, check_keeps_shape, substitute
+from .rules import (
+    MAX_BYTES,
+    become_constant,
+    broadcasts_into,
+    check_dense_takes_bias,
+    check_keeps_shape,
+    substitute,
+)
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
 """The operator that computes each of these, once its constant is negated or inverted."""
 
 
 @rule(
-    affine="merges", identity="x * c == x if c == 1; x / c == x if c == 1; x + c == x if c == 0; x - c == x if c == 0"
+    affine="merges",
+    identity=(
+        "x * c == x if c == 1; x / c == x if c == 1; x + c == x if c == 0; x - c == x if c == 0"
+    ),
 )
 def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
@@ -40,7 +57,8 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if affine.data.type != affine.result.type:
         return rewriter.decline("its result differs from its data in shape or type")
     _check_no_unit(node, evaluator)
-    # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 + 0.0 is 0.0.
+    # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 +
+    # 0.0 is 0.0.
     return rewriter.forward(affine.result, affine.data)
 
 
@@ -68,13 +86,17 @@ def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
 
 @rule(
     affine="merges",
-    identity="x * c == x if c == 1 and keeps_shape(x, c); "
-    "x / c == x if c == 1 and keeps_shape(x, c); "
-    "x + c == x if c == 0 and keeps_shape(x, c); "
-    "x - c == x if c == 0 and keeps_shape(x, c)",
+    identity=(
+        "x * c == x if c == 1 and keeps_shape(x, c); "
+        "x / c == x if c == 1 and keeps_shape(x, c); "
+        "x + c == x if c == 0 and keeps_shape(x, c); "
+        "x - c == x if c == 0 and keeps_shape(x, c)"
+    ),
 )
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along several axes"""
+    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along
+    several axes
+    """
     operands = _operands(node, evaluator)
     if (operands.rounded != (1 if _GROUP[node.op] == "multiply" else 0)).any():
         return rewriter.decline("its constant is not neutral")
@@ -94,14 +116,21 @@ def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     return rewriter.forward(node.output, data)
 
 
-@rule(affine="merges", identity="x * c == zero(x) if c == 0 and is_integer(x); x - x == zero(x) if is_integer(x)")
+@rule(
+    affine="merges",
+    identity="x * c == zero(x) if c == 0 and is_integer(x); x - x == zero(x) if is_integer(x)",
+)
 def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """multiply(x, 0) -> 0, subtract(x, x) -> 0, for integers of static shape"""
     # Not for floats: NaN * 0 and inf - inf are NaN.
     dtype = known_dtype(node.output)
     if dtype.kind not in ("int", "uint") or dtype.bits < 8:
         return rewriter.decline("its result is not an integer tensor")
-    if not (node.inputs[0] is node.inputs[1] if node.op == "subtract" else _has_zero_factor(node, evaluator)):
+    if not (
+        node.inputs[0] is node.inputs[1]
+        if node.op == "subtract"
+        else _has_zero_factor(node, evaluator)
+    ):
         return rewriter.decline("it multiplies by no zero, and subtracts no value from itself")
     dims = static_shape(node.output)
     if element_count(dims) * dtype.bits > 8 * MAX_BYTES:
@@ -117,14 +146,18 @@ def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
 @rule(
     affine="merges",
     reads=AFFINE_KINDS,
-    identity="x + a + b == x + (a + b); "
-    "b - (x + a) == b - a - x; "
-    "a - x + b == a + b - x; "
-    "b - (a - x) == x + (b - a); "
-    "x * a * b == x * (a * b)",
+    identity=(
+        "x + a + b == x + (a + b); "
+        "b - (x + a) == b - a - x; "
+        "a - x + b == a + b - x; "
+        "b - (a - x) == x + (b - a); "
+        "x * a * b == x * (a * b)"
+    ),
 )
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """(x + a) + b -> x + (a + b), also where a - or b - takes the place of a sum; (x * a) * b -> x * (a * b)"""
+    """(x + a) + b -> x + (a + b), also where a - or b - takes the place of a sum; (x * a) * b -> x
+    * (a * b)
+    """
     outer = _one_affine(node, evaluator)
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *AFFINE_KINDS)
@@ -133,10 +166,15 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     inner, dtype = _one_affine(producer, evaluator), known_dtype(outer.result)
     axis = inner.axis if outer.axis is None else outer.axis
     if inner.axis not in (None, axis) or inner.data.type != outer.result.type:
-        return rewriter.decline("the two constants vary along different axes, or an operator changes the type")
+        return rewriter.decline(
+            "the two constants vary along different axes, or an operator changes the type"
+        )
     signs = _sign(inner), _sign(outer)
     if None not in signs:
-        op, constant = "add", _total("add", inner.shift if signs[1] == 1 else -inner.shift, outer.shift, dtype)
+        op, constant = (
+            "add",
+            _total("add", inner.shift if signs[1] == 1 else -inner.shift, outer.shift, dtype),
+        )
         if signs[0] != signs[1]:
             _check_no_unit(node, evaluator, producer)
             return _become_difference(node, rewriter, constant, axis, inner.data)
@@ -149,14 +187,18 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _sign(affine: AffineOp) -> int | None:
-    """Return 1 for x + c, -1 for c - x, None for an affine that scales otherwise, as a product by -1 does."""
+    """Return 1 for x + c, -1 for c - x, None for an affine that scales otherwise, as a product by
+    -1 does.
+    """
     node = affine.nodes[0]
     if not affine.has_scale:
         return 1
     return -1 if node.op == "subtract" and (affine.scale == -1).all() else None
 
 
-def _become_difference(node: Node, rewriter: Rewriter, constant: Array, axis: int | None, data: Value) -> bool:
+def _become_difference(
+    node: Node, rewriter: Rewriter, constant: Array, axis: int | None, data: Value
+) -> bool:
     """Replace `node` by constant - data, where the constant is broadcast as numpy does."""
     shape = shape_of(data.type)
     if constant.ndim and axis is not None:
@@ -165,25 +207,37 @@ def _become_difference(node: Node, rewriter: Rewriter, constant: Array, axis: in
         constant = align(constant, axis, len(shape))
     if not is_legal("subtract", NUMPY_BROADCAST, node):
         return rewriter.decline("the opset does not broadcast a first operand")
-    minuend = rewriter.rounded(constant, known_dtype(data), before=node, hint=f"{node.output.name}.shift")
+    minuend = rewriter.rounded(
+        constant, known_dtype(data), before=node, hint=f"{node.output.name}.shift"
+    )
     return substitute(node, rewriter, "subtract", [minuend, data])
 
 
 def _become(
-    node: Node, rewriter: Rewriter, op: str, data: Value, constant: Array, attrs: Mapping[str, Attribute] | None = None
+    node: Node,
+    rewriter: Rewriter,
+    op: str,
+    data: Value,
+    constant: Array,
+    attrs: Mapping[str, Attribute] | None = None,
 ) -> bool:
     """Replace `node` by the operator `op` on data and constant."""
     hint = f"{node.output.name}.{'shift' if op == 'add' else 'scale'}"
     return substitute(
-        node, rewriter, op, [data, rewriter.constant(ArrayTensor(constant), before=node, hint=hint)], attrs
+        node,
+        rewriter,
+        op,
+        [data, rewriter.constant(ArrayTensor(constant), before=node, hint=hint)],
+        attrs,
     )
 
 
 def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return the sum or product of two float64 constants."""
-    # The total is computed in float64 and rounded to `dtype` once, where the model rounds after each operator. So the
-    # result is as precise, but for three cases, which stay: (x + a) + b with b near -a rounds x on purpose; a product
-    # below the normal range has lost bits; and an infinite total is wrong where x * a * b is finite.
+    # The total is computed in float64 and rounded to `dtype` once, where the model rounds after
+    # each operator. So the result is as precise, but for three cases, which stay: (x + a) + b with
+    # b near -a rounds x on purpose; a product below the normal range has lost bits; and an infinite
+    # total is wrong where x * a * b is finite.
     with np.errstate(all="ignore"):
         if op == "add":
             total = np.asarray(a + b)
@@ -198,9 +252,11 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
 
 @record
 class _Operands:
-    """The operands of an arithmetic operator that computes `data` op `constant`, which has the element type `dtype`.
+    """The operands of an arithmetic operator that computes `data` op `constant`, which has the
+    element type `dtype`.
 
-    The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator reads it.
+    The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator
+    reads it.
     """
 
     op: str
@@ -211,13 +267,17 @@ class _Operands:
     @property
     def rounded(self) -> Array:
         """The constant in the element type of the data."""
-        return round_to(self.constant, self.dtype) if self.constant.dtype == np.float64 else self.constant
+        return (
+            round_to(self.constant, self.dtype)
+            if self.constant.dtype == np.float64
+            else self.constant
+        )
 
     @property
     def integers(self) -> Array:
         """The constant to add or multiply by, of integers."""
-        # Sums and products are exact modulo 2**n, in numpy as in the operators. Div rounds: (x * 3) / 3 is not
-        # x * (3 / 3).
+        # Sums and products are exact modulo 2**n, in numpy as in the operators. Div rounds: (x * 3)
+        # / 3 is not x * (3 / 3).
         if self.op == "divide" or self.constant.dtype.kind not in "iu":
             raise Declined("it divides integers")
         return np.negative(self.constant) if self.op == "subtract" else self.constant
@@ -236,9 +296,9 @@ class _Operands:
 def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     """Return the operands of `node`, the constant in the shape in which numpy broadcasts it.
 
-    Declines unless exactly one operand is a constant, the second of Sub and Div. Declines too for a lowered
-    BatchNormalization, which is written as one operator while both of its halves stay, and for the bias of a layer,
-    which may become its operand.
+    Declines unless exactly one operand is a constant, the second of Sub and Div. Declines too for a
+    lowered BatchNormalization, which is written as one operator while both of its halves stay, and
+    for the bias of a layer, which may become its operand.
     """
     sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
     if len(sides) != 1 or not is_legal(node.op, NUMPY_BROADCAST, node):
@@ -263,7 +323,9 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     if not isinstance(axis, int):
         return constant
     rank = len(known_shape(data))
-    if not 0 <= axis <= rank - constant.ndim or (data.node is not None and has_trait(data.node, Trait.BIASED)):
+    if not 0 <= axis <= rank - constant.ndim or (
+        data.node is not None and has_trait(data.node, Trait.BIASED)
+    ):
         raise Declined("it adds the bias of a layer, or its constant does not fit its axis")
     return align(constant, axis, rank)
 
@@ -271,13 +333,17 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
 @rule(
     affine="merges",
     reads=_GROUP,
-    identity="x + a + b == x + (a + b); "
-    "x - a + b == x + (b - a); "
-    "x * a * b == x * (a * b); "
-    "x * a / b == x * (a / b) if not is_integer(x)",
+    identity=(
+        "x + a + b == x + (a + b); "
+        "x - a + b == x + (b - a); "
+        "x * a * b == x * (a * b); "
+        "x * a / b == x * (a / b) if not is_integer(x)"
+    ),
 )
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any shape"""
+    """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any
+    shape
+    """
     outer, op = _operands(node, evaluator), _GROUP[node.op]
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op))
@@ -297,7 +363,9 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return _become(node, rewriter, op, inner.data, total)
 
 
-@rule(affine="merges", reads=("matmul",), identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2")
+@rule(
+    affine="merges", reads=("matmul",), identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2"
+)
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is one constant per column, or per row"""
     affine = _one_affine(node, evaluator)
@@ -307,16 +375,23 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
         return rewriter.decline("an operand of the MatMul is not a matrix")
     check_dense_takes_bias(node)
-    bias, shift = affine.parameter, affine.shift if affine.axis == 1 else affine.shift[:, np.newaxis]
+    bias, shift = (
+        affine.parameter,
+        affine.shift if affine.axis == 1 else affine.shift[:, np.newaxis],
+    )
     assert bias is not None
     if shape_of(bias.type) != shift.shape or (shift != evaluator.array(bias)).any():
         bias = rewriter.constant(ArrayTensor(shift), before=node, hint=f"{node.output.name}.bias")
-    return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
+    return substitute(
+        node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name
+    )
 
 
 @rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as exporters write it"""
+    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as
+    exporters write it
+    """
     bias = node.input(2)
     if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")

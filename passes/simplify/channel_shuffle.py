@@ -21,10 +21,15 @@ from .rules import int_vector
 @rule(
     affine="untouched",
     reads=("transpose",),
-    identity="take(transpose(x, p), i, a) == take(x, i, p[a]) if is_scalar(i) and in_order(without(p, p[a]))",
+    identity=(
+        "take(transpose(x, p), i, a) == take(x, i, p[a]) if is_scalar(i) and in_order(without(p,"
+        " p[a]))"
+    ),
 )
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other axes are in order"""
+    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other
+    axes are in order
+    """
     transpose = result_of(node.operand(), "transpose")
     perm = permutation(transpose)
     if not perm or not _is_scalar(node):
@@ -44,17 +49,23 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 @rule(
     affine="untouched",
     reads=("transpose",),
-    identity="take(reshape(transpose(reshape(x, m), p), [m[p[0]], *w]), i, 0) == "
-    "take(reshape(x, placed(m[p[0]], w, prod(m[:p[0]]))), i, cut(w, prod(m[:p[0]]))) "
-    "if in_order(p[1:]) and has_cut(w, prod(m[:p[0]]))",
+    identity=(
+        "take(reshape(transpose(reshape(x, m), p), [m[p[0]], *w]), i, 0) == "
+        "take(reshape(x, placed(m[p[0]], w, prod(m[:p[0]]))), i, cut(w, prod(m[:p[0]]))) "
+        "if in_order(p[1:]) and has_cut(w, prod(m[:p[0]]))"
+    ),
 )
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled channels"""
+    """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled
+    channels
+    """
     transpose = result_of(node.operand(), "transpose", only_for=node)
     first = result_of(transpose.operand(), *_RESHAPES, only_for=transpose)
     takes = list(node.output.users)
     if not takes or not all(_is_first_axis(take, node) for take in takes):
-        return rewriter.decline("it is read by an operator that is no Gather of one index along axis 0")
+        return rewriter.decline(
+            "it is read by an operator that is no Gather of one index along axis 0"
+        )
     inner, result = _static(first), _static(node)
     perm = permutation(transpose) or ()
     if not perm or sorted(perm) != list(range(len(inner))) or list(perm[1:]) != sorted(perm[1:]):
@@ -62,7 +73,8 @@ def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     axis, count = perm[0], inner[perm[0]]
     if result[:1] != (count,):
         return rewriter.decline("the Reshape divides the axis that the Transpose moves")
-    # x is seen as [before, count, after]. Index i of the middle is [before, after], whose extents `result` lists.
+    # x is seen as [before, count, after]. Index i of the middle is [before, after], whose extents
+    # `result` lists.
     before, rest = prod(inner[:axis]), result[1:]
     cut = next((i for i in range(len(rest) + 1) if prod(rest[:i]) == before), None)
     if cut is None:
@@ -84,10 +96,18 @@ def _is_scalar(take: Node) -> bool:
 
 def _is_first_axis(take: Node, node: Node) -> bool:
     """Return whether `take` is a Gather of one index along axis 0 of the result of `node`."""
-    if take.op != "take" or take.graph is not node.graph or take.inputs[0] is not node.output or not _is_scalar(take):
+    if (
+        take.op != "take"
+        or take.graph is not node.graph
+        or take.inputs[0] is not node.output
+        or not _is_scalar(take)
+    ):
         return False
     shape = shape_of(node.output.type)
-    return take.inputs[1] is not node.output and integer_of(take, "axis", 0) in (0, -len(shape or ()))
+    return take.inputs[1] is not node.output and integer_of(take, "axis", 0) in (
+        0,
+        -len(shape or ()),
+    )
 
 
 def _static(node: Node) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Rules for operators that limit elements: Clip, Relu, and Max and Min with constants.
 
-Each computes min(max(x, low), high) with low <= high, so it is monotone, and a row of them maps the interval of the
-first onto the interval between its limited ends. NaN passes all of them.
+Each computes min(max(x, low), high) with low <= high, so it is monotone, and a row of them maps the
+interval of the first onto the interval between its limited ends. NaN passes all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.graph import Node, Value, producer_of
-from ...ir.matching import check_only_reader, elements, is_only_reader, known_dtype, result_of, static_shape
+from ...ir.matching import (
+    check_only_reader,
+    elements,
+    is_only_reader,
+    known_dtype,
+    result_of,
+    static_shape,
+)
 from ...ir.ops import is_legal, takes_operand
 from ...ir.ops.parameters import is_exact_attribute
 from ...ir.ops.views import ClipBounds, clip_bounds
@@ -54,7 +61,9 @@ def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         return rewriter.decline("Clip of this opset takes floats only")
     inputs: list[Value | None] = [producer.operand()]
     for name, bound in (("min", merged.low), ("max", merged.high)):
-        inputs.append(None if bound is None else _bound(node, rewriter, name, np.asarray(bound), dtype))
+        inputs.append(
+            None if bound is None else _bound(node, rewriter, name, np.asarray(bound), dtype)
+        )
     return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1])
 
 
@@ -93,7 +102,10 @@ class _Limits:
     def is_as(self, other: _Limits) -> bool:
         """Return whether the limits are those of `other`."""
         pairs = (self.low, other.low), (self.high, other.high)
-        return all(a is b or (a is not None and b is not None and bool(np.equal(a, b).all())) for a, b in pairs)
+        return all(
+            a is b or (a is not None and b is not None and bool(np.equal(a, b).all()))
+            for a, b in pairs
+        )
 
     @property
     def bounds(self) -> tuple[Array, ...]:
@@ -110,7 +122,9 @@ def _limits(node: Node, evaluator: ShapeEvaluator) -> _Limits:
     """Return the limits that a clamp sets by itself."""
     if node.op in ("clip", "nn.relu"):
         bounds, kind = _ordered_bounds(node, evaluator), numpy_dtype(known_dtype(node.output))
-        low, high = (None if each is None else np.asarray(each, kind) for each in (bounds.low, bounds.high))
+        low, high = (
+            None if each is None else np.asarray(each, kind) for each in (bounds.low, bounds.high)
+        )
         return _Limits(node.operand(), low, high)
     computed = [value for value in node.inputs if not evaluator.is_constant(value)]
     if len(computed) != 1 or computed[0] is None or len(node.inputs) < 2:
@@ -140,17 +154,21 @@ def _small(value: Value, evaluator: ShapeEvaluator) -> Array:
 @rule(
     affine="obstructs",
     reads=_CLAMPS,
-    identity="minimum(maximum(x, a), b) == clip(x, least(a, b), b); "
-    "maximum(minimum(x, a), b) == clip(x, b, greatest(a, b)); "
-    "maximum(maximum(x, a), b) == maximum(x, greatest(a, b)); "
-    "minimum(minimum(x, a), b) == minimum(x, least(a, b)); "
-    "maximum(clip(x, a, b), c) == clip(x, greatest(a, c), greatest(b, c)); "
-    "minimum(clip(x, a, b), c) == clip(x, least(a, c), least(b, c)); "
-    "clip(maximum(x, a), c, d) == clip(x, clip(a, c, d), d); "
-    "clip(minimum(x, a), c, d) == clip(x, clip(c, c, d), clip(a, c, d))",
+    identity=(
+        "minimum(maximum(x, a), b) == clip(x, least(a, b), b); "
+        "maximum(minimum(x, a), b) == clip(x, b, greatest(a, b)); "
+        "maximum(maximum(x, a), b) == maximum(x, greatest(a, b)); "
+        "minimum(minimum(x, a), b) == minimum(x, least(a, b)); "
+        "maximum(clip(x, a, b), c) == clip(x, greatest(a, c), greatest(b, c)); "
+        "minimum(clip(x, a, b), c) == clip(x, least(a, c), least(b, c)); "
+        "clip(maximum(x, a), c, d) == clip(x, clip(a, c, d), d); "
+        "clip(minimum(x, a), c, d) == clip(x, clip(c, c, d), clip(a, c, d))"
+    ),
 )
 def merge_extrema(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """min(max(x, a), b) -> clip(x, min(a, b), b); rows of max, min, clip and relu -> one of these, or max and min"""
+    """min(max(x, a), b) -> clip(x, min(a, b), b); rows of max, min, clip and relu -> one of these,
+    or max and min
+    """
     own = merged = _limits(node, evaluator)
     row, best = [node], 0
     found = own
@@ -173,14 +191,18 @@ def merge_extrema(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _count(limits: _Limits, row: Sequence[Node], own: _Limits, node: Node) -> int:
-    """Return how many operators set `limits` in place of a row that ends with `node`, whose own limits are `own`."""
+    """Return how many operators set `limits` in place of a row that ends with `node`, whose own
+    limits are `own`.
+    """
     if limits.is_as(own):
         return 1
     if sum(each.nbytes for each in limits.bounds) > MAX_BYTES:
         return MAX_CHAIN
     if _takes_clip(limits, node) and (len(limits.bounds) == 2 or not _are_extrema(row)):
         return 1
-    return len(limits.bounds) if _are_extrema(row) else MAX_CHAIN  # kernels compute a layer and its Clip or Relu as one
+    return (
+        len(limits.bounds) if _are_extrema(row) else MAX_CHAIN
+    )  # kernels compute a layer and its Clip or Relu as one
 
 
 def _are_extrema(row: Sequence[Node]) -> bool:
@@ -199,7 +221,9 @@ def _takes_clip(limits: _Limits, node: Node) -> bool:
     return all(is_exact_attribute(each) for each in limits.bounds)  # float32
 
 
-def _limit(node: Node, rewriter: Rewriter, limits: _Limits, row: Sequence[Node], own: _Limits) -> bool:
+def _limit(
+    node: Node, rewriter: Rewriter, limits: _Limits, row: Sequence[Node], own: _Limits
+) -> bool:
     """Set `limits` in place of a row of clamps, of which `node` is the last."""
     data, dtype = limits.data, known_dtype(node.output)
     if limits.is_as(own):
@@ -211,7 +235,9 @@ def _limit(node: Node, rewriter: Rewriter, limits: _Limits, row: Sequence[Node],
             None if each is None else _bound(node, rewriter, name, each.ravel()[0], dtype)
             for name, each in named.values()
         ]
-        return substitute(node, rewriter, "clip", [data, *(ends if ends[-1] is not None else ends[:-1])])
+        return substitute(
+            node, rewriter, "clip", [data, *(ends if ends[-1] is not None else ends[:-1])]
+        )
 
     def bound(op: str, before: Node = node) -> Value:
         name, array = named[op]
@@ -224,7 +250,9 @@ def _limit(node: Node, rewriter: Rewriter, limits: _Limits, row: Sequence[Node],
             return substitute(node, rewriter, op, [data, bound(op)])
         rewriter.set_inputs(node, [data, bound(op)])
         return True
-    other = next(each for each in row if each.op != node.op)  # low <= high, so the two may change places
+    other = next(
+        each for each in row if each.op != node.op
+    )  # low <= high, so the two may change places
     rewriter.set_inputs(other, [data, bound(other.op, other)])
     other.output.rename(rewriter.module.fresh_name(f"{other.output.name}.limited"))
     rewriter.set_inputs(node, [other.output, bound(node.op)])

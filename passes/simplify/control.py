@@ -1,4 +1,6 @@
-"""Rules for control flow: If nodes whose condition is a constant, or of whose branches one cannot be taken."""
+"""Rules for control flow: If nodes whose condition is a constant, or of whose branches one cannot
+be taken.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,28 @@ from .extents import ShapeEvaluator
 from .impossible_ranks import must_fail
 
 
-@rule(affine="untouched", identity="branch(c, x, y) == x if all(c); branch(c, x, y) == y if none(c)")
+@rule(
+    affine="untouched", identity="branch(c, x, y) == x if all(c); branch(c, x, y) == y if none(c)"
+)
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """if(c) {a} else {b} -> a, or b, where c is a constant"""
     condition = elements(node.input(0), evaluator)
     if condition.size != 1:
         return rewriter.decline("its condition is not one element")
-    return _inline(node, _region(node, "then_branch" if condition.ravel()[0] else "else_branch"), rewriter)
+    return _inline(
+        node, _region(node, "then_branch" if condition.ravel()[0] else "else_branch"), rewriter
+    )
 
 
 @rule(affine="untouched")
 def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """if(c) {a} else {b} -> a, where every run fails that takes b: an LSTM, say, refuses the rank that follows"""
+    """if(c) {a} else {b} -> a, where every run fails that takes b: an LSTM, say, refuses the rank
+    that follows
+    """
     if node.graph is None or rewriter.module.graph not in node.graph.ancestors():
-        return rewriter.decline("it is in a function, of which a caller may not need the result that fails")
+        return rewriter.decline(
+            "it is in a function, of which a caller may not need the result that fails"
+        )
     branches = [_region(node, name) for name in ("then_branch", "else_branch")]
     for results in zip(node.outputs, *[branch.outputs for branch in branches], strict=False):
         ranks = [_rank(value, evaluator) for value in results[1:]]
@@ -40,7 +50,10 @@ def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvalu
 
 
 def _rank(result: Value, evaluator: ShapeEvaluator) -> int | None:
-    """Return the rank of a result of a branch, None if it is unknown. Types inside may be older than those outside."""
+    """Return the rank of a result of a branch, None if it is unknown.
+
+    Types inside may be older than those outside.
+    """
     if shape_of(result.type) is None and result.node is not None:
         for inner in result.graph:
             infer_types(inner, evaluator)
@@ -83,8 +96,9 @@ def _region(node: Node, name: str) -> Graph:
 def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> None:
     """Replace every use of `old` by `new`, which takes over what is known of the type.
 
-    `new` takes the name of `old` if both are computed in the same graph. An output of a graph may not be an input, a
-    constant or another output: then an `identity` before the node `before` computes it from `new`.
+    `new` takes the name of `old` if both are computed in the same graph. An output of a graph may
+    not be an input, a constant or another output: then an `identity` before the node `before`
+    computes it from `new`.
     """
     if not old.users:
         return

@@ -47,11 +47,15 @@ def constant_mask(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     """Mask of dropout(x) -> true, of static shape"""
     masks = [each for each in node.outputs[1:] if each.users]
     if len(masks) != 1 or masks[0].is_returned or not is_legal("nn.dropout", "mask", node):
-        return rewriter.decline("its mask is not read, is a result of the graph, or has no defined elements")
+        return rewriter.decline(
+            "its mask is not read, is a result of the graph, or has no defined elements"
+        )
     dims = static_shape(node.operand())
     if element_count(dims) > MAX_BYTES:
         return rewriter.decline("the mask is too large")
-    constant = rewriter.constant(ArrayTensor(np.ones(dims, np.bool_)), before=node, hint=masks[0].name)
+    constant = rewriter.constant(
+        ArrayTensor(np.ones(dims, np.bool_)), before=node, hint=masks[0].name
+    )
     rewriter.replace(masks[0], constant, take_name=True)
     return True
 
@@ -67,7 +71,10 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
 @rule(
     affine="untouched",
     reads=("cast", "cast_like"),
-    identity="cast(cast(x, via), kind) == cast(x, kind) if via in LOSSLESS[source] and casts_alike(source, via, kind)",
+    identity=(
+        "cast(cast(x, via), kind) == cast(x, kind) if via in LOSSLESS[source] and"
+        " casts_alike(source, via, kind)"
+    ),
 )
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
@@ -85,16 +92,24 @@ def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 
 def _casts_alike(source: DType, via: DType, target: DType) -> bool:
-    """Whether equal numbers of types `source` and `via` are the same number after a cast to `target`."""
+    """Whether equal numbers of types `source` and `via` are the same number after a cast to
+    `target`.
+    """
     # The text of a number depends on its type: 1 and 1.0.
     if target.kind == "string":
         return False
     # Out of the range of `target`, an integer wraps and the result of a float is undefined.
-    narrows = target.kind in ("int", "uint") and target is not source and target.name not in LOSSLESS[source.name]
+    narrows = (
+        target.kind in ("int", "uint")
+        and target is not source
+        and target.name not in LOSSLESS[source.name]
+    )
     return not (narrows and via.is_float and source.kind in ("int", "uint"))
 
 
-@rule(affine="untouched", reads=("full",), identity="cast(full(s, v), kind) == full(s, cast(v, kind))")
+@rule(
+    affine="untouched", reads=("full",), identity="cast(full(s, v), kind) == full(s, cast(v, kind))"
+)
 def cast_of_full(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """cast(ConstantOfShape(s) of v) -> ConstantOfShape(s) of cast(v)"""
     full, dtype = result_of(node.operand(), "full", only_for=node), known_dtype(node.output)
@@ -107,7 +122,9 @@ def cast_of_full(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         (converted,) = cast.evaluate(node, [number])
     except NotEvaluable:
         return rewriter.decline("ONNX leaves the result of the Cast open")
-    return substitute(node, rewriter, "full", full.inputs, {"value": ArrayTensor(converted.reshape(1), dtype)})
+    return substitute(
+        node, rewriter, "full", full.inputs, {"value": ArrayTensor(converted.reshape(1), dtype)}
+    )
 
 
 RULES: Rules[ShapeEvaluator] = {

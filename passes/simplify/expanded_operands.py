@@ -14,11 +14,17 @@ from ...ir.types import dtype_of, shape_of, static_shape_of
 from .extents import ShapeEvaluator, piece_of
 
 
-@rule(affine="untouched", reads=("broadcast_to", "full"), identity="x + expand(y, n) == x + y if repeats_nothing(n, x)")
+@rule(
+    affine="untouched",
+    reads=("broadcast_to", "full"),
+    identity="x + expand(y, n) == x + y if repeats_nothing(n, x)",
+)
 def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the shape of x"""
-    # Broadcasting is associative: the shape of y, the target and the shape of x together give the shape of the result,
-    # and a target that broadcasts into the shape of x adds nothing to it.
+    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the
+    shape of x
+    """
+    # Broadcasting is associative: the shape of y, the target and the shape of x together give the
+    # shape of the result, and a target that broadcasts into the shape of x adds nothing to it.
     if not is_legal(node.op, NUMPY_BROADCAST, node):
         return rewriter.decline("it does not broadcast as numpy does")
     if all(evaluator.is_constant(value) for value in node.inputs) or "folded" in node.attrs:
@@ -29,7 +35,9 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
             return rewriter.decline("its data is not expanded along the axis of its parameter")
         _align(node, source, axis, rewriter)
         return True
-    first = 1 if node.op == "nn.prelu" else 0  # a slope broadcasts to the data, not the data to the slope
+    first = (
+        1 if node.op == "nn.prelu" else 0
+    )  # a slope broadcasts to the data, not the data to the slope
     for i in range(first, len(node.inputs)):
         source = _unexpanded(node, i, rewriter, evaluator)
         if source is not None:
@@ -39,22 +47,40 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value | None:
-    """Return the value that the data is expanded from along the axis of a constant parameter, None if it is not."""
+    """Return the value that the data is expanded from along the axis of a constant parameter, None
+    if it is not.
+    """
     data, parameter = node.operand(0), node.operand(1)
     producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
-    if producer is None or channels is None or len(channels) != 1 or not isinstance(payload_of(parameter), Tensor):
+    if (
+        producer is None
+        or channels is None
+        or len(channels) != 1
+        or not isinstance(payload_of(parameter), Tensor)
+    ):
         return None
     source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
     shape, result = shape_of(source.type), shape_of(data.type)
-    if shape is None or result is None or pieces is None or pieces.ndim != 1 or not 0 <= axis < len(result):
+    if (
+        shape is None
+        or result is None
+        or pieces is None
+        or pieces.ndim != 1
+        or not 0 <= axis < len(result)
+    ):
         return None
     first = len(result) - len(pieces)
-    needed = (piece == 1 or (first + i == axis and piece == channels[0]) for i, piece in enumerate(pieces))
+    needed = (
+        piece == 1 or (first + i == axis and piece == channels[0]) for i, piece in enumerate(pieces)
+    )
     return source if all(needed) else None
 
 
 def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
-    """Give `node` other data. Where that has another rank, the parameter becomes one that numpy broadcasts alike."""
+    """Give `node` other data.
+
+    Where that has another rank, the parameter becomes one that numpy broadcasts alike.
+    """
     parameter, payload = node.operand(1), payload_of(node.operand(1))
     before, after = shape_of(node.operand(0).type), shape_of(data.type)
     assert before is not None and after is not None and isinstance(payload, Tensor)
@@ -66,14 +92,20 @@ def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
     rewriter.set_inputs(node, [data, parameter])
 
 
-def _unexpanded(node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator) -> Value | None:
-    """Return the value that an operand is expanded from, None where it is not, or to another shape than an operand."""
+def _unexpanded(
+    node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator
+) -> Value | None:
+    """Return the value that an operand is expanded from, None where it is not, or to another shape
+    than an operand.
+    """
     producer = producer_of(node.inputs[index], "broadcast_to", "full")
     if producer is None:
         return None
     is_full = producer.op == "full"
     others = [other for i, other in enumerate(node.inputs) if i != index and other is not None]
-    if not any(_broadcasts_into(producer.inputs[0 if is_full else 1], other, evaluator) for other in others):
+    if not any(
+        _broadcasts_into(producer.inputs[0 if is_full else 1], other, evaluator) for other in others
+    ):
         return None
     return _element(producer, node, rewriter) if is_full else producer.inputs[0]
 
@@ -85,7 +117,8 @@ def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluat
         return False
     first = len(shape) - len(pieces)
     return all(
-        piece is not None and (piece == 1 or piece == piece_of(other, first + i)) for i, piece in enumerate(pieces)
+        piece is not None and (piece == 1 or piece == piece_of(other, first + i))
+        for i, piece in enumerate(pieces)
     )
 
 
@@ -93,10 +126,14 @@ def _element(full: Node, node: Node, rewriter: Rewriter) -> Value | None:
     """Return the element of a ConstantOfShape as a new constant of rank 0."""
     payload, dtype = full.attrs.get("value"), dtype_of(full.output.type)
     if payload is None:
-        return rewriter.constant(ArrayTensor(np.zeros((), np.float32)), before=node, hint=full.output.name)
+        return rewriter.constant(
+            ArrayTensor(np.zeros((), np.float32)), before=node, hint=full.output.name
+        )
     if not isinstance(payload, Tensor) or payload.shape not in ((), (1,)) or dtype is None:
         return None
-    return rewriter.constant(ArrayTensor(payload.numpy().reshape(()), dtype), before=node, hint=full.output.name)
+    return rewriter.constant(
+        ArrayTensor(payload.numpy().reshape(()), dtype), before=node, hint=full.output.name
+    )
 
 
 RULES: Rules[ShapeEvaluator] = dict.fromkeys(ops_with(Trait.BROADCASTS), (drop_expansion,))

@@ -1,6 +1,8 @@
-"""Evaluation of shape vectors element by element, for vectors of which only some elements are constants.
+"""Evaluation of shape vectors element by element, for vectors of which only some elements are
+constants.
 
-The result of Shape, and of the integer arithmetic on it, is an array of pieces: numbers, symbols and extents of values.
+The result of Shape, and of the integer arithmetic on it, is an array of pieces: numbers, symbols
+and extents of values.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Extent:
 
 
 Piece = int | str | Extent | None
-"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if unknown.
+"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if
+unknown.
 
 A comparison of pieces has True, False, or None if unknown.
 """
@@ -105,18 +108,25 @@ class ShapeEvaluator(ConstantEvaluator):
         return array.astype(object) if array is not None and is_small else None
 
     def _moved_pieces(self, node: Node, parts: Sequence[Array | None]) -> Array | None:
-        """Return the result of an operator that moves elements; its other operands must be constant."""
+        """Return the result of an operator that moves elements; its other operands must be
+        constant.
+        """
         info = op_info(node.op)
         assert info is not None and info.evaluate is not None
         others = node.inputs[len(parts) :]
         rest = [self.array(operand) for operand in others]
-        if any(array is None and operand is not None for array, operand in zip(rest, others, strict=True)):
+        if any(
+            array is None and operand is not None
+            for array, operand in zip(rest, others, strict=True)
+        ):
             return None
         return _moved(node, info.evaluate, [*parts, *rest])
 
 
 def _cast(value: Value, pieces: Array | None) -> Array | None:
-    """Return `pieces` cast to the dtype of `value`, None where a number would wrap or the dtype is not an integer."""
+    """Return `pieces` cast to the dtype of `value`, None where a number would wrap or the dtype is
+    not an integer.
+    """
     dtype = dtype_of(value.type)
     if pieces is None or dtype is None or dtype.kind != "int":
         return None
@@ -127,11 +137,15 @@ def _cast(value: Value, pieces: Array | None) -> Array | None:
 
 def _may_be_shape(value: Value) -> bool:
     dtype, shape = dtype_of(value.type), shape_of(value.type)
-    return (dtype is I64 or dtype is BOOL or dtype is DTYPES["i32"]) and (shape is None or len(shape) <= 1)
+    return (dtype is I64 or dtype is BOOL or dtype is DTYPES["i32"]) and (
+        shape is None or len(shape) <= 1
+    )
 
 
 def shape_pieces(node: Node) -> Array | None:
-    """Return the elements of the result of a `shape_of`, None where the rank of its data is unknown."""
+    """Return the elements of the result of a `shape_of`, None where the rank of its data is
+    unknown.
+    """
     dims = input_shape(node)
     if dims is None:
         return None
@@ -141,7 +155,9 @@ def shape_pieces(node: Node) -> Array | None:
 
 
 def piece_of(value: Value, axis: int) -> Piece:
-    """Return the extent of `value` along `axis`: a number or symbol if its type states one, else an Extent."""
+    """Return the extent of `value` along `axis`: a number or symbol if its type states one, else an
+    Extent.
+    """
     dims = shape_of(value.type)
     known: Dim = None if dims is None else dims[axis]
     if known is not None or dims is None:
@@ -159,7 +175,9 @@ _MAX_CHAIN = 32
 
 
 def data_of_shape(value: Value) -> Value | None:
-    """Return the operand of which a value of known rank certainly has the shape, None where there is none."""
+    """Return the operand of which a value of known rank certainly has the shape, None where there
+    is none.
+    """
     node, dims = value.node, shape_of(value.type)
     if node is None or dims is None or len(node.outputs) != 1 or not node.inputs:
         return None
@@ -248,7 +266,9 @@ def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) 
 
 
 def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
-    """Return the elementwise arithmetic of `node` on pieces, None where a number may overflow i32."""
+    """Return the elementwise arithmetic of `node` on pieces, None where a number may
+    overflow i32.
+    """
     assert a is not None and b is not None
     result = None if "axis" in node.attrs else _elementwise(_ARITHMETIC[node.op], [a, b])
     if result is None:

@@ -1,4 +1,6 @@
-"""Rules for axes of extent 1: what moves, adds, drops or indexes them keeps all elements in their order."""
+"""Rules for axes of extent 1: what moves, adds, drops or indexes them keeps all elements in their
+order.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     transpose = result_of(middle, "transpose")
     perm = permutation(transpose)
     if perm is None or not keeps_order(transpose):
-        return rewriter.decline("its data is not the result of a Transpose that moves axes of extent 1 only")
+        return rewriter.decline(
+            "its data is not the result of a Transpose that moves axes of extent 1 only"
+        )
     wanted, data = wanted_extents(node, evaluator), transpose.operand()
     sources = {piece_of(middle, i): piece_of(data, axis) for i, axis in enumerate(perm)}
     pieces = [sources.get(piece, piece) if isinstance(piece, Extent) else piece for piece in wanted]
@@ -63,7 +67,10 @@ def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
 
 @rule(
     affine="untouched",
-    identity="take(x, [i], a) == x if x.shape[a] == 1; take(x, i, a) == squeeze(x, [a]) if x.shape[a] == 1",
+    identity=(
+        "take(x, [i], a) == x if x.shape[a] == 1; take(x, i, a) == squeeze(x, [a]) if x.shape[a]"
+        " == 1"
+    ),
 )
 def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(x, [0]) -> x, take(x, 0) -> squeeze(x), along an axis of extent 1"""
@@ -71,7 +78,12 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     shape, axis = shape_of(data.type), integer_of(node, "axis", 0)
     if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] != 1:
         return rewriter.decline("its axis has an extent other than 1, or an unknown one")
-    if indices is None or indices.size != 1 or indices.ndim > 1 or int(indices.ravel()[0]) not in (0, -1):
+    if (
+        indices is None
+        or indices.size != 1
+        or indices.ndim > 1
+        or int(indices.ravel()[0]) not in (0, -1)
+    ):
         return rewriter.decline("its index is not a constant, or not one index")
     if indices.ndim == 1:
         return rewriter.forward(node.output, data)
@@ -82,38 +94,56 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 @rule(
     affine="untouched",
     reads=("squeeze", "expand_dims"),
-    identity="unsqueeze(squeeze(x, a), b) == x if axes(a, rank(x)) == axes(b, rank(x)) and are_normal(b, rank(x)); "
-    "squeeze(unsqueeze(x, a), b) == x if axes(a, rank(x) + len(a)) == axes(b, rank(x) + len(a))",
+    identity=(
+        "unsqueeze(squeeze(x, a), b) == x if axes(a, rank(x)) == axes(b, rank(x)) and are_normal(b,"
+        " rank(x)); squeeze(unsqueeze(x, a), b) == x if axes(a, rank(x) + len(a)) == axes(b,"
+        " rank(x) + len(a))"
+    ),
 )
 def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank and extents"""
+    """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank
+    and extents
+    """
     producer = node.operand().node
     if producer is None or {node.op, producer.op} != {"squeeze", "expand_dims"}:
         return rewriter.decline("it is no Squeeze after an Unsqueeze, nor the reverse")
-    # Both lists count axes of the longer shape: of the data of the Squeeze, of the result of the Unsqueeze.
+    # Both lists count axes of the longer shape: of the data of the Squeeze, of the result of the
+    # Unsqueeze.
     longer = producer.operand() if producer.op == "squeeze" else producer.output
     inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
     if not inner or not outer:
         return rewriter.decline("their axes are not given, or not constant")
     shape = shape_of(longer.type)
     if shape is not None:
-        # The axes that the Unsqueeze adds have to be axes of that shape too, and different there: 1 and -2 are one axis
-        # of rank 3, and two that it adds to rank 2.
+        # The axes that the Unsqueeze adds have to be axes of that shape too, and different there: 1
+        # and -2 are one axis of rank 3, and two that it adds to rank 2.
         gone, added = (inner, outer) if node.op == "expand_dims" else (outer, inner)
         equal = set(normal_axes(added, len(shape)) or ()) == {axis % len(shape) for axis in gone}
-    else:  # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze adds two
-        equal = sorted(inner) == sorted(outer) and (producer.op == "expand_dims" or are_distinct(inner))
-    return rewriter.forward(node.output, producer.operand()) if equal else rewriter.decline("their axes differ")
+    # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze
+    # adds two
+    else:
+        equal = sorted(inner) == sorted(outer) and (
+            producer.op == "expand_dims" or are_distinct(inner)
+        )
+    return (
+        rewriter.forward(node.output, producer.operand())
+        if equal
+        else rewriter.decline("their axes differ")
+    )
 
 
 @rule(
     affine="untouched",
     reads=("squeeze", "expand_dims"),
-    identity="unsqueeze(unsqueeze(x, a), b) == unsqueeze(x, both_axes(b, a, rank(x) + len(a) + len(b))); "
-    "squeeze(squeeze(x, a), b) == squeeze(x, both_axes(a, b, rank(x)))",
+    identity=(
+        "unsqueeze(unsqueeze(x, a), b) == unsqueeze(x, both_axes(b, a, rank(x) + len(a) + len(b)));"
+        " squeeze(squeeze(x, a), b) == squeeze(x, both_axes(a, b, rank(x)))"
+    ),
 )
 def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of any extents"""
+    """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of
+    any extents
+    """
     producer = result_of(node.operand(), node.op, only_for=node)
     if node.op == "expand_dims" and is_of_mask(node, evaluator):
         return rewriter.decline(MASK)
@@ -121,7 +151,8 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     shape = shape_of(producer.operand().type)
     if not inner or not outer or shape is None:
         return rewriter.decline("their axes are not given, or the rank is unknown")
-    # Axes count in the longest shape: the last one of two Unsqueezes, the first one of two Squeezes.
+    # Axes count in the longest shape: the last one of two Unsqueezes, the first one of two
+    # Squeezes.
     longest, near, far = len(shape), inner, outer
     if node.op == "expand_dims":
         longest, near, far = len(shape) + len(inner) + len(outer), outer, inner
@@ -131,7 +162,9 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     if taken is None or others is None:
         return rewriter.decline("an axis is out of range, or given twice")
     axes = sorted([*taken, *(free[axis] for axis in others)])
-    return substitute(node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")])
+    return substitute(
+        node, rewriter, node.op, [producer.operand(), int_vector(axes, node, rewriter, "axes")]
+    )
 
 
 RULES: Rules[ShapeEvaluator] = {

@@ -24,9 +24,10 @@ Ranks = frozenset[int]
 def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
     """Return whether every run fails in which `value` has `rank`. O(nodes) if so, else O(1).
 
-    The ranks that values may have are followed forward from it, both branches of an If taken for possible. A recurrent
-    operator must get one of them that it does not take. It counts only where it is computed whenever `value` is, and
-    where a result of the model needs it: a runtime may leave out all others.
+    The ranks that values may have are followed forward from it, both branches of an If taken for
+    possible. A recurrent operator must get one of them that it does not take. It counts only where
+    it is computed whenever `value` is, and where a result of the model needs it: a runtime may
+    leave out all others.
     """
     known: dict[Value, Ranks] = {value: frozenset((rank,))}
     always = set(value.graph.ancestors())
@@ -35,7 +36,12 @@ def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
         top = stack.pop()
         for reader in top.users:
             data = reader.op in RECURRENT and reader.operand() is top
-            if data and RECURRENT_RANK not in known[top] and reader.graph in always and _is_needed(reader):
+            if (
+                data
+                and RECURRENT_RANK not in known[top]
+                and reader.graph in always
+                and _is_needed(reader)
+            ):
                 return True
             for result, ranks in _ranks_of(reader, top, known, evaluator):
                 if result not in known:
@@ -47,7 +53,9 @@ def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
 def _ranks_of(
     reader: Node, value: Value, known: dict[Value, Ranks], evaluator: ConstantEvaluator
 ) -> list[tuple[Value, Ranks]]:
-    """Return results of `reader`, or of the If whose branch returns `value`, whose ranks follow from the known ones."""
+    """Return results of `reader`, or of the If whose branch returns `value`, whose ranks follow
+    from the known ones.
+    """
     if reader.op == "return":
         branch = reader.graph
         choice = None if branch is None else branch.parent
@@ -56,7 +64,9 @@ def _ranks_of(
         return [
             (choice.outputs[i], ranks)
             for i, result in enumerate(branch.outputs)
-            if result is value and i < len(choice.outputs) and (ranks := _of_branches(choice, i, known)) is not None
+            if result is value
+            and i < len(choice.outputs)
+            and (ranks := _of_branches(choice, i, known)) is not None
         ]
     shift = _added_axes(reader, evaluator)
     if shift is None or reader.operand() is not value:
@@ -84,7 +94,9 @@ def _ranks(value: Value, known: dict[Value, Ranks]) -> Set[int] | None:
 
 
 def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
-    """Return by how many axes the result of `node` exceeds its first operand, None if that is unknown."""
+    """Return by how many axes the result of `node` exceeds its first operand, None if that is
+    unknown.
+    """
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     if node.op == "identity" or (has_trait(node, Trait.ELEMENTWISE) and len(node.inputs) == 1):
@@ -95,7 +107,8 @@ def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
             return None
         if node.op == "expand_dims":
             return axes.size
-        # A Squeeze may list an axis twice, also once from either end. Runtimes disagree on one that lists none.
+        # A Squeeze may list an axis twice, also once from either end. Runtimes disagree on one that
+        # lists none.
         if are_distinct(axes.ravel().tolist()):
             return -axes.size
     return None

@@ -16,19 +16,27 @@ from .rules import int_vector, substitute
 
 @rule(
     affine="untouched",
-    identity="concat([concat([x, y], a), z], b) == concat([x, y, z], a) if a % rank(x) == b % rank(x)",
+    identity=(
+        "concat([concat([x, y], a), z], b) == concat([x, y, z], a) if a % rank(x) == b % rank(x)"
+    ),
 )
 def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(concat(x, y), z) -> concat(x, y, z), along one axis"""
     found: list[Value | None] = []
     for value in node.inputs:
         inner = producer_of(value, "concatenate")
-        if inner is None or not is_only_reader(value, node) or not _same_axis(node, _concat_axis(inner)):
+        if (
+            inner is None
+            or not is_only_reader(value, node)
+            or not _same_axis(node, _concat_axis(inner))
+        ):
             found.append(value)
         else:
             found.extend(inner.inputs)
     if len(found) == len(node.inputs):
-        return rewriter.decline("no operand is the result of a Concat along the same axis without other readers")
+        return rewriter.decline(
+            "no operand is the result of a Concat along the same axis without other readers"
+        )
     rewriter.set_inputs(node, found)
     return True
 
@@ -69,7 +77,10 @@ def _same_axis(node: Node, axis: int) -> bool:
 @rule(
     affine="untouched",
     reads=("strided_slice",),
-    identity="slice(slice(x, b, e, a, d), f, g, a, h) == slice(x, *composed(b, e, d, f, g, h, extent, a))",
+    identity=(
+        "slice(slice(x, b, e, a, d), f, g, a, h) == slice(x, *composed(b, e, d, f, g, h,"
+        " extent, a))"
+    ),
 )
 def merge_slices(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[a:b][c:d] -> x[a+c : min(b, a+d)]; slices of different axes become one, too"""
@@ -84,7 +95,9 @@ def merge_slices(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     merged = {**first, **second}
     for axis in first.keys() & second.keys():
         extent = None if shape is None else shape[axis]
-        merged[axis] = _composed(first[axis], second[axis], extent if isinstance(extent, int) else None)
+        merged[axis] = _composed(
+            first[axis], second[axis], extent if isinstance(extent, int) else None
+        )
     axes = sorted(merged)
     parts = [merged[axis] for axis in axes]
     lists = {
@@ -105,7 +118,8 @@ def _composed(first: slice, second: slice, extent: int | None) -> slice:
     if step > 0 and pace > 0 and extent is not None:
         chosen = range(extent)[first][second]
         return slice(chosen.start, chosen.stop, chosen.step) if chosen else slice(0, 0, 1)
-    # Every bound counts from the beginning, and is clamped to the extent: an element is in both, or in neither.
+    # Every bound counts from the beginning, and is clamped to the extent: an element is in both, or
+    # in neither.
     if step == 1 and pace > 0 and min(a, b, c, d) >= 0 and a + c < 1 << 63:
         return slice(a + c, min(b, a + d), pace)
     raise Declined("both slice one axis, and a bound counts from its end, which is unknown")

@@ -1,4 +1,6 @@
-"""A rule for operators that importing left foreign, of which constants say by now that the operator table has them."""
+"""A rule for operators that importing left foreign, of which constants say by now that the operator
+table has them.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     domain, _, op_type = node.op.partition("::")
     if node.overload or node.regions or (domain, op_type, "") in rewriter.module.functions:
         return rewriter.decline("it is a call, or has bodies")
-    view = NodeView(node.opset, node.attrs, node.inputs, tuple([value.name for value in node.outputs]))
+    view = NodeView(
+        node.opset, node.attrs, node.inputs, tuple([value.name for value in node.outputs])
+    )
     op, refusal = rewriter.module.foreign.lower(domain, op_type, view)
     if op is None:
-        return rewriter.decline("its constants do not say that" if refusal is None else refusal.detail)
+        return rewriter.decline(
+            "its constants do not say that" if refusal is None else refusal.detail
+        )
     for origin in flatten_origins(node.origins):
         rewriter.module.provenance.refusals.pop(origin, None)
     node.op = op

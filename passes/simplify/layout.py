@@ -1,14 +1,19 @@
-"""Rules for Transpose: in a row, before a reduction, and around operators that work in any order of axes.
+"""Rules for Transpose: in a row, before a reduction, and around operators that work in any order of
+axes.
 
-Exporters from channels-last frameworks write a Transpose before every convolution and the inverse after it. The
-operators between two such pairs (activations, additions per channel, residual sums, concatenations, pads, reductions)
-can be computed in the order of axes that the convolutions have. `move_region` takes a Transpose by `perm` and collects
-the largest connected region of such operators around it. If the region is computed on data transposed by `perm`
+Exporters from channels-last frameworks write a Transpose before every convolution and the inverse
+after it. The operators between two such pairs (activations, additions per channel, residual sums,
+concatenations, pads, reductions) can be computed in the order of axes that the convolutions have.
+`move_region` takes a Transpose by `perm` and collects the largest connected region of such
+operators around it. If the region is computed on data transposed by `perm`
 
-- every Transpose by `perm` of one of its values goes, and every inverse Transpose that only it reads;
-- any other value that it reads needs a Transpose by `perm`, and any of its values that is read elsewhere the inverse.
+- every Transpose by `perm` of one of its values goes, and every inverse Transpose that only it
+  reads;
+- any other value that it reads needs a Transpose by `perm`, and any of its values that is read
+  elsewhere the inverse.
 
-It is moved only where more Transposes go than come. Everything is decided before anything is changed.
+It is moved only where more Transposes go than come. Everything is decided before anything is
+changed.
 """
 
 from __future__ import annotations
@@ -32,12 +37,17 @@ from .rules import MAX_BYTES, int_vector, substitute
 from .transposed_form import Perm, TransposedForm, transposed_form
 
 MAX_REGION = 1024
-"""Operators in the largest region that is considered, which bounds the time spent on a Transpose that must stay."""
+"""Operators in the largest region that is considered, which bounds the time spent on a Transpose
+that must stay.
+"""
 
 
 @rule(
     affine="untouched",
-    identity="transpose(transpose(x, p), q) == transpose(x, permuted(p, q)); transpose(x, o) == x if in_order(o)",
+    identity=(
+        "transpose(transpose(x, p), q) == transpose(x, permuted(p, q)); transpose(x, o) == x if"
+        " in_order(o)"
+    ),
 )
 def merge_transposes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])"""
@@ -69,7 +79,9 @@ def _is_identity(perm: Sequence[int]) -> bool:
 
 @rule(
     affine="untouched",
-    identity="transpose(x, p) == x if keeps_order(p, x.shape) and permuted(x.shape, p) == list(x.shape)",
+    identity=(
+        "transpose(x, p) == x if keeps_order(p, x.shape) and permuted(x.shape, p) == list(x.shape)"
+    ),
 )
 def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(x, p) -> x, where p moves axes of extent 1 only and the shape stays"""
@@ -85,11 +97,16 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
 @rule(
     affine="untouched",
     reads=("transpose",),
-    identity="sum(transpose(x, p), a, 0) == sum(x, permuted(p, a), 0) if in_order(permuted(p, others(a, len(p)))); "
-    "max(transpose(x, p), a, 0) == max(x, permuted(p, a), 0) if in_order(permuted(p, others(a, len(p))))",
+    identity=(
+        "sum(transpose(x, p), a, 0) == sum(x, permuted(p, a), 0) if in_order(permuted(p, others(a,"
+        " len(p)))); max(transpose(x, p), a, 0) == max(x, permuted(p, a), 0) if"
+        " in_order(permuted(p, others(a, len(p))))"
+    ),
 )
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain are in order"""
+    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain
+    are in order
+    """
     producer = result_of(node.operand(), "transpose")
     perm, axes = _permutation(producer), integers(node, "axes", 1, evaluator)
     if not axes or integer_of(node, "keepdims", 1):
@@ -104,19 +121,22 @@ def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 
 @rule(
     affine="untouched",
-    identity="transpose(relu(transpose(x, inverse(p))), p) == relu(x); "
-    "transpose(transpose(x, inverse(p)) + transpose(y, inverse(p)), p) == x + y; "
-    "transpose(transpose(x, inverse(p)) + c, p) == x + transpose(c, p); "
-    "transpose(concat([transpose(x, inverse(p)), transpose(y, inverse(p))], a), p) == concat([x, y], "
-    "p.index(a)); "
-    "transpose(sum(transpose(x, inverse(p)), [a], 1), p) == sum(x, [p.index(a)], 1); "
-    "transpose(pad(transpose(x, inverse(p)), n), p) == pad(x, moved_pads(n, p))",
+    identity=(
+        "transpose(relu(transpose(x, inverse(p))), p) == relu(x); transpose(transpose(x,"
+        " inverse(p)) + transpose(y, inverse(p)), p) == x + y; transpose(transpose(x, inverse(p)) +"
+        " c, p) == x + transpose(c, p); transpose(concat([transpose(x, inverse(p)), transpose(y,"
+        " inverse(p))], a), p) == concat([x, y], p.index(a)); transpose(sum(transpose(x,"
+        " inverse(p)), [a], 1), p) == sum(x, [p.index(a)], 1); transpose(pad(transpose(x,"
+        " inverse(p)), n), p) == pad(x, moved_pads(n, p))"
+    ),
 )
 def move_region(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(op(transpose(x, inverse of p)), p) -> op(x)"""
     perm, seed = _permutation(node), node.operand().node
     if seed is None or node.graph is None or seed.graph is not node.graph or seed.op == "transpose":
-        return rewriter.decline("its data is an input, or the result of another Transpose or of an outer graph")
+        return rewriter.decline(
+            "its data is an input, or the result of another Transpose or of an outer graph"
+        )
     region = _Region(node.graph, perm, evaluator)
     if not region.grow(seed) or not region.pays():
         return rewriter.decline("moving it would not leave fewer Transposes")
@@ -133,8 +153,8 @@ def inverse(perm: Perm) -> Perm:
 class _Region:
     """A connected set of operators of `graph` that can be computed on data transposed by `perm`.
 
-    `nodes` maps each of them to its form on transposed data. Each commutes with the Transpose, so if all operands are
-    transposed, every value of the region is its old value transposed.
+    `nodes` maps each of them to its form on transposed data. Each commutes with the Transpose, so
+    if all operands are transposed, every value of the region is its old value transposed.
     """
 
     graph: Graph
@@ -143,7 +163,10 @@ class _Region:
     nodes: dict[Node, TransposedForm] = field(default_factory=dict)
 
     def grow(self, seed: Node) -> bool:
-        """Collect the region around `seed`. Return False if `seed` is no member, or the region is too large."""
+        """Collect the region around `seed`.
+
+        Return False if `seed` is no member, or the region is too large.
+        """
         stack = [seed]
         while stack:
             node = stack.pop()
@@ -156,7 +179,9 @@ class _Region:
             if len(self.nodes) > MAX_REGION:
                 return False
             operands = [node.inputs[i] for i in form.moved]
-            stack.extend(value.node for value in operands if value is not None and value.node is not None)
+            stack.extend(
+                value.node for value in operands if value is not None and value.node is not None
+            )
             stack.extend(node.output.users)
         return seed in self.nodes
 
@@ -181,12 +206,18 @@ class _Region:
     def removed_after(self, node: Node) -> list[Node]:
         """Return the Transposes by `perm` of the result of `node`."""
         users = node.output.users
-        return [u for u in users if u.op == "transpose" and u.graph is self.graph and permutation(u) == self.perm]
+        return [
+            u
+            for u in users
+            if u.op == "transpose" and u.graph is self.graph and permutation(u) == self.perm
+        ]
 
     def outside_readers(self, node: Node) -> list[Node]:
         """Return the readers of the result of `node` that need it in its old order of axes."""
         removed = set(self.removed_after(node))
-        return [user for user in node.output.users if user not in self.nodes and user not in removed]
+        return [
+            user for user in node.output.users if user not in self.nodes and user not in removed
+        ]
 
     def outside_operands(self) -> list[Value]:
         """Return the values that the region reads and does not compute, each once."""
@@ -204,7 +235,9 @@ class _Region:
     def move(self, rewriter: Rewriter) -> None:
         """Compute the region on transposed data."""
         # Looked up before the first change, as each change adds and removes readers.
-        plans = [(node, self.removed_after(node), self.outside_readers(node)) for node in self.nodes]
+        plans = [
+            (node, self.removed_after(node), self.outside_readers(node)) for node in self.nodes
+        ]
         sources = {value: self.untransposed(value) for value in self.outside_operands()}
         transposed: dict[Value, Value] = {}
         for node, _, _ in plans:
@@ -237,19 +270,25 @@ class _Region:
         if source is not None:
             return source
         if value not in transposed:
-            # Right after the node that computes it, so before every reader; an input is known from the first node on.
+            # Right after the node that computes it, so before every reader; an input is known from
+            # the first node on.
             local = value.node is not None and value.node.graph is self.graph
             before = value.node.next if local and value.node is not None else next(iter(self.graph))
             assert before is not None
             made = rewriter.make(
-                "transpose", [value], {"perm": self.perm}, before=before, hint=f"{value.name}.transposed"
+                "transpose",
+                [value],
+                {"perm": self.perm},
+                before=before,
+                hint=f"{value.name}.transposed",
             )
             transposed[value] = made.output
         return transposed[value]
 
     def _rename(self, node: Node, rewriter: Rewriter) -> None:
         """Give the result of `node` its new shape and a new name."""
-        # Statements of the model about the old name, as in quantization_annotation, do not hold for the new value.
+        # Statements of the model about the old name, as in quantization_annotation, do not hold for
+        # the new value.
         value = node.output
         shape = shape_of(value.type)
         dims = None if shape is None else tuple(shape[axis] for axis in self.perm)
@@ -266,7 +305,11 @@ class _Region:
             assert following is not None
             with rewriter.rewriting(node):
                 back = rewriter.make(
-                    "transpose", [value], {"perm": inverse(self.perm)}, before=following, hint=self.nodes[node].old_name
+                    "transpose",
+                    [value],
+                    {"perm": inverse(self.perm)},
+                    before=following,
+                    hint=self.nodes[node].old_name,
                 )
             back.output.name = self.nodes[node].old_name
             for user in outside_readers:

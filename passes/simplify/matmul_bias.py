@@ -11,7 +11,10 @@ from .extents import ShapeEvaluator
 from .rules import broadcasts_into, check_dense_takes_bias, substitute
 
 
-@rule(affine="merges", identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2 and keeps_shape(x @ w, b)")
+@rule(
+    affine="merges",
+    identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2 and keeps_shape(x @ w, b)",
+)
 def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """matmul(x, w) + b -> dense(x, w, b), where b is computed, one number, or a matrix"""
     if "axis" in node.attrs:
@@ -22,10 +25,16 @@ def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
             continue
         check_dense_takes_bias(node)
         if all(evaluator.is_constant(value) for value in matmul.inputs):
-            return rewriter.decline("the product is a constant expression, which FoldConstant computes")
+            return rewriter.decline(
+                "the product is a constant expression, which FoldConstant computes"
+            )
         if all(_is_matrix(value) for value in matmul.inputs) and _is_bias(bias, matmul.output):
-            return substitute(node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name)
-    return rewriter.decline("no operand is the product of two matrices without other readers, or the bias is larger")
+            return substitute(
+                node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name
+            )
+    return rewriter.decline(
+        "no operand is the product of two matrices without other readers, or the bias is larger"
+    )
 
 
 def _is_matrix(value: Value | None) -> bool:
@@ -36,7 +45,11 @@ def _is_matrix(value: Value | None) -> bool:
 def _is_bias(bias: Value | None, product: Value) -> bool:
     """Return whether `bias` has one or two axes, and broadcasts into the shape of `product`."""
     shape = None if bias is None else shape_of(bias.type)
-    return shape is not None and 1 <= len(shape) <= 2 and broadcasts_into(shape, shape_of(product.type))
+    return (
+        shape is not None
+        and 1 <= len(shape) <= 2
+        and broadcasts_into(shape, shape_of(product.type))
+    )
 
 
 RULES: Rules[ShapeEvaluator] = {"add": (add_to_dense,)}

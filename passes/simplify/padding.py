@@ -1,4 +1,6 @@
-"""Rules of windows: an explicit Pad goes into the `pads` attribute of a Conv or a pool, and `ceil_mode` goes."""
+"""Rules of windows: an explicit Pad goes into the `pads` attribute of a Conv or a pool, and
+`ceil_mode` goes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from .extents import ShapeEvaluator
 @rule(
     affine="obstructs",
     reads=("nn.pad",),
-    identity="conv(pad(x, spatial(p), v), w, b, 1, d, q) == conv(x, w, b, 1, d, added(p, q)) if v == 0",
+    identity=(
+        "conv(pad(x, spatial(p), v), w, b, 1, d, q) == conv(x, w, b, 1, d, added(p, q)) if v == 0"
+    ),
 )
 def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(pad(x, 0)) -> conv(x) with more pads"""
@@ -32,8 +36,10 @@ def pad_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 @rule(
     affine="obstructs",
     reads=("nn.pad",),
-    identity="avg_pool(pad(x, spatial(p), v), kernel, strides, q, c) == avg_pool(x, kernel, strides, added(p, q), 1) "
-    "if v == 0 and (c == 1) | unpadded(q) and all_below(added(p, q), kernel)",
+    identity=(
+        "avg_pool(pad(x, spatial(p), v), kernel, strides, q, c) == avg_pool(x, kernel, strides,"
+        " added(p, q), 1) if v == 0 and (c == 1) | unpadded(q) and all_below(added(p, q), kernel)"
+    ),
 )
 def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """avg_pool(pad(x, 0)) -> avg_pool(x) with pads that the mean includes"""
@@ -42,7 +48,8 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
         return rewriter.decline("the padding is not 0")
     _check_windows(node, pad)
     _check_has_elements(pad)
-    # The mean includes the zeros of the Pad, so the pool has to count its pads. It may not begin to count its own.
+    # The mean includes the zeros of the Pad, so the pool has to count its pads. It may not begin to
+    # count its own.
     if not node.attrs.get("count_include_pad"):
         if not is_legal("nn.avg_pool", "count_include_pad", node):
             return rewriter.decline("AveragePool of this opset has no count_include_pad")
@@ -55,18 +62,25 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 @rule(
     affine="obstructs",
     reads=("nn.pad",),
-    identity="max_pool(pad(x, spatial(p), v), kernel, strides, q) == max_pool(x, kernel, strides, added(p, q)) if v "
-    "== -128 and all_below(added(p, q), kernel)",
+    identity=(
+        "max_pool(pad(x, spatial(p), v), kernel, strides, q) == max_pool(x, kernel, strides,"
+        " added(p, q)) if v == -128 and all_below(added(p, q), kernel)"
+    ),
 )
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, c)) -> max_pool(x) with pads, of integers, where c is the least of their type"""
+    """max_pool(pad(x, c)) -> max_pool(x) with pads, of integers, where c is the least
+    of their type
+    """
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
     dtype = known_dtype(node.output)
-    # Of floats, not even -inf is as good as the pads, which a MaxPool ignores: where a window has NaN beside the
-    # padding, onnxruntime returns -inf or another element, but NaN or the least finite number without a Pad.
+    # Of floats, not even -inf is as good as the pads, which a MaxPool ignores: where a window has
+    # NaN beside the padding, onnxruntime returns -inf or another element, but NaN or the least
+    # finite number without a Pad.
     if dtype.is_float:
-        return rewriter.decline("beside NaN, a MaxPool takes the numbers of a Pad, and ignores its own pads")
+        return rewriter.decline(
+            "beside NaN, a MaxPool takes the numbers of a Pad, and ignores its own pads"
+        )
     if pad.value != _least(dtype):
         return rewriter.decline("the padding is not the least integer")
     _check_windows(node, pad)
@@ -81,13 +95,15 @@ def _least(dtype: DType) -> float | None:
 
 @rule(
     affine="untouched",
-    identity="ceil_pool(x, kernel, strides, p) == max_pool(x, kernel, strides, p) if adds_no_window(x, kernel, "
-    "strides, p)",
+    identity=(
+        "ceil_pool(x, kernel, strides, p) == max_pool(x, kernel, strides, p) if adds_no_window(x,"
+        " kernel, strides, p)"
+    ),
 )
 def drop_ceil_mode(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pool(x) {ceil_mode=1} -> pool(x), where rounding up adds no window"""
-    # onnx's shape inference counts windows that start in the padding after the data, and then finds readers with
-    # constant sizes, as those of a Split, in conflict with a model that runs.
+    # onnx's shape inference counts windows that start in the padding after the data, and then finds
+    # readers with constant sizes, as those of a Split, in conflict with a model that runs.
     if not integer_of(node, "ceil_mode", 0):
         return rewriter.decline("it does not round up")
     kernel, sizes = list_attribute(node, "kernel_shape") or (), known_shape(node.operand())[2:]
@@ -123,7 +139,9 @@ def _spatial_pad(node: Node, evaluator: ShapeEvaluator) -> _SpatialPad:
     every = [pads.get(axis, (0, 0)) for axis in range(rank)]
     if not every or any(map(any, every[:2])) or any(min(each) < 0 for each in every):
         raise Declined("the Pad pads the batch or channels, or crops")
-    return _SpatialPad(pad.operand(), (*[begin for begin, _ in every[2:]], *[end for _, end in every[2:]]), value)
+    return _SpatialPad(
+        pad.operand(), (*[begin for begin, _ in every[2:]], *[end for _, end in every[2:]]), value
+    )
 
 
 def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, ...]]:
@@ -135,18 +153,26 @@ def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, .
 
 
 def _check_has_elements(pad: _SpatialPad) -> None:
-    """Decline where a padded extent may be 0: onnxruntime pads data without elements, but does not pool them."""
+    """Decline where a padded extent may be 0: onnxruntime pads data without elements, but does not
+    pool them.
+    """
     sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
-    if any((begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes):
+    if any(
+        (begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes
+    ):
         raise Declined("a padded extent may be 0, and runtimes pool no data without elements")
 
 
 def _check_windows(node: Node, pad: _SpatialPad) -> None:
-    """Decline unless every window of a pool keeps an element of the data when its pads grow by those of `pad`."""
+    """Decline unless every window of a pool keeps an element of the data when its pads grow by
+    those of `pad`.
+    """
     (window, own), kernel = _explicit_window(node, pad), list_attribute(node, "kernel_shape") or ()
     if integer_of(node, "ceil_mode", 0) or any(item != 1 for item in window.dilations):
         raise Declined("it has ceil_mode or dilations")
-    if 2 * len(kernel) != len(own) or any(a + b >= n for a, b, n in zip(own, pad.pads, kernel * 2, strict=True)):
+    if 2 * len(kernel) != len(own) or any(
+        a + b >= n for a, b, n in zip(own, pad.pads, kernel * 2, strict=True)
+    ):
         raise Declined("a window would have no element of the data")
 
 

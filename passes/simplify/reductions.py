@@ -18,9 +18,11 @@ _REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 @rule(
     affine="untouched",
     reads=_REDUCTIONS,
-    identity="keeping(keeping(x, a), b) == keeping(x, sorted(axes(a, rank(x)) | axes(b, rank(x)))); "
-    "dropping(dropping(x, a), b) == dropping(x, both_axes(a, b, rank(x))); "
-    "dropping(keeping(x, a), b) == dropping(x, b) if axes(a, rank(x)) <= axes(b, rank(x))",
+    identity=(
+        "keeping(keeping(x, a), b) == keeping(x, sorted(axes(a, rank(x)) | axes(b, rank(x)))); "
+        "dropping(dropping(x, a), b) == dropping(x, both_axes(a, b, rank(x))); "
+        "dropping(keeping(x, a), b) == dropping(x, b) if axes(a, rank(x)) <= axes(b, rank(x))"
+    ),
 )
 def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(reduce(x, a), b) -> reduce(x, a and b), of one kind"""
@@ -28,16 +30,23 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
     dtype = known_dtype(node.output)
     # Sums and products of integers wrap, in any order.
     if node.op == "mean" and (not dtype.is_float or dtype.name == "f16"):
-        return rewriter.decline("it rounds integers, or the sum of more elements may be too large for f16")
-    # 2 * 2 * ... by 0.5 * 0.5 * ... is 1 if each pair is multiplied first, and infinite if all twos are.
+        return rewriter.decline(
+            "it rounds integers, or the sum of more elements may be too large for f16"
+        )
+    # 2 * 2 * ... by 0.5 * 0.5 * ... is 1 if each pair is multiplied first, and infinite if all twos
+    # are.
     if node.op == "prod" and dtype.kind not in ("int", "uint"):
         return rewriter.decline("products of floats in another order may overflow")
     shape = shape_of(producer.operand().type)
     lists = [listed(each, 1, evaluator) for each in (producer, node)]
     is_turned = shape is None and all(axes and max(axes) < 0 for axes in lists)
     # Of data of unknown rank, axes from one end are the same for all ranks that have them.
-    rank = len(shape) if shape is not None else sum(max(map(abs, axes)) + 1 for axes in lists if axes)
-    if shape is None and not all(axes and are_distinct(axes) and (max(axes) < 0) == is_turned for axes in lists):
+    rank = (
+        len(shape) if shape is not None else sum(max(map(abs, axes)) + 1 for axes in lists if axes)
+    )
+    if shape is None and not all(
+        axes and are_distinct(axes) and (max(axes) < 0) == is_turned for axes in lists
+    ):
         return rewriter.decline("the rank of its data is unknown")
     is_kept = bool(integer_of(producer, "keepdims", 1))
     first = _reduced(producer, lists[0], rank)
@@ -54,7 +63,9 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 
 def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | None:
-    """Return the axes that a reduction reduces, counted from the left; None where they are unknown or none."""
+    """Return the axes that a reduction reduces, counted from the left; None where they are unknown
+    or none.
+    """
     if axes is None and node.input(1) is not None:
         return None
     if not axes:
@@ -65,19 +76,32 @@ def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | 
 
 @rule(
     affine="untouched",
-    identity="keeping(x) == x if are_ones(x, axes); dropping(x) == squeeze(x, axes) if are_ones(x, axes)",
+    identity=(
+        "keeping(x) == x if are_ones(x, axes); dropping(x) == squeeze(x, axes) if are_ones(x, axes)"
+    ),
 )
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also mean, max, min, prod"""
+    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also
+    mean, max, min, prod
+    """
     axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
-    if not axes and (axes is not None or node.input(1) is None) and integer_of(node, "noop_with_empty_axes", 0):
+    if (
+        not axes
+        and (axes is not None or node.input(1) is None)
+        and integer_of(node, "noop_with_empty_axes", 0)
+    ):
         return rewriter.forward(node.output, node.operand())
     found = None if not axes or shape is None else normal_axes(axes, len(shape))
     if not found or shape is None or any(shape[axis] != 1 for axis in found):
         return rewriter.decline("an axis has an extent other than 1, or an unknown one")
     if integer_of(node, "keepdims", 1):
         return rewriter.forward(node.output, node.operand())
-    return substitute(node, rewriter, "squeeze", [node.operand(), int_vector(sorted(found), node, rewriter, "axes")])
+    return substitute(
+        node,
+        rewriter,
+        "squeeze",
+        [node.operand(), int_vector(sorted(found), node, rewriter, "axes")],
+    )
 
 
 RULES: Rules[ShapeEvaluator] = dict.fromkeys(_REDUCTIONS, (drop_reduction, merge_reductions))

@@ -1,4 +1,6 @@
-"""Rules for operators that leave the result of another as it is, and for operands that are given twice."""
+"""Rules for operators that leave the result of another as it is, and for operands that are given
+twice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .extents import ShapeEvaluator
 from .rules import MAX_CHAIN, broadcasts_into
 
 WHOLE, SIGN, POSITIVE = "whole", "sign", "positive"
-"""What is known of all elements of a value besides NaN: whole numbers or infinite; -1, 0 or 1; not below 0, nor -0."""
+"""What is known of all elements of a value besides NaN: whole numbers or infinite; -1, 0 or 1; not
+below 0, nor -0.
+"""
 
 _SETTLED = {"floor": WHOLE, "ceil": WHOLE, "round": WHOLE, "abs": POSITIVE, "sign": SIGN}
 """The operators that leave the numbers of a kind as they are."""
@@ -29,16 +33,23 @@ _KEPT = {
     **{op: {WHOLE, SIGN, POSITIVE} for op in ("floor", "ceil", "round", "nn.relu", "identity")},
     **{op: {WHOLE, SIGN} for op in ("abs", "negative", "sign")},
 }
-"""What is known of a result where it is known of the data. Abs keeps the least integer, of which Sign makes -1."""
+"""What is known of a result where it is known of the data.
+
+Abs keeps the least integer, of which Sign makes -1.
+"""
 
 
 @rule(
     affine="untouched",
-    identity="op(settled(x)) == settled(x); floor(-ceil(x)) == -ceil(x); sign(absolute(sign(x))) == absolute(sign(x))",
+    identity=(
+        "op(settled(x)) == settled(x); floor(-ceil(x)) == -ceil(x); sign(absolute(sign(x))) =="
+        " absolute(sign(x))"
+    ),
 )
 def drop_settled(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """floor(ceil(x)) -> ceil(x), abs(abs(x)) -> abs(x), sign(sign(x)) -> sign(x) and the like"""
-    # Floor, Ceil and Round keep whole numbers, infinities and NaN, and the sign of zero. Sign makes 0 of -0.
+    # Floor, Ceil and Round keep whole numbers, infinities and NaN, and the sign of zero. Sign makes
+    # 0 of -0.
     if _SETTLED[node.op] not in _known_of(node.operand()):
         return rewriter.decline("it may change its data")
     return rewriter.forward(node.output, node.operand())
@@ -50,7 +61,9 @@ def _known_of(value: Value) -> set[str]:
     while value.node is not None and value.node.op in _KEPT and len(chain) < MAX_CHAIN:
         chain.append(value.node)
         value = value.node.operand()
-    found = _of_type(value) | (set() if value.node is None else _MADE.get(value.node.op, set()) | _of_cast(value.node))
+    found = _of_type(value) | (
+        set() if value.node is None else _MADE.get(value.node.op, set()) | _of_cast(value.node)
+    )
     for node in reversed(chain):
         found = (found & _KEPT[node.op]) | _MADE.get(node.op, set())
     return found
@@ -62,7 +75,9 @@ def _of_type(value: Value) -> set[str]:
 
 
 def _of_cast(node: Node) -> set[str]:
-    """Return what is known of numbers that were integers: the nearest float of a whole number is whole."""
+    """Return what is known of numbers that were integers: the nearest float of a whole number is
+    whole.
+    """
     if node.op not in ("cast", "cast_like"):
         return set()
     source, target = (dtype_of(each.type) for each in (node.operand(), node.output))

@@ -1,11 +1,13 @@
 """A rule for elementwise operators between a Reshape and its inverse.
 
-Exporters write a layer of matrices for data of a higher rank: they flatten the data before a Gemm, and restore the
-shape after it. Activations between two such layers are computed in the shape of the matrices instead.
+Exporters write a layer of matrices for data of a higher rank: they flatten the data before a Gemm,
+and restore the shape after it. Activations between two such layers are computed in the shape of the
+matrices instead.
 
-Let T be the shape that the last Reshape gives, and h = reshape(x, ...) with x of shape T. All operands of the operators
-between are such an h, or computed by other operators of the region, or broadcast into h without changing its shape. So
-the elements of every value of the region correspond to those of x in their order.
+Let T be the shape that the last Reshape gives, and h = reshape(x, ...) with x of shape T. All
+operands of the operators between are such an h, or computed by other operators of the region, or
+broadcast into h without changing its shape. So the elements of every value of the region correspond
+to those of x in their order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor
-from ...ir.types import Dim, Shape, TensorType, dtype_of, element_count, shape_of, static_dims, static_shape_of
+from ...ir.types import (
+    Dim,
+    Shape,
+    TensorType,
+    dtype_of,
+    element_count,
+    shape_of,
+    static_dims,
+    static_shape_of,
+)
 from ...support.record import field, record
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import MAX_BYTES
@@ -35,11 +46,13 @@ _RESHAPES = ops_with(Trait.RESHAPES)
 @rule(
     affine="untouched",
     reads=(*ops_with(Trait.ELEMENTWISE), *ops_with(Trait.BROADCASTS)),
-    identity="reshape(relu(reshape(x, m)), n) == relu(x) if target(x.shape, n) == x.shape; "
-    "reshape(reshape(x, m) + reshape(y, m), n) == x + y if target(x.shape, n) == x.shape and x.shape == y.shape; "
-    "reshape(reshape(x, m) + c, n) == x + c if target(x.shape, n) == x.shape and ends_alike(c, m, x); "
-    "reshape(reshape(x, m) + k, n) == x + reshape(k, n) "
-    "if target(x.shape, n) == x.shape and target(x.shape, m) == k.shape",
+    identity=(
+        "reshape(relu(reshape(x, m)), n) == relu(x) if target(x.shape, n) == x.shape;"
+        " reshape(reshape(x, m) + reshape(y, m), n) == x + y if target(x.shape, n) == x.shape and"
+        " x.shape == y.shape; reshape(reshape(x, m) + c, n) == x + c if target(x.shape, n) =="
+        " x.shape and ends_alike(c, m, x); reshape(reshape(x, m) + k, n) == x + reshape(k, n) if"
+        " target(x.shape, n) == x.shape and target(x.shape, m) == k.shape"
+    ),
 )
 def compute_unshaped(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(op(reshape(x, s)), shape of x) -> op(x), of elementwise operators"""
@@ -55,10 +68,11 @@ def compute_unshaped(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 @record(frozen=False)
 class _Unshaped:
-    """Operators of `graph` that can be computed in the shape `wanted`, which a Reshape of their results gives.
+    """Operators of `graph` that can be computed in the shape `wanted`, which a Reshape of their
+    results gives.
 
-    `sources` maps the results of Reshapes that they read to the data of these, `constants` the operands that need
-    another shape to the elements in it.
+    `sources` maps the results of Reshapes that they read to the data of these, `constants` the
+    operands that need another shape to the elements in it.
     """
 
     graph: Graph
@@ -70,13 +84,20 @@ class _Unshaped:
     _others: dict[Value, None] = field(default_factory=dict)
 
     def grow(self, seed: Node) -> None:
-        """Collect the operators. Raises Declined where one of them, or an operand, cannot be in another shape."""
+        """Collect the operators.
+
+        Raises Declined where one of them, or an operand, cannot be in another shape.
+        """
         stack = [seed]
         while stack:
             node = stack.pop()
             if node in self.nodes:
                 continue
-            if not _is_elementwise(node) or node.graph is not self.graph or len(self.nodes) >= MAX_REGION:
+            if (
+                not _is_elementwise(node)
+                or node.graph is not self.graph
+                or len(self.nodes) >= MAX_REGION
+            ):
                 raise Declined("an operator between the two is not elementwise")
             self.nodes[node] = None
             operands = node.inputs[:1] if has_trait(node, Trait.ELEMENTWISE) else node.inputs
@@ -95,7 +116,9 @@ class _Unshaped:
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """Raise Declined unless all values of the region have one shape, in which constants can be broadcast, too."""
+        """Raise Declined unless all values of the region have one shape, in which constants can be
+        broadcast, too.
+        """
         if not self.sources:
             raise Declined("no operand has the inverse Reshape before it")
         has_rest = any(_extents(data) != self.wanted for data in self.sources.values())
@@ -116,31 +139,50 @@ class _Unshaped:
         return shape_of(reshaped.type), shape_of(data.type) or ()
 
     def _shape(self, value: Value) -> list[Piece]:
-        """Return what the shape of the result of a Reshape depends on: its target and, if needed, that of the data."""
-        pieces = self.evaluator.pieces(value.node.input(1)) if value.node and value.node.op == "reshape" else None
+        """Return what the shape of the result of a Reshape depends on: its target and, if needed,
+        that of the data.
+        """
+        pieces = (
+            self.evaluator.pieces(value.node.input(1))
+            if value.node and value.node.op == "reshape"
+            else None
+        )
         target = [None] if pieces is None else pieces.ravel().tolist()
         if None in target or (value.node is not None and value.node.attrs.get("allowzero")):
             return _extents(value)
         return [*target, *(_extents(self.sources[value]) if {0, -1}.intersection(target) else ())]
 
     def _unshaped(self, value: Value, varying: int | None) -> Array:
-        """Return a constant in another shape: of its last axes, or that of the data where it has all of their elements.
+        """Return a constant in another shape: of its last axes, or that of the data where it has
+        all of their elements.
 
         Raises Declined for any other operand.
         """
         shape, target = self.shapes
         given, dims = static_shape_of(value.type), static_dims(target)
-        if given is None or element_count(given) > MAX_BYTES or not self.evaluator.is_constant(value):
+        if (
+            given is None
+            or element_count(given) > MAX_BYTES
+            or not self.evaluator.is_constant(value)
+        ):
             raise Declined("an operand is not constant, or too large")
         array = elements(value, self.evaluator)
         if varying is not None:
             return array.reshape(given[len(given) - varying :])
-        if dims is None or given != shape or array.size != element_count(dims) or array.nbytes > MAX_BYTES:
+        if (
+            dims is None
+            or given != shape
+            or array.size != element_count(dims)
+            or array.nbytes > MAX_BYTES
+        ):
             raise Declined("a constant is not broadcast the same in the other shape")
         return array.reshape(dims)
 
     def ends(self) -> list[Node]:
-        """Return the Reshapes to the other shape that read the region. Raises Declined where something else does."""
+        """Return the Reshapes to the other shape that read the region.
+
+        Raises Declined where something else does.
+        """
         found: list[Node] = []
         for node in self.nodes:
             for user in node.output.users:
@@ -164,7 +206,9 @@ class _Unshaped:
                 made[value] = rewriter.constant(tensor, before=first, hint=f"{value.name}.reshaped")
         other = {**self.sources, **made}
         for node in self.nodes:
-            rewriter.set_inputs(node, [None if value is None else other.get(value, value) for value in node.inputs])
+            rewriter.set_inputs(
+                node, [None if value is None else other.get(value, value) for value in node.inputs]
+            )
             node.output.type = TensorType(dtype_of(node.output.type), dims)
             node.output.rename(rewriter.module.fresh_name(f"{node.output.name}.reshaped"))
         for end in ends:
@@ -172,7 +216,9 @@ class _Unshaped:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Return whether every element of the only result depends on the elements of the operands at its place."""
+    """Return whether every element of the only result depends on the elements of the operands at
+    its place.
+    """
     if len(node.outputs) != 1 or "axis" in node.attrs or "folded" in node.attrs:
         return False
     return has_trait(node, Trait.ELEMENTWISE) or (
@@ -190,14 +236,19 @@ def _is_one(value: Value) -> bool:
 
 
 def _varying(given: Shape, shape: Shape, target: tuple[Dim, ...]) -> int | None:
-    """Return how many last axes an operand varies along; None where both shapes do not end with these axes."""
+    """Return how many last axes an operand varies along; None where both shapes do not end with
+    these axes.
+    """
     if given is None:
         return None
     count = next((len(given) - axis for axis, dim in enumerate(given) if dim != 1), 0)
     if count and (shape is None or count > min(len(shape), len(target))):
         return None
     last = [each[len(each) - count :] for each in (given, shape or (), target)]
-    fits = all(isinstance(own, int) and own == other and dim in (1, own) for dim, own, other in zip(*last, strict=True))
+    fits = all(
+        isinstance(own, int) and own == other and dim in (1, own)
+        for dim, own, other in zip(*last, strict=True)
+    )
     return count if fits else None
 
 

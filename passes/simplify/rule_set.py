@@ -26,7 +26,16 @@ MODULES = {
     "layout": ("transpose", *ops_with(Trait.REDUCES)),
     "padding": ("nn.avg_pool", "nn.conv", "nn.lp_pool", "nn.max_pool"),
     "shape_arithmetic": (
-        *("broadcast_to", "cast", "image.resize", "nn.batch_flatten", "nn.pad", "nn.upsampling", "reshape", "split"),
+        *(
+            "broadcast_to",
+            "cast",
+            "image.resize",
+            "nn.batch_flatten",
+            "nn.pad",
+            "nn.upsampling",
+            "reshape",
+            "split",
+        ),
         *("tile", "take", "strided_slice", "squeeze", "expand_dims", "concatenate"),
         *("multiply", "add", "subtract", "divide", "where"),
     ),
@@ -42,7 +51,9 @@ MODULES = {
     "recurrent": ("gru", "lstm", "rnn"),
     "space_to_depth": ("concatenate",),
 }
-"""The modules of rules with the operators that they have rules for, in the order in which the rules are tried."""
+"""The modules of rules with the operators that they have rules for, in the order in which the rules
+are tried.
+"""
 
 
 _MODULES_OF: dict[str, list[str]] = {}
@@ -56,7 +67,9 @@ def _rules_of(op: str) -> tuple[Rule[ShapeEvaluator], ...]:
     found: list[Rule[ShapeEvaluator]] = []
     for module in _MODULES_OF[op]:
         rules: Rules[ShapeEvaluator] = import_module(f".{module}", __package__).RULES
-        assert op in rules, f"{module} has no rule for {op}"  # a KeyError would read as: there is none anywhere
+        assert op in rules, (
+            f"{module} has no rule for {op}"
+        )  # a KeyError would read as: there is none anywhere
         found.extend(rules[op])
     return tuple(found)
 
@@ -64,5 +77,7 @@ def _rules_of(op: str) -> tuple[Rule[ShapeEvaluator], ...]:
 RULES = LazyTable(_MODULES_OF, _rules_of)
 """The rules for each operator, in the order in which they are tried."""
 
-CLEAN_UP = LazyTable(_MODULES_OF, lambda op: tuple(each for each in _rules_of(op) if each.affine == "untouched"))
+CLEAN_UP = LazyTable(
+    _MODULES_OF, lambda op: tuple(each for each in _rules_of(op) if each.affine == "untouched")
+)
 """The rules that remove operators between an affine and a layer, and never an affine."""

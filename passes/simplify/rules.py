@@ -1,4 +1,6 @@
-"""Helpers of the rules of SimplifyExpr: replacing a node, making constants, and comparing shapes."""
+"""Helpers of the rules of SimplifyExpr: replacing a node, making constants, and
+comparing shapes.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ def substitute(
     *,
     name: str | None = None,
 ) -> bool:
-    """Replace `node` by a new node with the same name and result, and return True, as a rule does."""
+    """Replace `node` by a new node with the same name and result, and return True, as a
+    rule does.
+    """
     name = node.name if name is None else name
-    made = rewriter.make(op, inputs, attrs, before=node, hint=node.output.name, name=name, type_=node.output.type)
+    made = rewriter.make(
+        op, inputs, attrs, before=node, hint=node.output.name, name=name, type_=node.output.type
+    )
     rewriter.replace(node.output, made.output, take_name=True)
     return True
 
@@ -59,11 +65,15 @@ def check_dense_takes_bias(node: Node) -> None:
 
 def int_vector(items: Sequence[int], node: Node, rewriter: Rewriter, hint: str) -> Value:
     """Return a new constant i64[n] before `node`."""
-    return rewriter.constant(ArrayTensor(np.asarray(items, np.int64)), before=node, hint=f"{node.output.name}.{hint}")
+    return rewriter.constant(
+        ArrayTensor(np.asarray(items, np.int64)), before=node, hint=f"{node.output.name}.{hint}"
+    )
 
 
 def broadcasts_into(small: Shape, shape: Shape) -> bool:
-    """Whether broadcasting a tensor of shape `small` against one of `shape` certainly yields `shape`."""
+    """Whether broadcasting a tensor of shape `small` against one of `shape` certainly yields
+    `shape`.
+    """
     if small is not None and all(dim == 1 for dim in small) and shape is None:
         return not small
     if small is None or shape is None or len(small) > len(shape):
@@ -73,13 +83,19 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
 
 
 def check_keeps_shape(data: Value, constant: Array) -> None:
-    """Decline unless an elementwise operator on `data` and `constant` certainly has the shape of `data`."""
-    if not broadcasts_into(constant.shape, shape_of(data.type)) and constant.shape != (_columns(data),):
+    """Decline unless an elementwise operator on `data` and `constant` certainly has the shape of
+    `data`.
+    """
+    if not broadcasts_into(constant.shape, shape_of(data.type)) and constant.shape != (
+        _columns(data),
+    ):
         raise Declined("broadcasting its constant may change the shape")
 
 
 def _columns(data: Value) -> Dim:
-    """Return the last extent of a product of unknown rank, or of what is elementwise of one; None of any other."""
+    """Return the last extent of a product of unknown rank, or of what is elementwise of one; None
+    of any other.
+    """
     for _ in range(MAX_CHAIN):
         node = data.node
         if node is None or shape_of(data.type) is not None:

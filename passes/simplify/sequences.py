@@ -18,11 +18,18 @@ MAX_PARTS = 1024
 """Parts of the longest sequence that is rewritten."""
 
 
-@rule(affine="untouched", identity="part_of_sequence(x, n, a, k) == split(x, sizes(n, x.shape[a]), a)[k]")
+@rule(
+    affine="untouched",
+    identity="part_of_sequence(x, n, a, k) == split(x, sizes(n, x.shape[a]), a)[k]",
+)
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """split_to_sequence(x)[i], ... -> split(x), where all readers take one part by a constant index"""
+    """split_to_sequence(x)[i], ... -> split(x), where all readers take one part by a
+    constant index
+    """
     sizes = _part_sizes(node, evaluator)
-    parts = [(reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users]
+    parts = [
+        (reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users
+    ]
     twice = len({i for _, i in parts}) < len(parts)
     if not parts or (twice and any(reader.output.is_returned for reader, _ in parts)):
         return rewriter.decline("nobody reads it, or one part is more than one result of the graph")
@@ -30,7 +37,13 @@ def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     attrs: dict[str, Attribute] = {"axis": axis} if axis else {}
     inputs = [data, int_vector(sizes, node, rewriter, "split")]
     split = rewriter.make(
-        "split", inputs, attrs, before=node, hint=node.output.name, name=node.name, results=len(sizes)
+        "split",
+        inputs,
+        attrs,
+        before=node,
+        hint=node.output.name,
+        name=node.name,
+        results=len(sizes),
     )
     for reader, i in parts:
         rewriter.replace(reader.output, split.outputs[i], take_name=True, heir=split)
@@ -49,7 +62,9 @@ def _index_of(reader: Node, node: Node, count: int, evaluator: ShapeEvaluator) -
 
 
 def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int]:
-    """Return the extents of the parts of a SplitToSequence, which must be known and keep the axis."""
+    """Return the extents of the parts of a SplitToSequence, which must be known and
+    keep the axis.
+    """
     shape, axis = shape_of(node.operand().type), integer_of(node, "axis", 0)
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(extent, int):
@@ -67,7 +82,9 @@ _UNKNOWN_SIZES = "the sizes of its parts are unknown"
 
 
 def _sizes_of(split: Array, extent: int) -> list[int]:
-    """Return the sizes that the operand `split` states: each of them, or one for all parts but a shorter last one."""
+    """Return the sizes that the operand `split` states: each of them, or one for all parts but a
+    shorter last one.
+    """
     if split.ndim > 1 or split.dtype.kind not in "iu" or split.size > MAX_PARTS:
         raise Declined(_UNKNOWN_SIZES)
     if split.ndim == 1:

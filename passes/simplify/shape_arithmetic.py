@@ -1,4 +1,6 @@
-"""Rules for shapes: successive reshapes, operators that keep all elements, and shapes that are known statically."""
+"""Rules for shapes: successive reshapes, operators that keep all elements, and shapes that are
+known statically.
+"""
 
 from __future__ import annotations
 
@@ -35,27 +37,42 @@ def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     return become_constant(node, rewriter, pieces.astype(numpy_dtype(known_dtype(node.output))))
 
 
-@rule(affine="untouched", identity="reshape(x, extents(n, x.shape, e)) == reshape(x, constant_target(n, e))")
+@rule(
+    affine="untouched",
+    identity="reshape(x, extents(n, x.shape, e)) == reshape(x, constant_target(n, e))",
+)
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for an extent of another axis"""
+    """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for an extent of another
+    axis
+    """
     target = node.input(1)
     pieces = evaluator.pieces(target)
     if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
-        return rewriter.decline("its target shape is a constant already, or is not computed from extents")
-    wanted, found = _constant_target(pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero")))
+        return rewriter.decline(
+            "its target shape is a constant already, or is not computed from extents"
+        )
+    wanted, found = _constant_target(
+        pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero"))
+    )
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
     _keep_extents(node.output, wanted)
     return True
 
 
-def _constant_target(pieces: list[Piece], data: Value, *, allowzero: bool) -> tuple[list[Piece], list[int]]:
-    """Return the extents that a computed target gives, and a constant target that gives the same."""
+def _constant_target(
+    pieces: list[Piece], data: Value, *, allowzero: bool
+) -> tuple[list[Piece], list[int]]:
+    """Return the extents that a computed target gives, and a constant target that gives
+    the same.
+    """
     wanted = _without_rest(pieces, data, allowzero=allowzero)
     return wanted, reshape_target(wanted, data, allowzero=allowzero)
 
 
 def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:
-    """Write the numbers and symbols of `wanted`, which a -1 does not tell any more, to unknown extents of `result`."""
+    """Write the numbers and symbols of `wanted`, which a -1 does not tell any more, to unknown
+    extents of `result`.
+    """
     known = shape_of(result.type) or (None,) * len(wanted)
     if len(known) != len(wanted):
         return  # a declared rank that is impossible
@@ -69,11 +86,12 @@ def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:
 def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = False) -> list[int]:
     """Return a constant target that reshapes `data` to the extents `wanted`.
 
-    0 copies an extent that `data` has at the same position, unless `allowzero` is set. -1 stands for one other extent,
-    as in `wanted` itself.
+    0 copies an extent that `data` has at the same position, unless `allowzero` is set. -1 stands
+    for one other extent, as in `wanted` itself.
     """
-    # -1 is the number of elements divided by the product of the other extents, which is undefined if one of these is 0.
-    # A copied extent may be 0 at run time, so 0 and an unknown extent do not go together.
+    # -1 is the number of elements divided by the product of the other extents, which is undefined
+    # if one of these is 0. A copied extent may be 0 at run time, so 0 and an unknown extent do not
+    # go together.
     rank = 0 if allowzero else len(shape_of(data.type) or ())
     found = [
         piece if isinstance(piece, int) else 0 if _stands_at(piece, i, data, rank) else -1
@@ -92,9 +110,12 @@ def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
 
 
 def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
-    """Return `wanted` with the number that its -1 stands for, where the extents of `data` give it."""
-    # Only where no element is left out: without elements, -1 beside an extent of 0 is an error. A 0 at another position
-    # than the extent of the data that it is would not be an error: it copies another extent, unless `allowzero` is set.
+    """Return `wanted` with the number that its -1 stands for, where the extents of
+    `data` give it.
+    """
+    # Only where no element is left out: without elements, -1 beside an extent of 0 is an error. A 0
+    # at another position than the extent of the data that it is would not be an error: it copies
+    # another extent, unless `allowzero` is set.
     dims = shape_of(data.type)
     if wanted.count(-1) != 1 or dims is None or 0 in wanted or 0 in dims:
         return list(wanted)
@@ -103,7 +124,9 @@ def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> l
     for piece in wanted:
         if isinstance(piece, int):
             taken *= piece
-        elif piece in left and (allowzero or _stands_at(piece, wanted.index(piece), data, len(dims))):
+        elif piece in left and (
+            allowzero or _stands_at(piece, wanted.index(piece), data, len(dims))
+        ):
             left.remove(piece)
         else:
             return list(wanted)
@@ -124,7 +147,9 @@ def _of_reshape(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
     if 0 in target and (node.attrs.get("allowzero") or 0 in target[rank:]):
         raise Declined("a zero in its target shape may be an extent, or copies an unknown one")
     return _without_rest(
-        [piece_of(data, i) if dim == 0 else dim for i, dim in enumerate(target)], data, allowzero=False
+        [piece_of(data, i) if dim == 0 else dim for i, dim in enumerate(target)],
+        data,
+        allowzero=False,
     )
 
 
@@ -180,17 +205,22 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 
 def keeps_extents(wanted: Sequence[Piece], data: Value) -> bool:
-    """Return whether the extents `wanted`, for as many elements as `data` has, are certainly those of `data`."""
+    """Return whether the extents `wanted`, for as many elements as `data` has, are certainly those
+    of `data`.
+    """
     shape = shape_of(data.type)
     if shape is None or len(wanted) != len(shape):
         return False
-    # The number of elements stays, so if all extents but one are equal and none is 0, the last one is equal too.
+    # The number of elements stays, so if all extents but one are equal and none is 0, the last one
+    # is equal too.
     differing = [piece for i, piece in enumerate(wanted) if piece != piece_of(data, i)]
     return not differing or (differing == [-1] and 0 not in shape)
 
 
 @rule(
-    affine="untouched", reads=_WANTED, identity="reshape(reshape(x, m), n) == reshape(x, target(target(x.shape, m), n))"
+    affine="untouched",
+    reads=_WANTED,
+    identity="reshape(reshape(x, m), n) == reshape(x, target(target(x.shape, m), n))",
 )
 def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(reshape(x, s), t) -> reshape(x, t), also of flatten, squeeze and unsqueeze"""
@@ -204,7 +234,9 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Piece]) -> bool:
-    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these data."""
+    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these
+    data.
+    """
     data = before.operand()
     shape = known_shape(data)
     if 0 in shape or 0 in known_shape(before.output):
@@ -212,7 +244,9 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
     if wanted == [piece_of(data, i) for i in range(len(shape))]:
         return rewriter.forward(node.output, data)
     target = reshape_target(wanted, data)
-    return substitute(node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")])
+    return substitute(
+        node, rewriter, "reshape", [data, int_vector(target, node, rewriter, "shape")]
+    )
 
 
 @rule(affine="untouched", identity="expand(x, n) == x if repeats_nothing(n, x)")
@@ -222,23 +256,36 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     rank = len(known_shape(data))
     if pieces is None or pieces.ndim != 1 or len(pieces) > rank:
         return rewriter.decline("its target shape is unknown, or has a higher rank than its data")
-    if any(piece not in (1, piece_of(data, i)) for i, piece in enumerate(pieces, rank - len(pieces))):
+    if any(
+        piece not in (1, piece_of(data, i)) for i, piece in enumerate(pieces, rank - len(pieces))
+    ):
         return rewriter.decline("it may repeat an axis")
     if rewriter.forward(node.output, data):
         return True
     if evaluator.array(node.inputs[1]) is not None:
         return False
-    return substitute(node, rewriter, "identity", [data])  # a result of the graph, without what computes the target
+    return substitute(
+        node, rewriter, "identity", [data]
+    )  # a result of the graph, without what computes the target
 
 
 def open_end(node: Node) -> int:
-    """Return the largest integer in the type of the ends of a `strided_slice`, which stands for an open end."""
+    """Return the largest integer in the type of the ends of a `strided_slice`, which stands for an
+    open end.
+    """
     ends = node.input(2)
-    return int(np.iinfo(np.int32 if ends is not None and str(dtype_of(ends.type)) == "i32" else np.int64).max)
+    return int(
+        np.iinfo(
+            np.int32 if ends is not None and str(dtype_of(ends.type)) == "i32" else np.int64
+        ).max
+    )
 
 
 @rule(
-    affine="untouched", identity="slice(x, b, e, a, d) == x if selected(b, e, d, x.shape[a]) == list(range(x.shape[a]))"
+    affine="untouched",
+    identity=(
+        "slice(x, b, e, a, d) == x if selected(b, e, d, x.shape[a]) == list(range(x.shape[a]))"
+    ),
 )
 def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[0:n] -> x"""
@@ -249,7 +296,9 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     for axis, part in slices.items():
         extent = None if shape is None else shape[axis]
         whole = range(extent) if isinstance(extent, int) else None
-        if part.step != 1 or (part != slice(0, limit, 1) if whole is None else whole[part] != whole):
+        if part.step != 1 or (
+            part != slice(0, limit, 1) if whole is None else whole[part] != whole
+        ):
             return rewriter.decline("it may select only a part of its data")
     return rewriter.forward(node.output, data)
 
@@ -278,7 +327,13 @@ def drop_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return rewriter.forward(node.output, node.operand())
 
 
-_EXACT_COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+_EXACT_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+)
 """Coordinate transformation modes that map every position to itself at a scale of 1."""
 
 
@@ -286,7 +341,9 @@ _EXACT_COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"
 def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """resize(x) by a factor of 1, or to the size of x -> x"""
     if node.attrs.get("coordinate_transformation_mode", "half_pixel") not in _EXACT_COORDINATES:
-        return rewriter.decline("its coordinate_transformation_mode may move positions at a scale of 1")
+        return rewriter.decline(
+            "its coordinate_transformation_mode may move positions at a scale of 1"
+        )
     scales = scales_of(node, evaluator)
     if not scales:
         shape = known_shape(node.operand())

@@ -1,4 +1,6 @@
-"""Rules for Shapes of values of which nothing but the shape is read, and for the Gathers that order the extents."""
+"""Rules for Shapes of values of which nothing but the shape is read, and for the Gathers that order
+the extents.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def shape_of_same(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _read_instead(node: Node, source: Value, rewriter: Rewriter) -> bool:
-    """Let a Shape read `source`. What computed its data goes without an heir: nothing of it is in the result."""
+    """Let a Shape read `source`.
+
+    What computed its data goes without an heir: nothing of it is in the result.
+    """
     old = node.operand().node
     node.set_inputs([source])
     rewriter.changed = True
@@ -54,11 +59,19 @@ def _only_shape_is_read(value: Value) -> bool:
     identity="shape(transpose(x, p)) == take(shape(x), p, 0)",
 )
 def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """shape(transpose(x, p)) -> take(shape(x), p), or a part of shape(x), where only shapes of the result are read"""
+    """shape(transpose(x, p)) -> take(shape(x), p), or a part of shape(x), where only shapes of the
+    result are read
+    """
     transpose = result_of(node.operand(), "transpose")
     perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
-    if perm is None or len(perm) != len(known_shape(data)) or not _only_shape_is_read(transpose.output):
-        return rewriter.decline("the permutation is unknown, or the result of the Transpose is read")
+    if (
+        perm is None
+        or len(perm) != len(known_shape(data))
+        or not _only_shape_is_read(transpose.output)
+    ):
+        return rewriter.decline(
+            "the permutation is unknown, or the result of the Transpose is read"
+        )
     part = perm[integer_of(node, "start", 0) : end if isinstance(end, int) else None]
     if not part:
         return rewriter.decline("it reads no extent")
@@ -75,7 +88,11 @@ def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator
     return substitute(node, rewriter, "take", [shape.output, order], {"axis": 0})
 
 
-@rule(affine="untouched", reads=("take",), identity="take(take(x, i, a), j, a) == take(x, picked(i, j), a)")
+@rule(
+    affine="untouched",
+    reads=("take",),
+    identity="take(take(x, i, a), j, a) == take(x, picked(i, j), a)",
+)
 def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(take(x, i), j) -> take(x, i[j]), of constant indices along one axis"""
     data = node.operand()
@@ -83,7 +100,11 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     rank = len(known_shape(inner.operand()))
     axes = [integer_of(each, "axis", 0) for each in (inner, node)]
     first, second = (elements(each.inputs[1], evaluator) for each in (inner, node))
-    if first.ndim != 1 or not all(-rank <= axis < rank for axis in axes) or (axes[0] - axes[1]) % rank:
+    if (
+        first.ndim != 1
+        or not all(-rank <= axis < rank for axis in axes)
+        or (axes[0] - axes[1]) % rank
+    ):
         return rewriter.decline("they take along different axes, or the first takes one index")
     if second.size and not (-len(first) <= second.min() and second.max() < len(first)):
         return rewriter.decline("an index is out of range")
@@ -104,8 +125,15 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     """take(x, i)[a:b] -> take(x, i[a:b]), of constant indices of a vector"""
     inner, slices = result_of(node.operand(), "take"), slices_of(node, evaluator)
     indices = elements(inner.inputs[1], evaluator)
-    if slices is None or len(known_shape(inner.operand())) != 1 or indices.ndim != 1 or len(indices) > MAX_BYTES // 8:
-        return rewriter.decline("it slices no few elements of a vector, or its bounds are not constant")
+    if (
+        slices is None
+        or len(known_shape(inner.operand())) != 1
+        or indices.ndim != 1
+        or len(indices) > MAX_BYTES // 8
+    ):
+        return rewriter.decline(
+            "it slices no few elements of a vector, or its bounds are not constant"
+        )
     (part,) = slices.values()
     return substitute(
         node,

@@ -1,4 +1,6 @@
-"""Rule for the Focus layer of YOLO: slices of every second row and column, which are concatenated."""
+"""Rule for the Focus layer of YOLO: slices of every second row and column, which are
+concatenated.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,18 @@ DTYPES = ("f16", "f32", "f64")
 
 @rule(
     affine="untouched",
-    identity="concat([stepped(x, i, j, b) for i in range(b) for j in range(b)], 1) == space_to_depth(x, b); "
-    "concat([stepped(x, *o[k], b) for k in range(b * b)], 1) == take(space_to_depth(x, b), order(o, b, "
-    "x.shape[1]), 1)",
+    identity=(
+        "concat([stepped(x, i, j, b) for i in range(b) for j in range(b)], 1) == space_to_depth(x,"
+        " b); concat([stepped(x, *o[k], b) for k in range(b * b)], 1) == take(space_to_depth(x, b),"
+        " order(o, b, x.shape[1]), 1)"
+    ),
 )
 def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather if the parts come in another order"""
-    # Parts with all offsets have equal extents, which Concat requires, only where b divides the extents of x.
+    """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather if the parts come
+    in another order
+    """
+    # Parts with all offsets have equal extents, which Concat requires, only where b divides the
+    # extents of x.
     size = isqrt(len(node.inputs))
     if size < 2 or size * size != len(node.inputs) or integer_of(node, "axis", 1) not in (1, -3):
         return rewriter.decline("it does not join the channels of 4, 9, ... parts")
@@ -40,7 +47,9 @@ def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     data = first.operand()
     shape, dtype = known_shape(data), str(known_dtype(data))
     if len(shape) != 4 or dtype not in DTYPES or not is_legal("nn.space_to_depth", dtype, node):
-        return rewriter.decline("its data have no batch, channels, rows and columns, or no float type of this opset")
+        return rewriter.decline(
+            "its data have no batch, channels, rows and columns, or no float type of this opset"
+        )
     blocks: list[int] = []
     for value in node.inputs:
         part = _slice_of(value, node)
@@ -54,7 +63,9 @@ def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
         return substitute(node, rewriter, "nn.space_to_depth", [data], {"blocksize": size})
     channels = shape[1]
     if not isinstance(channels, int):
-        return rewriter.decline("the parts come in another order, and the number of channels is unknown")
+        return rewriter.decline(
+            "the parts come in another order, and the number of channels is unknown"
+        )
     depth = rewriter.make(
         "nn.space_to_depth",
         [data],
@@ -66,26 +77,41 @@ def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     )
     order = (np.array(blocks)[:, np.newaxis] * channels + np.arange(channels)).ravel()
     return substitute(
-        node, rewriter, "take", [depth.output, int_vector(order.tolist(), node, rewriter, "order")], {"axis": 1}
+        node,
+        rewriter,
+        "take",
+        [depth.output, int_vector(order.tolist(), node, rewriter, "order")],
+        {"axis": 1},
     )
 
 
 def _slice_of(value: Value | None, node: Node) -> Node:
     part = None if value is None else value.node
-    if part is None or value is None or part.op != "strided_slice" or not is_only_reader(value, node):
+    if (
+        part is None
+        or value is None
+        or part.op != "strided_slice"
+        or not is_only_reader(value, node)
+    ):
         raise Declined("an operand is not the result of a Slice without other readers")
     return part
 
 
-def _offsets(slices: Mapping[int, slice] | None, shape: tuple[Dim, ...], size: int, limit: int) -> tuple[int, int]:
-    """Return the first row and column of a part that has every row and column in steps of `size`."""
+def _offsets(
+    slices: Mapping[int, slice] | None, shape: tuple[Dim, ...], size: int, limit: int
+) -> tuple[int, int]:
+    """Return the first row and column of a part that has every row and column in steps
+    of `size`.
+    """
     if slices is None or set(slices) != {2, 3}:
         raise Declined("a part is not sliced along rows and columns")
     for axis, part in slices.items():
         extent = shape[axis]
         if part.step != size or not 0 <= part.start < size:
             raise Declined("a part starts after the first rows or columns, or has another step")
-        if part.stop < (extent if isinstance(extent, int) else limit) or (isinstance(extent, int) and extent % size):
+        if part.stop < (extent if isinstance(extent, int) else limit) or (
+            isinstance(extent, int) and extent % size
+        ):
             raise Declined("a part may end before the last row or column")
     return slices[2].start, slices[3].start
 

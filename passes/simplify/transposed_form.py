@@ -1,4 +1,6 @@
-"""How an operator changes if its data are transposed: operands, constants and attributes in the new order of axes."""
+"""How an operator changes if its data are transposed: operands, constants and attributes in the new
+order of axes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Perm = tuple[int, ...]
 
 @record(frozen=False)
 class TransposedForm:
-    """The changes of an operator whose data are transposed: with them, it computes the transposed result."""
+    """The changes of an operator whose data are transposed: with them, it computes the transposed
+    result.
+    """
 
     moved: list[int]
     """Indices of the operands that must be transposed at run time."""
@@ -37,7 +41,9 @@ class TransposedForm:
 
 
 def transposed_form(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    """Return how `node` changes if its data are transposed by `perm`, None where it cannot compute on them."""
+    """Return how `node` changes if its data are transposed by `perm`, None where it cannot compute
+    on them.
+    """
     if not _has_rank(node.output, perm):
         return None
     if has_trait(node, Trait.ELEMENTWISE):
@@ -55,7 +61,9 @@ def _has_rank(value: Value, perm: Perm) -> bool:
 
 
 def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    """Return the form of a broadcasting operator: constants are transposed, operands of one element stay."""
+    """Return the form of a broadcasting operator: constants are transposed, operands of one element
+    stay.
+    """
     if not is_legal(node.op, NUMPY_BROADCAST, node):
         return None
     axis = node.attrs.get("axis")
@@ -70,7 +78,9 @@ def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedF
             continue
         array = evaluator.array(value)
         if array is not None and array.ndim <= len(perm):
-            form.constants[i] = np.transpose(array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm)
+            form.constants[i] = np.transpose(
+                array.reshape((1,) * (len(perm) - array.ndim) + array.shape), perm
+            )
         elif _has_rank(value, perm):
             form.moved.append(i)
         else:
@@ -91,7 +101,9 @@ def _aligned(node: Node, axis: int, perm: Perm) -> TransposedForm | None:
 
 def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     axis = node.attrs.get("axis", 1)
-    if not isinstance(axis, int) or not all(value is not None and _has_rank(value, perm) for value in node.inputs):
+    if not isinstance(axis, int) or not all(
+        value is not None and _has_rank(value, perm) for value in node.inputs
+    ):
         return None
     form = TransposedForm([], attrs={"axis": perm.index(axis % len(perm))})
     for i, value in enumerate(node.inputs):
@@ -106,7 +118,12 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     pads = listed(node, 1, evaluator)
     rank = len(perm)
-    if pads is None or len(pads) != 2 * rank or node.input(3) is not None or not _has_rank(node.operand(), perm):
+    if (
+        pads is None
+        or len(pads) != 2 * rank
+        or node.input(3) is not None
+        or not _has_rank(node.operand(), perm)
+    ):
         return None
     return _with_integers([pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 

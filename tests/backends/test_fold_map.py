@@ -48,13 +48,17 @@ def test_the_schema_is_a_schema() -> None:
 
 @pytest.mark.shared
 @pytest.mark.slow
-def test_every_affine_of_every_shared_model_is_accounted_for(record_property: Callable[[str, object], None]) -> None:
+def test_every_affine_of_every_shared_model_is_accounted_for(
+    record_property: Callable[[str, object], None],
+) -> None:
     statuses: Counter[str] = Counter()
     for path in harness.shared_models():
         result = irc.compile(path, freeze_initializers=True)
         validate(result.fold_map)
         sources = {source["id"]: source for source in result.fold_map.sources}
-        batch_norms = sum(source["kind"] == "batch_norm" and not source["scope"] for source in sources.values())
+        batch_norms = sum(
+            source["kind"] == "batch_norm" and not source["scope"] for source in sources.values()
+        )
         assert batch_norms == harness.batch_norms(harness.load(path)), path.name
         names = Counter(node.name for node in all_nodes(result.model))
         for layer in result.fold_map.layers:
@@ -72,8 +76,13 @@ def test_the_map_rebuilds_every_folded_weight_and_bias() -> None:
     decode_array = result.fold_map.arrays.get
     for layer in result.fold_map.layers:
         (fold,) = layer["folds"]
-        params = {key: decode_array(entry["value"]) for key, entry in sources[fold["source"]]["params"].items()}
-        gamma, beta, mean, var = (params[key].astype(np.float64) for key in ("gamma", "beta", "mean", "var"))
+        params = {
+            key: decode_array(entry["value"])
+            for key, entry in sources[fold["source"]]["params"].items()
+        }
+        gamma, beta, mean, var = (
+            params[key].astype(np.float64) for key in ("gamma", "beta", "mean", "var")
+        )
         scale = gamma / np.sqrt(var + sources[fold["source"]]["epsilon"])
         assert np.array_equal(scale, decode_array(fold["scale"]))
         assert np.array_equal(beta - mean * scale, decode_array(fold["shift"]))
@@ -87,7 +96,9 @@ def test_the_map_rebuilds_every_folded_weight_and_bias() -> None:
         assert np.array_equal(after[bias["name"]], ((old - mean) * scale + beta).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", ['"quoted"', "a\\b\n\t\x00\x1f\x7f", "Straße \U0001f600 \u2028", "{x} %s {{"])
+@pytest.mark.parametrize(
+    "name", ['"quoted"', "a\\b\n\t\x00\x1f\x7f", "Straße \U0001f600 \u2028", "{x} %s {{"]
+)
 def test_names_of_any_characters_are_written_as_json(name: str, tmp_path: Path) -> None:
     graph, *_ = conv_bn(name=name)
     graph.output("y")
@@ -112,7 +123,9 @@ def test_params_are_the_sources_own_bits() -> None:
 def test_without_passes_everything_is_kept_and_says_so() -> None:
     fold_map = irc.compile(EXAMPLE, "none").fold_map
     validate(fold_map)
-    assert {(source["status"], source["reason"]) for source in fold_map.sources} == {("kept", "not_attempted")}
+    assert {(source["status"], source["reason"]) for source in fold_map.sources} == {
+        ("kept", "not_attempted")
+    }
     assert not fold_map.layers
 
 
@@ -154,8 +167,17 @@ def test_arrays_survive_both_stores_bit_for_bit(tmp_path: Path) -> None:
 
     arrays = {
         name: np.array([[1.5, -0.0, np.inf], [np.nan, 1e-7, 3.0]]).astype(dtype)
-        for name, dtype in (("a", np.float16), ("b", np.float32), ("c", np.float64), ("d", ml_dtypes.bfloat16))
-    } | {"scalar": np.array(2.0), "empty": np.zeros((0, 3), np.int8), "large": np.zeros((2, POOLED), np.int8)}
+        for name, dtype in (
+            ("a", np.float16),
+            ("b", np.float32),
+            ("c", np.float64),
+            ("d", ml_dtypes.bfloat16),
+        )
+    } | {
+        "scalar": np.array(2.0),
+        "empty": np.zeros((0, 3), np.int8),
+        "large": np.zeros((2, POOLED), np.int8),
+    }
     store = ArrayStore()
     entries = json.loads(json.dumps([store.add(name, array) for name, array in arrays.items()]))
     text = ArrayStore.from_text(json.loads(json.dumps(store.to_text())), entries_of(entries))
@@ -210,7 +232,15 @@ def test_a_map_in_the_metadata_of_the_model_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [3, POOLED])
 @pytest.mark.parametrize(
-    "damage", [{"ref": "b"}, {"ref": "float32"}, {"shape": [7]}, {"shape": [-3]}, {"dtype": "float31"}, {"offset": -1}]
+    "damage",
+    [
+        {"ref": "b"},
+        {"ref": "float32"},
+        {"shape": [7]},
+        {"shape": [-3]},
+        {"dtype": "float31"},
+        {"offset": -1},
+    ],
 )
 def test_damaged_arrays_are_refused(damage: dict[str, Any], size: int) -> None:
     store = ArrayStore()
@@ -226,7 +256,10 @@ def test_small_arrays_share_a_member() -> None:
     assert list(store.members()) == ["float32", "large"]
     assert (entries[7]["ref"], entries[7]["offset"], large["ref"]) == ("float32", 21, "large")
     assert "offset" not in large
-    for array, entry in ((np.full(3, -1, np.float32), entries[7]), (np.ones(POOLED, np.uint8), large)):
+    for array, entry in (
+        (np.full(3, -1, np.float32), entries[7]),
+        (np.ones(POOLED, np.uint8), large),
+    ):
         store.put(entry, array)
         np.testing.assert_array_equal(store.get(entry), array)
     assert [float(store.get(entry)[0]) for entry in entries[6:9]] == [6, -1, 8]
@@ -235,15 +268,29 @@ def test_small_arrays_share_a_member() -> None:
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ({"kind": "npz", "path": "../o.npz", "digest": NONE}, "'../o.npz' lies outside the fold map's folder"),
+        (
+            {"kind": "npz", "path": "../o.npz", "digest": NONE},
+            "'../o.npz' lies outside the fold map's folder",
+        ),
         ({"kind": "npz", "path": "/o.npz", "digest": NONE}, "lies outside"),
-        ({"kind": "npz", "path": "missing.npz", "digest": NONE}, "'missing.npz' cannot be read: No such file"),
-        ({"kind": "npz", "path": "o.npz", "digest": NONE}, "'o.npz' belongs to another fold map, or was changed"),
-        ({"kind": "tape"}, r"tensor_store\.kind: Invalid enum value 'tape' \(allowed: npz, inline\)"),
+        (
+            {"kind": "npz", "path": "missing.npz", "digest": NONE},
+            "'missing.npz' cannot be read: No such file",
+        ),
+        (
+            {"kind": "npz", "path": "o.npz", "digest": NONE},
+            "'o.npz' belongs to another fold map, or was changed",
+        ),
+        (
+            {"kind": "tape"},
+            r"tensor_store\.kind: Invalid enum value 'tape' \(allowed: npz, inline\)",
+        ),
         ({"kind": "inline", "arrays": {}}, "an array of the fold map cannot be read"),
     ],
 )
-def test_arrays_that_are_not_the_maps_own_are_refused(store: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_arrays_that_are_not_the_maps_own_are_refused(
+    store: dict[str, str], message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "o.json"
     irc.compile(EXAMPLE).fold_map.save(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "tensor_store": store}))
@@ -260,7 +307,9 @@ def test_arrays_that_are_not_the_maps_own_are_refused(store: dict[str, str], mes
         (("layers", 0, "folds", 0, "direction"), "backward, forward"),
     ],
 )
-def test_an_unknown_word_is_refused_with_the_known_ones(place: tuple[Any, ...], allowed: str, tmp_path: Path) -> None:
+def test_an_unknown_word_is_refused_with_the_known_ones(
+    place: tuple[Any, ...], allowed: str, tmp_path: Path
+) -> None:
     document = saved(tmp_path, place, "sideways")
     with pytest.raises(FoldMapError, match=f"Invalid enum value 'sideways' .allowed: {allowed}"):
         FoldMap.load(document)
@@ -270,9 +319,13 @@ def test_a_whole_number_may_be_written_as_a_float(tmp_path: Path) -> None:
     """The schema says integer, which 4.0 is."""
     channels = irc.compile(EXAMPLE).fold_map.sources[0]["channels"]
     assert isinstance(channels, int)
-    whole = FoldMap.load(saved(tmp_path, ("sources", 0, "channels"), float(channels))).sources[0]["channels"]
+    whole = FoldMap.load(saved(tmp_path, ("sources", 0, "channels"), float(channels))).sources[0][
+        "channels"
+    ]
     assert (whole, type(whole)) == (channels, int)
-    with pytest.raises(FoldMapError, match=r"sources\[0\]\.channels: Expected `int | null`, got `float`"):
+    with pytest.raises(
+        FoldMapError, match=r"sources\[0\]\.channels: Expected `int | null`, got `float`"
+    ):
         FoldMap.load(saved(tmp_path, ("sources", 0, "channels"), channels + 0.5))
 
 
@@ -294,7 +347,13 @@ def mutations(document: Any) -> Iterator[tuple[str, Any]]:
     stack: list[tuple[Any, tuple[Any, ...]]] = [(document, ())]
     while stack:
         item, path = stack.pop()
-        pairs = item.items() if isinstance(item, dict) else enumerate(item[:2]) if isinstance(item, list) else ()
+        pairs = (
+            item.items()
+            if isinstance(item, dict)
+            else enumerate(item[:2])
+            if isinstance(item, list)
+            else ()
+        )
         for key, value in pairs:
             places.append((*path, key))
             stack.append((value, (*path, key)))
@@ -312,7 +371,9 @@ def mutations(document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def whole_document() -> dict[str, Any]:
-    """A document in which every kind of entry stands: subgraphs, a remainder, history and every kind of recipe."""
+    """A document in which every kind of entry stands: subgraphs, a remainder, history and every
+    kind of recipe.
+    """
     graph = Graph(dtype=F32)
     graph.input("x", [2, 3, 5, 5])
     inner = Graph(dtype=F32)
@@ -320,9 +381,13 @@ def whole_document() -> dict[str, Any]:
     inner.output(inner.batch_norm(hidden, batch_norm(64), "b"), [2, 64, 3, 3])
     body = inner.model().graph
     condition = graph.input("c", [], np.dtype(bool))
-    graph.output(graph.node("If", [condition], "y", "if", then_branch=body, else_branch=body), [2, 64, 3, 3])
+    graph.output(
+        graph.node("If", [condition], "y", "if", then_branch=body, else_branch=body), [2, 64, 3, 3]
+    )
     nested = json.loads(irc.compile(graph.model()).fold_map.to_json())
-    document = json.loads(irc.compile(EXAMPLE, "default,CrossLayerEqualization,FoldConstant").fold_map.to_json())
+    document = json.loads(
+        irc.compile(EXAMPLE, "default,CrossLayerEqualization,FoldConstant").fold_map.to_json()
+    )
     document["sources"] = document["sources"][:2]
     document["layers"] = document["layers"][:2]
     document["layers"][1]["remainder"] = {"op_type": "Add", "output": "z"}
@@ -335,14 +400,18 @@ def whole_document() -> dict[str, Any]:
     document["restore"]["tensors"]["2" * 32] = {**scaled, "exceptions": array, "values": array}
     for source in document["sources"]:
         source["notes"] = ["tried"]
-    document["sources"][1].update(status="kept", reason="not_attempted", detail="no pass", layers=[])
+    document["sources"][1].update(
+        status="kept", reason="not_attempted", detail="no pass", layers=[]
+    )
     assert document["history"][0]["layers"] and document["statistics"][1]["scope"]
     return document
 
 
 @pytest.mark.slow
 def test_types_and_schema_accept_the_same_documents() -> None:
-    """But for integers of more than 64 bits, and references to layers, which a schema cannot follow."""
+    """But for integers of more than 64 bits, and references to layers, which a schema cannot
+    follow.
+    """
     validator = jsonschema.Draft202012Validator(SCHEMA)
     document = whole_document()
     validator.validate(document)
@@ -398,13 +467,20 @@ def test_types_and_schema_name_the_same_keys_and_choices() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["npz", "inline"])
-def test_no_document_brings_a_command_down(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_document_brings_a_command_down(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever stands in a fold map: it is read, or refused in one sentence."""
     model, fold_map, output = (str(tmp_path / name) for name in ("o.onnx", "m.json", "out"))
     graph, *_ = conv_bn()
     graph.output("y")
     onnx.save(graph.model(), model)
-    assert main(["compile", model, "-o", model, "--fold-map", fold_map, "--fold-map-store", store, "-q"]) == 0
+    assert (
+        main(
+            ["compile", model, "-o", model, "--fold-map", fold_map, "--fold-map-store", store, "-q"]
+        )
+        == 0
+    )
     commands = (
         ["foldmap", "show", fold_map],
         ["foldmap", "check", model, fold_map],
@@ -440,7 +516,8 @@ def test_arrays_that_are_none_are_refused(content: bytes, tmp_path: Path) -> Non
     document["tensor_store"]["digest"] = f"xxh128:{xxh3_128_hexdigest(content)}"
     path.write_text(json.dumps(document))
     with pytest.raises(
-        FoldMapError, match=r"o\.json: the arrays cannot be read|an array of the fold map cannot be read"
+        FoldMapError,
+        match=r"o\.json: the arrays cannot be read|an array of the fold map cannot be read",
     ):
         FoldMap.load(path).arrays.get(document["layers"][0]["folds"][0]["scale"])
 
@@ -457,11 +534,16 @@ def test_a_model_compiled_again_does_not_carry_the_map_of_another(tmp_path: Path
 def test_a_rescaled_map_is_adopted_by_the_model_it_is_true_of() -> None:
     """Another tool halves the result of the first convolution."""
     result = irc.compile(EXAMPLE)
-    model, fold_map = deepcopy(result.model), FoldMap(deepcopy(result.fold_map.data), result.fold_map.arrays)
+    model, fold_map = (
+        deepcopy(result.model),
+        FoldMap(deepcopy(result.fold_map.data), result.fold_map.arrays),
+    )
     changed = weights(model)
     for tensor in model.graph.initializer:
         if tensor.name in ("stem/conv.weight", "stem/conv.bias"):
-            tensor.CopyFrom(numpy_helper.from_array(changed[tensor.name] / np.float32(2), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(changed[tensor.name] / np.float32(2), tensor.name)
+            )
     before = fold_map.output_stats("stem/conv")
     with pytest.raises(FoldMapError, match="belongs to another model"):
         activations(model, fold_map)
@@ -499,12 +581,20 @@ def test_affines_of_subgraphs_stand_in_the_models_order() -> None:
     fold_map = result.fold_map
     outputs = [source["output"] for source in fold_map.sources]
     assert outputs == [
-        f"{attribute.name}{i}" for i, node in enumerate(result.model.graph.node) for attribute in node.attribute
+        f"{attribute.name}{i}"
+        for i, node in enumerate(result.model.graph.node)
+        for attribute in node.attribute
     ]
     assert [layer["output"]["name"] for layer in fold_map.layers] == outputs
 
 
 @pytest.mark.parametrize("dims", [(2**62, 0), (0, 2**63 - 1, 4), (-1, -2)])
-def test_a_tensor_of_a_shape_that_no_array_has_is_known_by_its_message(dims: tuple[int, ...]) -> None:
-    tensor = TensorProto(dims=dims, data_type=TensorProto.FLOAT, float_data=[1, 2] if min(dims) < 0 else [])
-    assert tensor_digest(tensor, Path()) == xxh3_128_hexdigest(tensor.SerializeToString(deterministic=True))
+def test_a_tensor_of_a_shape_that_no_array_has_is_known_by_its_message(
+    dims: tuple[int, ...],
+) -> None:
+    tensor = TensorProto(
+        dims=dims, data_type=TensorProto.FLOAT, float_data=[1, 2] if min(dims) < 0 else []
+    )
+    assert tensor_digest(tensor, Path()) == xxh3_128_hexdigest(
+        tensor.SerializeToString(deterministic=True)
+    )

@@ -1,4 +1,6 @@
-"""The fold map of every rule case, and of what the rules do not name: subgraphs, functions, shared weights, names."""
+"""The fold map of every rule case, and of what the rules do not name: subgraphs, functions, shared
+weights, names.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_every_rule_case(block: int) -> None:
 
 
 def computable(model: ModelProto) -> bool:
-    """Whether the float64 evaluator knows the operators and the shapes, and nothing is rounded to less."""
+    """Whether the float64 evaluator knows the operators and the shapes, and nothing is rounded to
+    less.
+    """
     known = all(info.type.tensor_type.HasField("shape") for info in model.graph.input)
     return known and runs_exactly(model) and all(not node.domain for node in model.graph.node)
 
@@ -61,12 +65,17 @@ def fold_map_of(graph: Graph, result: Sequence[str], passes: str | None = None) 
 
 def test_a_concat_is_many_to_many() -> None:
     graph, x, _ = network()
-    parts = [graph.node("Conv", [x, weight(graph, n, 3, 1, 1, name=f"w{n}")], f"c{n}", f"conv{n}") for n in (2, 3)]
+    parts = [
+        graph.node("Conv", [x, weight(graph, n, 3, 1, 1, name=f"w{n}")], f"c{n}", f"conv{n}")
+        for n in (2, 3)
+    ]
     graph.batch_norm(graph.node("Concat", parts, axis=1), batch_norm(5, dtype=F64), "y", "bn")
     fold_map = fold_map_of(graph, ["y"])
     (source,) = fold_map.sources
     assert len(source["layers"]) == 2
-    whole = np.concatenate([fold_map.arrays.get(layer["folds"][0]["scale"]) for layer in fold_map.layers])
+    whole = np.concatenate(
+        [fold_map.arrays.get(layer["folds"][0]["scale"]) for layer in fold_map.layers]
+    )
     gamma, var = (fold_map.arrays.get(source["params"][key]["value"]) for key in ("gamma", "var"))
     np.testing.assert_allclose(whole, gamma / np.sqrt(var + source["epsilon"]), rtol=1e-15)
     assert all(len(layer["folds"][0]["crossed"]) == 1 for layer in fold_map.layers)
@@ -78,7 +87,10 @@ def test_a_shared_weight_is_cloned_and_each_layer_names_its_own() -> None:
     shared = weight(graph, C, 3, 3, 3)
     for i in range(2):
         graph.batch_norm(
-            graph.node("Conv", [x, shared], f"c{i}", f"conv{i}"), batch_norm(C, i + 1, F64), f"y{i}", f"n{i}"
+            graph.node("Conv", [x, shared], f"c{i}", f"conv{i}"),
+            batch_norm(C, i + 1, F64),
+            f"y{i}",
+            f"n{i}",
         )
     fold_map = fold_map_of(graph, ["y0", "y1"])
     assert {layer["weight"]["original_name"] for layer in fold_map.layers} == {"w"}
@@ -108,7 +120,9 @@ def test_parameters_may_come_from_nodes(how: str) -> None:
     (source,) = result.fold_map.sources
     assert [entry["name"] for entry in source["params"].values()] == list(graph.nodes[-1].input[1:])
     for key, entry in source["params"].items():
-        np.testing.assert_allclose(result.fold_map.arrays.get(entry["value"]), getattr(params, key), rtol=1e-6)
+        np.testing.assert_allclose(
+            result.fold_map.arrays.get(entry["value"]), getattr(params, key), rtol=1e-6
+        )
 
 
 def test_layers_without_a_name_or_with_the_same_get_one() -> None:
@@ -129,8 +143,13 @@ def test_layers_in_subgraphs_say_where() -> None:
     branches = {}
     for name in ("then_branch", "else_branch"):
         inner = Graph(dtype=F64)
-        hidden = inner.node("Conv", ["x", weight(inner, C, 3, 3, 3, name=f"{name}.w")], f"{name}.c", f"{name}.conv")
-        inner.output(inner.batch_norm(hidden, batch_norm(C, dtype=F64), f"{name}.y", f"{name}.bn"), [2, C, 6, 6])
+        hidden = inner.node(
+            "Conv", ["x", weight(inner, C, 3, 3, 3, name=f"{name}.w")], f"{name}.c", f"{name}.conv"
+        )
+        inner.output(
+            inner.batch_norm(hidden, batch_norm(C, dtype=F64), f"{name}.y", f"{name}.bn"),
+            [2, C, 6, 6],
+        )
         branches[name] = inner.model().graph
     graph.output(graph.node("If", [condition], "y", "choice", **branches), [2, C, 6, 6])
     model = graph.model()
@@ -162,7 +181,9 @@ def test_what_stays_says_why() -> None:
 
 
 def test_a_shift_left_in_another_add_is_listed_where_that_add_goes() -> None:
-    """The scale of the BatchNormalization goes into the first Conv, its shift into the Add, and the Add forward."""
+    """The scale of the BatchNormalization goes into the first Conv, its shift into the Add, and the
+    Add forward.
+    """
     graph = Graph(dtype=F64)
     x = graph.input("x", [2, 2, 2, 1])
     rows = graph.initializer(np.array([0.5, 0.25]).reshape(1, 1, 2, 1), "rows")
@@ -170,7 +191,9 @@ def test_a_shift_left_in_another_add_is_listed_where_that_add_goes() -> None:
     hidden = graph.node("Add", [hidden, rows], "r", "by_row")
     hidden = graph.node("Add", [hidden, graph.initializer(np.array(1.5), "b")], "a", "uniform")
     hidden = graph.batch_norm(hidden, batch_norm(1, dtype=F64), "n", "bn")
-    bounds = [graph.initializer(np.array(bound), name) for bound, name in ((-1.0, "low"), (1.0, "high"))]
+    bounds = [
+        graph.initializer(np.array(bound), name) for bound, name in ((-1.0, "low"), (1.0, "high"))
+    ]
     hidden = graph.node("Clip", [hidden, *bounds], "k", "clip")
     hidden = graph.node("Add", [hidden, graph.initializer(np.array(0.5), "d")], "e", "late")
     graph.node("Conv", [hidden, weight(graph, 1, 1, 1, 1, name="w1")], "y", "last")
@@ -184,6 +207,9 @@ def test_a_shift_left_in_another_add_is_listed_where_that_add_goes() -> None:
         "late": [],
     }
     forward = [
-        fold["direction"] for layer in fold_map.layers if layer["node"]["name"] == "last" for fold in layer["folds"]
+        fold["direction"]
+        for layer in fold_map.layers
+        if layer["node"]["name"] == "last"
+        for fold in layer["folds"]
     ]
     assert forward == ["forward", "forward"]

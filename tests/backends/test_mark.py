@@ -1,4 +1,6 @@
-"""The mark of irc's own results: `irc.compiled` in the metadata of a model of which something changed."""
+"""The mark of irc's own results: `irc.compiled` in the metadata of a model of which something
+changed.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ def bytes_of(model: ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("source", [net(), net(author="me", z="1"), net(irc_compiled="of another"), net(irc_fold="x")])
+@pytest.mark.parametrize(
+    "source", [net(), net(author="me", z="1"), net(irc_compiled="of another"), net(irc_fold="x")]
+)
 def test_what_irc_changed_bears_one_mark(source: ModelProto) -> None:
-    """A second compile leaves it as it is, unfolding brings the source back, and digests do not see it."""
+    """A second compile leaves it as it is, unfolding brings the source back, and digests do not see
+    it.
+    """
     result = irc.compile(source)
     own = [] if is_compiled(source) else [MARK]
     assert metadata(result.model) == metadata(source) + own
@@ -61,7 +67,9 @@ def test_the_files_of_a_compile(tmp_path: Path) -> None:
 
 
 def kept() -> ModelProto:
-    """A BatchNormalization behind a Relu that nothing absorbs: passes take it apart, and it is written as it came."""
+    """A BatchNormalization behind a Relu that nothing absorbs: passes take it apart, and it is
+    written as it came.
+    """
     graph = Graph()
     value = graph.node("Relu", [graph.input("x", [2, 4, 3, 3])])
     graph.node("Tanh", [graph.batch_norm(value, batch_norm(4))], "y")
@@ -71,7 +79,13 @@ def kept() -> ModelProto:
 
 @pytest.mark.parametrize(
     ("source", "passes"),
-    [(net(), "none"), (net(), "SimplifyInference"), (net(), "CanonicalizeOps"), (kept(), None), (kept(), "default")],
+    [
+        (net(), "none"),
+        (net(), "SimplifyInference"),
+        (net(), "CanonicalizeOps"),
+        (kept(), None),
+        (kept(), "default"),
+    ],
 )
 def test_where_nothing_changed_is_no_mark(source: ModelProto, passes: str | None) -> None:
     assert bytes_of(irc.compile(source, passes).model) == bytes_of(source)
@@ -93,9 +107,11 @@ def test_a_change_of_a_constant_or_of_a_function_counts() -> None:
     result = irc.compile(unread).model
     assert result.graph.node == unread.graph.node
     assert is_compiled(result)
-    calling = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+    calling = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
         g (float[2] x) => (float[2] y) { y = f.twice(x) }
-        <domain: "f", opset_import: ["" : 17]> twice (x) => (y) { a = Identity(x)  b = Add(a, a)  y = Identity(b) }""")
+        <domain: "f", opset_import: ["" : 17]> twice (x) => (y) { a = Identity(x)  b = Add(a, a)  y = Identity(b) }"""
+    )
     result = irc.compile(calling, "SimplifyExpr").model
     assert result.graph == calling.graph
     assert result.functions != calling.functions
@@ -110,7 +126,9 @@ def test_a_module_in_python() -> None:
 
 
 def test_ir_text_has_no_metadata() -> None:
-    """So the text of a result does not bear the mark; a model that irc changes on the way from text does."""
+    """So the text of a result does not bear the mark; a model that irc changes on the way from text
+    does.
+    """
     source, result = irc.load(net()), irc.load(irc.compile(net()).model)
     assert MARK[0] not in str(result)
     assert not is_compiled(irc.emit(parse(str(result), data=side_data(result))).model)
@@ -122,7 +140,9 @@ def test_certificates_leave_the_mark_out_and_no_other_metadata() -> None:
     result = irc.compile(source, certificate=True)
     document = result.certificate()
     assert is_compiled(result.model)
-    assert certify(source, result.model, document) == certify(source, unmarked(result.model), document)
+    assert certify(source, result.model, document) == certify(
+        source, unmarked(result.model), document
+    )
     renamed = deepcopy(result.model)
     renamed.metadata_props[0].value = "another"
     with pytest.raises(Rejected, match="about another result"):

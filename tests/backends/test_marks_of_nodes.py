@@ -1,4 +1,6 @@
-"""Metadata, documentation, device configurations and names of nodes that passes replace, merge or make."""
+"""Metadata, documentation, device configurations and names of nodes that passes replace, merge or
+make.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 
 def marked(op_type: str, inputs: list[str], output: str, **marks: str) -> NodeProto:
-    node = helper.make_node(op_type, inputs, [output], name=f"{op_type}_{output}", doc_string=f"doc {output}")
+    node = helper.make_node(
+        op_type, inputs, [output], name=f"{op_type}_{output}", doc_string=f"doc {output}"
+    )
     for key, value in {"namespace": f"of/{output}", **marks}.items():
         node.metadata_props.add(key=key, value=value)
     return node
@@ -19,7 +23,10 @@ def marked(op_type: str, inputs: list[str], output: str, **marks: str) -> NodePr
 
 def model_of(nodes: list[NodeProto], **weights: list[list[float]] | list[float]) -> ModelProto:
     x, y = (helper.make_tensor_value_info(name, 1, ["N", 2]) for name in ("x", nodes[-1].output[0]))
-    initializers = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in weights.items()]
+    initializers = [
+        numpy_helper.from_array(np.array(value, np.float32), name)
+        for name, value in weights.items()
+    ]
     graph = helper.make_graph(nodes, "g", [x], [y], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=11)
 
@@ -43,13 +50,18 @@ def test_a_gemm_has_the_metadata_of_both_operators_and_its_own_go_first() -> Non
 def test_a_gemm_runs_on_the_devices_of_the_node_whose_name_it_has() -> None:
     model = dense()
     for node in model.graph.node:
-        configuration = node.device_configurations.add(configuration_id="two", pipeline_stage=len(node.name))
+        configuration = node.device_configurations.add(
+            configuration_id="two", pipeline_stage=len(node.name)
+        )
         for name in (node.input[0], "nowhere"):
             configuration.sharding_spec.add(tensor_name=name, device=[0, 1])
     model.configuration.add(name="two", num_devices=2)
     (gemm,) = irc.compile(model).model.graph.node
     (configuration,) = gemm.device_configurations
-    assert (configuration.configuration_id, configuration.pipeline_stage) == ("two", len("MatMul_h"))
+    assert (configuration.configuration_id, configuration.pipeline_stage) == (
+        "two",
+        len("MatMul_h"),
+    )
     assert [spec.tensor_name for spec in configuration.sharding_spec] == ["x"]
 
 
@@ -93,18 +105,28 @@ def test_an_unnamed_operator_that_stays_keeps_what_a_pass_wrote_on_it() -> None:
     assert marks(after) == {"namespace": "of/y", "late": "too"}
 
 
-def test_many_operators_that_become_one_are_noted_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_operators_that_become_one_are_noted_in_linear_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nodes = [marked("Exp", ["x"], f"e{i}", **{str(i): "here"}) for i in range(500)]
-    model = model_of([*nodes, helper.make_node("Sum", [node.output[0] for node in nodes], ["y"], name="sum")])
+    model = model_of(
+        [*nodes, helper.make_node("Sum", [node.output[0] for node in nodes], ["y"], name="sum")]
+    )
     reads = []
-    monkeypatch.setattr(Node, "messages", lambda node, plain=Node.messages: reads.append(node) or plain(node))
+    monkeypatch.setattr(
+        Node, "messages", lambda node, plain=Node.messages: reads.append(node) or plain(node)
+    )
     exp, _ = irc.compile(model, "EliminateCommonSubexpr").model.graph.node
     assert marks(exp) == {"namespace": "of/e0", **{str(i): "here" for i in range(500)}}
     assert len(reads) <= 2
 
 
 def test_an_operator_that_is_removed_leaves_no_metadata() -> None:
-    nodes = [marked("Relu", ["x"], "h"), marked("Identity", ["h"], "i", only="there"), marked("Neg", ["i"], "y")]
+    nodes = [
+        marked("Relu", ["x"], "h"),
+        marked("Identity", ["h"], "i", only="there"),
+        marked("Neg", ["i"], "y"),
+    ]
     relu, _ = irc.compile(model_of(nodes)).model.graph.node
     assert marks(relu) == {"namespace": "of/h"}
 
@@ -130,7 +152,9 @@ def test_marks_that_a_pass_sets_are_merged_as_those_of_the_file() -> None:
     assert marks(gemm) == {"namespace": "mine", "late": "too"}
 
 
-@pytest.mark.parametrize("names", [("", "", ""), ("same", "same", "same"), ("norm.1", "", "norm.1")])
+@pytest.mark.parametrize(
+    "names", [("", "", ""), ("same", "same", "same"), ("norm.1", "", "norm.1")]
+)
 def test_nodes_that_are_made_or_changed_have_names_of_their_own(names: tuple[str, ...]) -> None:
     graph = Graph(dtype=F32)
     data = graph.node("Relu", [graph.input("x", ["N", 2, 4, 4])], "r")

@@ -26,7 +26,9 @@ def net(conv: str = "", norm: str = "", conv_path: str = "", norm_path: str = ""
     """Conv and BatchNormalization with these node names, and parameters named after these paths."""
     graph = Graph()
     x = graph.input("x", [1, 3, 8, 8])
-    weight = graph.initializer(graph.random(4, 3, 1, 1), f"{conv_path}.weight" if conv_path else "w")
+    weight = graph.initializer(
+        graph.random(4, 3, 1, 1), f"{conv_path}.weight" if conv_path else "w"
+    )
     made = graph.node("Conv", [x, weight], "h", conv)
     params = batch_norm(4)
     names = [f"{norm_path}.{each}" if norm_path else each[-3:] for each in PARAMETERS]
@@ -72,7 +74,9 @@ def test_scopes_in_another_form_are_left_aside(text: str) -> None:
 
 
 def test_a_layer_that_took_a_batch_normalization_before_has_its_own_module() -> None:
-    """onnxscript gives the layer the scopes of the BatchNormalization; its weight keeps its name."""
+    """onnxscript gives the layer the scopes of the BatchNormalization; its weight keeps
+    its name.
+    """
     graph = net(conv_path="layer1.conv", norm_path="layer1.later")
     note(graph.nodes[0], "pkg.torch.onnx.name_scopes", "['', 'layer1', 'layer1.bn', 'norm']")
     assert modules(graph.model())[0] == "layer1.bn"
@@ -114,7 +118,9 @@ def test_names_of_nodes(node: str, path: str | None) -> None:
 
 
 def test_a_layer_is_found_by_its_module() -> None:
-    fold_map = irc.compile(net(conv_path="layer1.0.conv1", norm_path="layer1.0.bn1").model()).fold_map
+    fold_map = irc.compile(
+        net(conv_path="layer1.0.conv1", norm_path="layer1.0.bn1").model()
+    ).fold_map
     known = fold_map.output_stats(module="layer1.0.conv1")
     assert known is not None
     assert list(known.mean) == list(batch_norm(4).beta)
@@ -132,7 +138,9 @@ def test_a_module_that_is_called_twice_has_two_layers() -> None:
     graph = net(conv_path="block.conv", norm_path="block.bn")
     graph.initializer(graph.random(4, 3, 1, 1), "again.conv.weight")
     made = graph.node("Conv", ["x", "again.conv.weight"], "h2")
-    graph.batch_norm(made, batch_norm(4, seed=2), "z", names=[f"block.bn.{each}" for each in PARAMETERS])
+    graph.batch_norm(
+        made, batch_norm(4, seed=2), "z", names=[f"block.bn.{each}" for each in PARAMETERS]
+    )
     graph.output("z")
     for node in graph.nodes[::3]:
         note(node, "pkg.torch.onnx.name_scopes", "['', 'block', 'block.conv', 'conv2d']")
@@ -155,7 +163,9 @@ def test_show_by_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert lines[0][3:9] == ["L0", "│", "Conv", "│", "takes", lines[1][3]]
 
 
-def test_a_map_of_version_1_1_is_read_and_has_no_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_map_of_version_1_1_is_read_and_has_no_modules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fold_map = irc.compile(net(conv_path="conv", norm_path="bn").model()).fold_map
     data = json.loads(fold_map.to_json())
     assert data["version"] == "1.2"
@@ -182,7 +192,9 @@ def test_the_report_has_the_modules() -> None:
 def test_torch_models_name_every_module(path: Path) -> None:
     """The names of BatchNormalization's parameters say what scopes and node names must give."""
     model = harness.load(path)
-    expected = {node.name: node.input[3].removesuffix(".running_mean") for node in batch_norms(model)}
+    expected = {
+        node.name: node.input[3].removesuffix(".running_mean") for node in batch_norms(model)
+    }
     parameters = {name for node in batch_norms(model) for name in node.input[1:]}
     for tensor in model.graph.initializer:  # other names: names of nodes and scopes are left
         tensor.name += "::renamed" * (tensor.name in parameters)
@@ -190,7 +202,9 @@ def test_torch_models_name_every_module(path: Path) -> None:
         for names in (node.input, node.output):
             names[:] = [name + "::renamed" * (name in parameters) for name in names]
     result = irc.compile(model)
-    found = {s["node"]["name"]: s["module"] for s in result.fold_map.sources if s["kind"] == "batch_norm"}
+    found = {
+        s["node"]["name"]: s["module"] for s in result.fold_map.sources if s["kind"] == "batch_norm"
+    }
     assert found == expected
     assert all(layer["module"] is not None for layer in result.fold_map.layers)
 

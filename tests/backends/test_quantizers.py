@@ -1,4 +1,6 @@
-"""What quantizers are given, without the quantizers: which layers and values, which numbers, and what is refused."""
+"""What quantizers are given, without the quantizers: which layers and values, which numbers, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ X = {"x": (-1.0, 2.0)}
 
 
 def two_layers(between: str = "Relu", second: str = "Conv", **attributes: Any) -> Result:
-    """Conv, BatchNormalization, an activation, a layer without, and a value of which nothing is known."""
+    """Conv, BatchNormalization, an activation, a layer without, and a value of which nothing is
+    known.
+    """
     graph = Graph()
     graph.input("x", ("n", 4, 8, 8))
     graph.node("Conv", ["x", graph.constant(graph.random(4, 4, 1, 1))], "y", "first")
@@ -54,11 +58,20 @@ INEXACT: dict[str, tuple[dict[str, Any], bool]] = {
     "one pad": ({"kernel_shape": [3, 3], "pads": [0, 0, 0, 1]}, True),
     "auto_pad": ({"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"}, True),
     "auto_pad VALID": ({"kernel_shape": [3, 3], "auto_pad": "VALID"}, False),
-    "behind LeakyRelu": ({"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "between": "LeakyRelu"}, True),
-    "behind a pool": ({"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "between": "GlobalMaxPool"}, False),
+    "behind LeakyRelu": (
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "between": "LeakyRelu"},
+        True,
+    ),
+    "behind a pool": (
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "between": "GlobalMaxPool"},
+        False,
+    ),
     "transposed": ({"kernel_shape": [1, 1], "second": "ConvTranspose"}, False),
     "transposed, wide": ({"kernel_shape": [2, 2], "second": "ConvTranspose"}, True),
-    "transposed, strides": ({"kernel_shape": [1, 1], "strides": [2, 2], "second": "ConvTranspose"}, True),
+    "transposed, strides": (
+        {"kernel_shape": [1, 1], "strides": [2, 2], "second": "ConvTranspose"},
+        True,
+    ),
 }
 
 
@@ -76,28 +89,38 @@ def test_what_was_folded_forward_is_missing() -> None:
     graph = Graph()
     graph.input("x", ("n", 4, 8, 8))
     graph.node("Conv", ["x", graph.constant(graph.random(4, 4, 1, 1))], "y", "first")
-    graph.batch_norm("y", BatchNorm(GAMMA, BETA, graph.random(4), np.ones(4, np.float32), None), "z", "bn")
+    graph.batch_norm(
+        "y", BatchNorm(GAMMA, BETA, graph.random(4), np.ones(4, np.float32), None), "z", "bn"
+    )
     graph.node("Conv", ["z", graph.constant(graph.random(4, 4, 1, 1))], "w", "second")
     graph.output("w")
     graph.output("y")
     result = compiled(graph.model())
-    assert [fold["direction"] for layer in result.fold_map.layers for fold in layer["folds"]] == ["forward"]
+    assert [fold["direction"] for layer in result.fold_map.layers for fold in layer["folds"]] == [
+        "forward"
+    ]
     assert result.fold_map.statistic("y") is not None
     found = layer_affines(result.model, result.fold_map, skip_zero_padded=False)
     assert found.layers == {}
     assert found.missing == ("first", "second")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("aimet_onnx") is not None, reason="aimet_onnx is installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("aimet_onnx") is not None, reason="aimet_onnx is installed"
+)
 def test_aimet_has_to_be_there() -> None:
     result = two_layers()
-    with pytest.raises(UsageError, match="to_aimet needs aimet_onnx, which cannot be imported: No module named"):
+    with pytest.raises(
+        UsageError, match="to_aimet needs aimet_onnx, which cannot be imported: No module named"
+    ):
         to_aimet(result.model, result.fold_map)
 
 
 def test_ranges() -> None:
     result = two_layers()
-    found = activations(result.model, result.fold_map, input_ranges=X, ranges={"w": (-7, 8)}, sigmas=4)
+    found = activations(
+        result.model, result.fold_map, input_ranges=X, ranges={"w": (-7, 8)}, sigmas=4
+    )
     deviation = np.abs(GAMMA) * np.sqrt(3 / 4)
     np.testing.assert_allclose(found.known["z"].low, BETA - 4 * deviation, rtol=1e-12)
     np.testing.assert_allclose(found.known["z"].high, BETA + 4 * deviation, rtol=1e-12)
@@ -112,8 +135,16 @@ def test_a_model_that_was_changed_is_refused() -> None:
     result = two_layers()
     model = copy.deepcopy(result.model)
     model.graph.node[0].name = "renamed"
-    for adapter in (layer_affines, to_aimet, to_aimet_encodings, to_calibration_cache, to_tensor_quant_overrides):
-        with pytest.raises(FoldMapError, match="belongs to another model, or the model was changed since"):
+    for adapter in (
+        layer_affines,
+        to_aimet,
+        to_aimet_encodings,
+        to_calibration_cache,
+        to_tensor_quant_overrides,
+    ):
+        with pytest.raises(
+            FoldMapError, match="belongs to another model, or the model was changed since"
+        ):
             adapter(model, result.fold_map)  # type: ignore[operator]
 
 
@@ -137,7 +168,9 @@ def test_what_is_no_range_is_refused(ranges: dict[str, tuple[float, float]], mes
 def test_encodings_cover_their_range_and_hold_zero() -> None:
     result = two_layers()
     ranges = {"z": (0.5, 2.0), "w": (-1.0, 3.0), "r": (0.0, 0.0)}
-    encodings = to_aimet_encodings(result.model, result.fold_map, input_ranges={"x": (-2, -1)}, ranges=ranges)
+    encodings = to_aimet_encodings(
+        result.model, result.fold_map, input_ranges={"x": (-2, -1)}, ranges=ranges
+    )
     assert encodings.missing == ("d",)
     assert json.loads(json.dumps(encodings.document)) == encodings.document
     entries = {entry["name"]: entry for entry in encodings.document["activation_encodings"]}
@@ -145,7 +178,9 @@ def test_encodings_cover_their_range_and_hold_zero() -> None:
         (scale,), (offset,) = entries[name]["scale"], entries[name]["offset"]
         assert -255 <= offset <= 0 < scale
         if low < high:
-            np.testing.assert_allclose([offset * scale, (offset + 255) * scale], [low, high], atol=scale / 2)
+            np.testing.assert_allclose(
+                [offset * scale, (offset + 255) * scale], [low, high], atol=scale / 2
+            )
     chosen = to_aimet_encodings(result.model, result.fold_map, tensors=["z", "x"])
     assert [entry["name"] for entry in chosen.document["activation_encodings"]] == ["z"]
     assert chosen.missing == ("x",)
@@ -155,11 +190,17 @@ def test_both_layouts_of_encodings_are_one_grid() -> None:
     result = two_layers()
     ranges = {"z": (0.5, 2.0), "w": (-1.0, 3.0), "r": (0.0, 0.0)}
     new, old = (
-        to_aimet_encodings(result.model, result.fold_map, input_ranges=X, ranges=ranges, version=version)
+        to_aimet_encodings(
+            result.model, result.fold_map, input_ranges=X, ranges=ranges, version=version
+        )
         for version in ("1.0.0", "0.6.1")
     )
     assert json.loads(json.dumps(old.document)) == old.document
-    assert (old.document["version"], old.document["param_encodings"], old.missing) == ("0.6.1", {}, new.missing)
+    assert (old.document["version"], old.document["param_encodings"], old.missing) == (
+        "0.6.1",
+        {},
+        new.missing,
+    )
     entries = {entry["name"]: entry for entry in new.document["activation_encodings"]}
     assert entries.keys() == old.document["activation_encodings"].keys()
     for name, (found,) in old.document["activation_encodings"].items():
@@ -168,7 +209,9 @@ def test_both_layouts_of_encodings_are_one_grid() -> None:
         assert ([found["scale"]], [found["offset"]]) == (expected["scale"], expected["offset"])
         assert found["min"] == pytest.approx(found["offset"] * found["scale"])
         assert found["max"] - found["min"] == pytest.approx(255 * found["scale"])
-    with pytest.raises(UsageError, match=r"encodings have no version '2.0.0': choose from 0.6.1, 1.0.0"):
+    with pytest.raises(
+        UsageError, match=r"encodings have no version '2.0.0': choose from 0.6.1, 1.0.0"
+    ):
         to_aimet_encodings(result.model, result.fold_map, version="2.0.0")
 
 
@@ -181,7 +224,9 @@ def read_tensorrt_cache(text: str) -> dict[str, float]:
 def test_a_tensorrt_cache_has_the_scale_of_symmetric_int8() -> None:
     result = two_layers()
     ranges = {"z": (0.5, 2.0), "w": (-3.0, 1.0), "r": (0.0, 0.0)}
-    cache = to_tensorrt_cache(result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges)
+    cache = to_tensorrt_cache(
+        result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges
+    )
     assert cache.text.split("\n")[0] == "TRT-8501-EntropyCalibration2"
     assert cache.text.endswith("\n")
     scales = read_tensorrt_cache(cache.text)
@@ -191,7 +236,9 @@ def test_a_tensorrt_cache_has_the_scale_of_symmetric_int8() -> None:
         assert scales[name] == np.float32(magnitude / 127)
     assert scales["r"] == 1.0
     assert "x: 3c010204\n" in cache.text  # 1 / 127 in float32
-    known = activations(result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges).known
+    known = activations(
+        result.model, result.fold_map, input_ranges={"x": (-1, 0.5)}, ranges=ranges
+    ).known
     assert scales.keys() == known.keys()
     other = to_tensorrt_cache(result.model, result.fold_map, tensorrt_version=8203)
     assert other.text.startswith("TRT-8203-EntropyCalibration2\n")
@@ -219,4 +266,6 @@ def test_onnxruntime_is_given_what_it_asks_for_or_nothing() -> None:
         assert adapter(result.model, result.fold_map, input_ranges=X).missing == ("d",)
     overrides = to_tensor_quant_overrides(result.model, result.fold_map, input_ranges=X)
     assert overrides.tensors["x"] == [{"rmin": np.float32(-1), "rmax": np.float32(2)}]
-    assert all(type(end) is np.float32 for (entry,) in overrides.tensors.values() for end in entry.values())
+    assert all(
+        type(end) is np.float32 for (entry,) in overrides.tensors.values() for end in entry.values()
+    )

@@ -1,4 +1,6 @@
-"""The reason codes of refusals: those in the source are those that schema, entries and documentation list."""
+"""The reason codes of refusals: those in the source are those that schema, entries and
+documentation list.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,43 @@ import pytest
 from harness import ROOT
 from irc.backends.foldmap.entries import ReasonCode
 
-ROOMS = ("backends", "codec", "commands", "frontends", "ir", "parallel", "passes", "report", "support", "verify")
+ROOMS = (
+    "backends",
+    "codec",
+    "commands",
+    "frontends",
+    "ir",
+    "parallel",
+    "passes",
+    "report",
+    "support",
+    "verify",
+)
 MAKERS = ("Refused", "Refusal", "_refused")
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
 def strings(tree: ast.AST) -> set[str]:
     """The texts in an expression."""
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
 
 
 def first_arguments(tree: ast.AST) -> Iterator[ast.expr]:
     """The code of every refusal that a module makes."""
     for node in ast.walk(tree):
-        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        name = (
+            node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        )
         if isinstance(node, ast.Call) and name in MAKERS:
-            yield node.args[0] if node.args else next(word.value for word in node.keywords if word.arg == "code")
+            yield (
+                node.args[0]
+                if node.args
+                else next(word.value for word in node.keywords if word.arg == "code")
+            )
 
 
 def assigned(tree: ast.AST, name: str) -> set[str]:
@@ -45,20 +68,26 @@ def assigned(tree: ast.AST, name: str) -> set[str]:
 def codes(paths: list[Path]) -> dict[str, str]:
     """Each code in the source, with a module that uses it."""
     trees = {path: ast.parse(path.read_text("utf-8")) for path in paths}
-    shared = {name: text for tree in trees.values() for name in ("CODE",) for text in assigned(tree, name)}
+    shared = {
+        name: text for tree in trees.values() for name in ("CODE",) for text in assigned(tree, name)
+    }
     found: dict[str, str] = {}
     for path, tree in trees.items():
         for argument in first_arguments(tree):
             texts = strings(argument)
             if isinstance(argument, ast.Name):
-                texts = {shared[argument.id]} if argument.id in shared else assigned(tree, argument.id)
+                texts = (
+                    {shared[argument.id]} if argument.id in shared else assigned(tree, argument.id)
+                )
             found.update((text, path.name) for text in texts)
     return found
 
 
 def documented() -> dict[str, str]:
     """Each code that docs/reasons.md explains, with its section."""
-    _, *sections = re.split(r"^## ", (ROOT / "docs" / "reasons.md").read_text("utf-8"), flags=re.MULTILINE)
+    _, *sections = re.split(
+        r"^## ", (ROOT / "docs" / "reasons.md").read_text("utf-8"), flags=re.MULTILINE
+    )
     return {section.split("\n")[0]: section for section in sections}
 
 
@@ -96,5 +125,8 @@ def test_the_page_shows_a_model_that_has_the_code_and_a_remedy(code: str) -> Non
 
 def test_a_code_that_is_not_listed_is_found(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    module.write_text('raise Refused("of_its_own", "why")\ncode = "other" if x else "third"\nRefusal(code, "why")\n')
+    module.write_text(
+        'raise Refused("of_its_own", "why")\ncode = "other" if x else "third"\nRefusal(code,'
+        ' "why")\n'
+    )
     assert set(codes([module])) == {"of_its_own", "other", "third"}

@@ -1,4 +1,6 @@
-"""Ranges of values with a statistic: the part of mean +- 6 deviations that their operator can make."""
+"""Ranges of values with a statistic: the part of mean +- 6 deviations that their
+operator can make.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,21 @@ def per_channel(g: Graph, *numbers: float) -> str:
 
 
 def behind(build: Build, mean: float = MEAN, std: float = STD) -> ModelProto:
-    """A BatchNormalization of `r`, the result of `build` on two layers of which nothing is known."""
+    """A BatchNormalization of `r`, the result of `build` on two layers of which nothing
+    is known.
+    """
     g = Graph()
     g.input("x", ["n", C, 6, 6])
     x, y = (g.node("Conv", ["x", g.initializer(g.random(C, C, 1, 1))]) for _ in range(2))
     g.node("Identity", [build(g, x, y)], "r")
     ones = np.ones(C, np.float32)
     parameters = BatchNorm(ones * 3, ones * 2, ones * mean, ones * std**2, 0.0)
-    g.output(g.node("BatchNormalization", ["r", *map(g.initializer, parameters.arrays)], "b", epsilon=0.0), None)
+    g.output(
+        g.node(
+            "BatchNormalization", ["r", *map(g.initializer, parameters.arrays)], "b", epsilon=0.0
+        ),
+        None,
+    )
     return g.model()
 
 
@@ -75,7 +84,9 @@ def constant(op: str, *numbers: float) -> Build:
 def branches(g: Graph, x: str, y: str) -> str:
     """An If, of which a branch may make any number."""
     inner = [
-        onnx.helper.make_graph([onnx.helper.make_node(op, [x], [f"in_{op}"])], op, [], [_float(f"in_{op}")])
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(op, [x], [f"in_{op}"])], op, [], [_float(f"in_{op}")]
+        )
         for op in ("Relu", "Identity")
     ]
     condition = g.node("Equal", [g.node("ReduceMax", [y], keepdims=0), number(g, 1)])
@@ -122,8 +133,14 @@ CUT: dict[str, tuple[Build, Range]] = {
     "a sum": (lambda g, x, y: g.node("Add", [sigmoid(g, x), sigmoid(g, y)]), (0, 2)),
     "a product": (lambda g, x, y: g.node("Mul", [g.node("Tanh", [x]), sigmoid(g, y)]), (-1, 1)),
     "an affine": (lambda g, x, y: g.node("Sub", [number(g, 1), sigmoid(g, x)]), (0, 1)),
-    "Concat": (lambda g, x, y: g.node("Concat", [sigmoid(g, y), g.node("Relu", [x])], axis=3), (0, HIGH)),
-    "Where": (lambda g, x, y: g.node("Where", [g.node("Less", [x, y]), sigmoid(g, x), number(g, 3)]), (0, 3)),
+    "Concat": (
+        lambda g, x, y: g.node("Concat", [sigmoid(g, y), g.node("Relu", [x])], axis=3),
+        (0, HIGH),
+    ),
+    "Where": (
+        lambda g, x, y: g.node("Where", [g.node("Less", [x, y]), sigmoid(g, x), number(g, 3)]),
+        (0, 3),
+    ),
     "a truth value": (lambda g, x, y: g.node("Cast", [g.node("Less", [x, y])], to=1), (0, 1)),
     "MaxPool": (chained(one("Relu"), "MaxPool", kernel_shape=[2, 2]), (0, HIGH)),
     "AveragePool": (chained(one("Sigmoid"), "AveragePool", kernel_shape=[2, 2]), (0, 1)),
@@ -139,14 +156,23 @@ CUT: dict[str, tuple[Build, Range]] = {
     ),
     "an AveragePool that counts zeros in each channel": (
         chained(
-            constant("Max", 1, 2, 3, 4), "AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
+            constant("Max", 1, 2, 3, 4),
+            "AveragePool",
+            kernel_shape=[3, 3],
+            pads=[1, 1, 1, 1],
+            count_include_pad=1,
         ),
         (0, HIGH),
     ),
     "ReduceMean": (lambda g, x, y: g.node("ReduceMean", [sigmoid(g, x), ints(g, 2, 3)]), (0, 1)),
     "Reshape": (lambda g, x, y: g.node("Reshape", [sigmoid(g, x), ints(g, 0, C, 9, 4)]), (0, 1)),
     "Transpose": (chained(one("Sigmoid"), "Transpose", perm=[0, 1, 3, 2]), (0, 1)),
-    "Pad": (lambda g, x, y: g.node("Pad", [sigmoid(g, x), ints(g, 0, 0, 1, 1, 0, 0, 1, 1), number(g, -1)]), (-1, 1)),
+    "Pad": (
+        lambda g, x, y: g.node(
+            "Pad", [sigmoid(g, x), ints(g, 0, 0, 1, 1, 0, 0, 1, 1), number(g, -1)]
+        ),
+        (-1, 1),
+    ),
     "a linear Resize": (lambda g, x, y: doubled(g, g.node("Relu", [x]), "linear"), (0, HIGH)),
     "Dropout": (chained(one("Relu"), "Dropout"), (0, HIGH)),
 }
@@ -187,7 +213,10 @@ def test_a_given_range_holds_as_it_is() -> None:
 
 
 def test_what_an_operand_is_likely_to_be_does_not_cut() -> None:
-    assert known(behind(one("Relu"), std=100.0), input_ranges={"x": (-0.01, 0.01)})[0] == (0, MEAN + 600)
+    assert known(behind(one("Relu"), std=100.0), input_ranges={"x": (-0.01, 0.01)})[0] == (
+        0,
+        MEAN + 600,
+    )
 
 
 def test_the_part_is_that_of_each_channel() -> None:
@@ -218,7 +247,14 @@ def test_every_form_has_the_part(tmp_path: Path) -> None:
     options = {"input_ranges": {"x": (-1, 1)}}
 
     def exported(form: str) -> str:
-        command = ["foldmap", "export", str(tmp_path / "m.onnx"), str(tmp_path / "map.json"), "--to", form]
+        command = [
+            "foldmap",
+            "export",
+            str(tmp_path / "m.onnx"),
+            str(tmp_path / "map.json"),
+            "--to",
+            form,
+        ]
         assert main([*command, "-o", str(tmp_path / form), "--input-range", "x=-1:1"]) == 0
         return (tmp_path / form).read_text()
 

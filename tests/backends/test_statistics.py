@@ -1,4 +1,6 @@
-"""What the fold map knows of tensors: true of the folded model, whatever way the BatchNormalizations went."""
+"""What the fold map knows of tensors: true of the folded model, whatever way the
+BatchNormalizations went.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_what_keeps_its_name_keeps_its_values(block: int) -> None:
 
 
 def layered(*ops: str, pads: int = 0, forward: bool = False) -> tuple[Graph, Any]:
-    """A convolution, operators of which `bn` is a BatchNormalization, and with `forward` a second convolution."""
+    """A convolution, operators of which `bn` is a BatchNormalization, and with `forward` a second
+    convolution.
+    """
     graph = Graph(dtype=F64)
     x, params = graph.input("x", [1, 3, 9, 9]), batch_norm(C, dtype=F64)
     params = replace(params, gamma=np.abs(params.gamma)) if "Relu" in ops else params
@@ -50,7 +54,9 @@ def layered(*ops: str, pads: int = 0, forward: bool = False) -> tuple[Graph, Any
         x = graph.node("Conv", [x, graph.initializer(graph.random(C, 3, 3, 3))], "conv", "conv")
     else:
         x = graph.node(
-            "Gelu", [graph.node("Conv", [x, graph.initializer(graph.random(C, 3, 3, 3))], "conv", "conv")], "gelu"
+            "Gelu",
+            [graph.node("Conv", [x, graph.initializer(graph.random(C, 3, 3, 3))], "conv", "conv")],
+            "gelu",
         )
     constant = np.linspace(0.5, 2, C).reshape(C, 1, 1)
     for i, op in enumerate(ops):
@@ -62,7 +68,13 @@ def layered(*ops: str, pads: int = 0, forward: bool = False) -> tuple[Graph, Any
         else:
             x = graph.node(op, [x], f"v{i}")
     if forward:
-        x = graph.node("Conv", [x, graph.initializer(graph.random(C, C, 3, 3))], "last", "last", pads=[pads] * 4)
+        x = graph.node(
+            "Conv",
+            [x, graph.initializer(graph.random(C, C, 3, 3))],
+            "last",
+            "last",
+            pads=[pads] * 4,
+        )
     graph.output(x)
     return graph, params
 
@@ -70,7 +82,12 @@ def layered(*ops: str, pads: int = 0, forward: bool = False) -> tuple[Graph, Any
 def moments(params: Any) -> tuple[Any, Any, Any, Any]:
     """mean and deviation of the data, and of the result, of a BatchNormalization."""
     spread = np.sqrt(params.var + np.float64(np.float32(1e-5)))
-    return params.mean, np.sqrt(params.var), params.beta, np.abs(params.gamma) * np.sqrt(params.var) / spread
+    return (
+        params.mean,
+        np.sqrt(params.var),
+        params.beta,
+        np.abs(params.gamma) * np.sqrt(params.var) / spread,
+    )
 
 
 def test_the_result_of_a_layer_is_known_by_the_batch_norm_folded_into_it() -> None:
@@ -121,7 +138,9 @@ def test_a_forward_fold_says_what_the_data_are_and_nothing_of_results() -> None:
 
 def test_a_batch_norm_that_stays_says_what_stands_on_both_sides() -> None:
     graph, params = layered("bn", forward=True, pads=1)
-    result = irc.compile(graph.model(), "SimplifyInference,FoldScaleAxis{partial=never},FoldConstant")
+    result = irc.compile(
+        graph.model(), "SimplifyInference,FoldScaleAxis{partial=never},FoldConstant"
+    )
     mean, std, shifted, scaled = moments(params)
     for name, wanted in (("gelu", (mean, std)), ("v0", (shifted, scaled))):
         known = result.fold_map.statistic(name)
@@ -130,9 +149,13 @@ def test_a_batch_norm_that_stays_says_what_stands_on_both_sides() -> None:
 
 
 def test_what_a_scale_went_through_is_known_behind_it_only() -> None:
-    """Only the result of the BatchNormalization is what it was; the layer's is not the one of which it knew."""
+    """Only the result of the BatchNormalization is what it was; the layer's is not the one of which
+    it knew.
+    """
     graph, _ = layered("Relu", "bn")
-    fold_map = irc.compile(graph.model(), "SimplifyInference,FoldScaleAxis{partial=always},FoldConstant").fold_map
+    fold_map = irc.compile(
+        graph.model(), "SimplifyInference,FoldScaleAxis{partial=always},FoldConstant"
+    ).fold_map
     assert {source["status"] for source in fold_map.sources} == {"partial"}
     assert {item["tensor"] for item in fold_map.statistics} == {"v1"}
     assert fold_map.output_stats(fold_map.layers[0]["id"]) is None
@@ -142,7 +165,9 @@ def test_training_knows_nothing() -> None:
     graph = Graph(dtype=F64)
     x = graph.input("x", [1, C, 5, 5])
     params = batch_norm(C, dtype=F64)
-    arrays = [graph.initializer(array) for array in (params.gamma, params.beta, params.mean, params.var)]
+    arrays = [
+        graph.initializer(array) for array in (params.gamma, params.beta, params.mean, params.var)
+    ]
     graph.output(graph.node("BatchNormalization", [x, *arrays], training_mode=1))
     assert not irc.compile(graph.model()).fold_map.statistics
 
@@ -150,7 +175,9 @@ def test_training_knows_nothing() -> None:
 def test_rescaling_keeps_the_map_true_and_the_originals_as_they_were() -> None:
     graph, params = layered("bn", "Relu")
     fold_map = irc.compile(graph.model()).fold_map
-    before = [fold_map.arrays.get(item["value"]).copy() for item in fold_map.sources[0]["params"].values()]
+    before = [
+        fold_map.arrays.get(item["value"]).copy() for item in fold_map.sources[0]["params"].values()
+    ]
     scale = np.linspace(1, 3, C)
     fold_map.rescale("conv", 1 / scale)
     copy = FoldMap(fold_map.data, fold_map.arrays)
@@ -178,16 +205,26 @@ def test_statistics_of_random_graphs_are_true(block: int) -> None:
 
 
 def matmul_chain(*, direct: bool) -> ModelProto:
-    """A shift that two MatMuls in a row pass on; with `direct` a Gemm reads what is in front of the norm, too."""
+    """A shift that two MatMuls in a row pass on; with `direct` a Gemm reads what is in front of the
+    norm, too.
+    """
     graph = Graph(dtype=F64)
     x = graph.input("x", [8, 4])
-    h = graph.node("Add", [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(graph.random(4))], "h")
+    h = graph.node(
+        "Add",
+        [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(graph.random(4))],
+        "h",
+    )
     t = graph.node("MatMul", [h, weight(graph)], "t")
     n = graph.batch_norm(t, batch_norm(4, dtype=F64), "n")
     graph.output(graph.node("Relu", [graph.node("MatMul", [n, weight(graph)])], "y"))
     if direct:
         graph.output(
-            graph.node("Relu", [graph.node("Gemm", [t, weight(graph), graph.initializer(graph.random(4))])], "z")
+            graph.node(
+                "Relu",
+                [graph.node("Gemm", [t, weight(graph), graph.initializer(graph.random(4))])],
+                "z",
+            )
         )
     return graph.model()
 
@@ -204,13 +241,21 @@ def test_a_shift_that_a_matmul_passes_on_changes_its_result(direct: bool) -> Non
 
 
 def test_a_part_of_an_affine_in_front_of_a_batch_norm_stays() -> None:
-    """The sum of a bias goes forward alone; what the layer makes is not the data of the BatchNormalization."""
+    """The sum of a bias goes forward alone; what the layer makes is not the data of the
+    BatchNormalization.
+    """
     graph = Graph(dtype=F64)
     x = graph.input("x", [8, 4])
-    h = graph.node("Add", [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(np.full(4, 10.0))], "h")
+    h = graph.node(
+        "Add",
+        [graph.node("MatMul", [x, weight(graph)], "m"), graph.initializer(np.full(4, 10.0))],
+        "h",
+    )
     n = graph.batch_norm(h, batch_norm(4, dtype=F64), "n")
     total = graph.node("Add", [n, x], "s")
-    graph.output(graph.node("Gemm", [total, weight(graph), graph.initializer(graph.random(4))], "y"))
+    graph.output(
+        graph.node("Gemm", [total, weight(graph), graph.initializer(graph.random(4))], "y")
+    )
     model = graph.model()
     assert_names(model, compiled(model).model)
     assert_true(model, compiled(model))
@@ -234,7 +279,9 @@ def assert_names(model: ModelProto, after: ModelProto) -> None:
     for inputs in stimuli(model, kinds=("random",)):
         first, second = values(model, inputs), values(after, inputs)
         for name in first.keys() & second.keys():
-            np.testing.assert_allclose(second[name], first[name], rtol=1e-9, atol=1e-9, err_msg=name)
+            np.testing.assert_allclose(
+                second[name], first[name], rtol=1e-9, atol=1e-9, err_msg=name
+            )
 
 
 def test_two_nodes_of_one_name_do_not_share_what_is_known() -> None:
@@ -246,7 +293,9 @@ def test_two_nodes_of_one_name_do_not_share_what_is_known() -> None:
         branches = {}
         for branch in ("then_branch", "else_branch"):
             inner = Graph(dtype=F64)
-            hidden = inner.node("Conv", ["x", inner.initializer(inner.random(4, 3, 1, 1))], "" if i else "n")
+            hidden = inner.node(
+                "Conv", ["x", inner.initializer(inner.random(4, 3, 1, 1))], "" if i else "n"
+            )
             if i:
                 inner.batch_norm(hidden, batch_norm(4, dtype=F64), "n")
             inner.output(inner.node("Sigmoid", ["n"], f"{branch}{i}"), [2, 4, 5, 5])

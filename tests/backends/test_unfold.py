@@ -1,6 +1,7 @@
 """From the folded model and its map back to the source, bit for bit.
 
-`IRC_EXAMPLES=2000 pytest -n 2 tests/backends/test_unfold.py` takes 2,000 random models; the default is 320.
+`IRC_EXAMPLES=2000 pytest -n 2 tests/backends/test_unfold.py` takes 2,000 random models; the default
+is 320.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ print(*differ)
 
 
 def differing_elsewhere(models: Iterable[tuple[str, ModelProto]], folder: Path) -> list[str]:
-    """Compile the models in this process, unfold each in one that has read no other, and name those that differ."""
+    """Compile the models in this process, unfold each in one that has read no other, and name those
+    that differ.
+    """
     places = []
     for name, model in models:
         place = folder / name.replace("/", "-")
@@ -83,7 +86,9 @@ def differing_elsewhere(models: Iterable[tuple[str, ModelProto]], folder: Path) 
 
 
 def with_constant_nodes() -> ModelProto:
-    """Conv and BatchNormalization before a Reshape by a Constant, and Constants of listed numbers and of text."""
+    """Conv and BatchNormalization before a Reshape by a Constant, and Constants of listed numbers
+    and of text.
+    """
     graph, *_ = conv_bn(channels=256)  # a weight that is written piece by piece
     tensors = {
         "raw": numpy_helper.from_array(np.array([0, -1], np.int64)),
@@ -119,7 +124,9 @@ def narrowed(model: ModelProto, dtype: np.dtype) -> ModelProto:
     kind = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     for tensor in narrow.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name)
+            )
     for info in (*narrow.graph.input, *narrow.graph.output, *narrow.graph.value_info):
         if info.type.tensor_type.elem_type == TensorProto.FLOAT:
             info.type.tensor_type.elem_type = kind
@@ -149,8 +156,13 @@ def test_random_graphs_come_back(block: int) -> None:
         dtype = DTYPES[seed // BLOCKS % len(DTYPES)]
         model = grow(seed, F64) if dtype is F64 else narrowed(grow(seed, F32), dtype)
         result = irc.compile(model, PIPELINES[seed % len(PIPELINES)])
-        back = unfold(result.model, FoldMap(json.loads(json.dumps(result.fold_map.data)), result.fold_map.arrays))
-        assert back.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True), seed
+        back = unfold(
+            result.model,
+            FoldMap(json.loads(json.dumps(result.fold_map.data)), result.fold_map.arrays),
+        )
+        assert back.SerializeToString(deterministic=True) == model.SerializeToString(
+            deterministic=True
+        ), seed
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -174,7 +186,9 @@ def test_what_a_factor_does_not_give_back_is_kept() -> None:
     scale = np.linspace(0.001, 2, 64)
     scale[3] = 0
     y = graph.node("Conv", [x, graph.initializer(weight, "w")])
-    graph.output(graph.node("Mul", [y, graph.initializer(scale.reshape(-1, 1, 1).astype(np.float32))]))
+    graph.output(
+        graph.node("Mul", [y, graph.initializer(scale.reshape(-1, 1, 1).astype(np.float32))])
+    )
     model = graph.model()
     result = irc.compile(model)
     (recipe,) = (r for r in result.fold_map.data["restore"]["tensors"].values() if "base" in r)
@@ -195,12 +209,18 @@ def test_tensors_in_any_field_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ["same", "other"])
 def test_external_data_stay_outside_unless_they_were_folded(there: str, tmp_path: Path) -> None:
     source = tmp_path / "in.onnx"
-    onnx.save(onnx.load(EXAMPLE), source, save_as_external_data=True, location="in.bin", size_threshold=0)
+    onnx.save(
+        onnx.load(EXAMPLE), source, save_as_external_data=True, location="in.bin", size_threshold=0
+    )
     target = tmp_path if there == "same" else tmp_path / "out"
     target.mkdir(exist_ok=True)
     (target / "in.bin").exists() or (target / "in.bin").write_bytes(b"something else")
     back = through_files(source, target)
-    outside = {tensor.name for tensor in back.graph.initializer if tensor.data_location == TensorProto.EXTERNAL}
+    outside = {
+        tensor.name
+        for tensor in back.graph.initializer
+        if tensor.data_location == TensorProto.EXTERNAL
+    }
     assert "head/fc2.weight" in outside
     assert "stem/conv.weight" not in outside
     assert graph_digest(back, target) == graph_digest(onnx.load(EXAMPLE))
@@ -208,7 +228,9 @@ def test_external_data_stay_outside_unless_they_were_folded(there: str, tmp_path
 
 def test_a_map_of_another_model_is_refused() -> None:
     first, second = irc.compile(EXAMPLE), irc.compile(conv_bn()[0].model())
-    with pytest.raises(FoldMapError, match="the fold map belongs to another model, or the model was changed since"):
+    with pytest.raises(
+        FoldMapError, match="the fold map belongs to another model, or the model was changed since"
+    ):
         unfold(second.model, first.fold_map)
 
 
@@ -222,7 +244,8 @@ def test_a_changed_map_is_refused() -> None:
         unfold(result.model, fold_map)
     del tensors[second]
     with pytest.raises(
-        FoldMapError, match="the source model in the fold map cannot be restored: there is no recipe for"
+        FoldMapError,
+        match="the source model in the fold map cannot be restored: there is no recipe for",
     ):
         unfold(result.model, fold_map)
 
@@ -242,7 +265,11 @@ def test_staleness_is_told_layer_by_layer() -> None:
     assert (fresh.same, fresh.layers, fresh.tensors) == (True, (), ())
     changed = copy.deepcopy(result.model)
     layer = result.fold_map.layers[2]
-    weight = next(tensor for tensor in changed.graph.initializer if tensor.name == layer["weight"]["name"])
-    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), weight.name))
+    weight = next(
+        tensor for tensor in changed.graph.initializer if tensor.name == layer["weight"]["name"]
+    )
+    weight.CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), weight.name)
+    )
     stale = check(changed, result.fold_map)
     assert (stale.same, stale.layers, stale.tensors) == (False, (layer["node"]["name"],), ())

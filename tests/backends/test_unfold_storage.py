@@ -21,7 +21,9 @@ DTYPES += [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN]
 
 
 def network(*, typed: bool = False) -> ModelProto:
-    """Conv and BatchNormalization; with `typed` the weight is in `float_data`, and so is a NaN with a payload."""
+    """Conv and BatchNormalization; with `typed` the weight is in `float_data`, and so is a NaN with
+    a payload.
+    """
     graph, *_ = conv_bn()
     graph.output("y")
     model = graph.model()
@@ -41,22 +43,39 @@ def there_and_back(folder: Path, *, passes: str = "default", options: tuple[str,
     out, back = folder / "out", folder / "back"
     out.mkdir()
     back.mkdir()
-    command = ["compile", str(folder / "i.onnx"), "-o", str(out / "o.onnx"), "--fold-map", str(out / "o.json")]
+    command = [
+        "compile",
+        str(folder / "i.onnx"),
+        "-o",
+        str(out / "o.onnx"),
+        "--fold-map",
+        str(out / "o.json"),
+    ]
     assert main([*command, "--passes", passes, "-q", *options]) == 0
-    assert main(["unfold", str(out / "o.onnx"), str(out / "o.json"), "-o", str(back / "i.onnx")]) == 0
+    assert (
+        main(["unfold", str(out / "o.onnx"), str(out / "o.json"), "-o", str(back / "i.onnx")]) == 0
+    )
     return back
 
 
 @pytest.mark.parametrize("options", [(), ("--external-data",)], ids=["inside", "outside"])
 @pytest.mark.parametrize("passes", ["none", "default"])
 @pytest.mark.parametrize("place", ["raw", "typed", "external", "both"])
-def test_files_come_back_byte_for_byte(place: str, passes: str, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_come_back_byte_for_byte(
+    place: str, passes: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
     model = network(typed=place in ("typed", "both"))
     if place in ("external", "both"):
         if place == "both":
             weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
             weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight), weight.name))
-        onnx.save(model, tmp_path / "i.onnx", save_as_external_data=True, location="i.bin", size_threshold=100)
+        onnx.save(
+            model,
+            tmp_path / "i.onnx",
+            save_as_external_data=True,
+            location="i.bin",
+            size_threshold=100,
+        )
     else:
         onnx.save(model, tmp_path / "i.onnx")
     back = there_and_back(tmp_path, passes=passes, options=options)
@@ -69,8 +88,14 @@ def test_files_come_back_byte_for_byte(place: str, passes: str, options: tuple[s
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_goes_back_into_its_field(dtype: int) -> None:
-    elements = np.arange(32, dtype=np.uint8) % 2 if dtype == TensorProto.BOOL else np.arange(32, dtype=np.uint8)
-    width = numpy_helper.to_array(TensorProto(data_type=dtype, dims=[0], raw_data=b"")).dtype.itemsize
+    elements = (
+        np.arange(32, dtype=np.uint8) % 2
+        if dtype == TensorProto.BOOL
+        else np.arange(32, dtype=np.uint8)
+    )
+    width = numpy_helper.to_array(
+        TensorProto(data_type=dtype, dims=[0], raw_data=b"")
+    ).dtype.itemsize
     tensor = TensorProto(data_type=dtype, dims=[32 // width])
     storage.put_elements(tensor, helper.tensor_dtype_to_field(dtype), elements.tobytes())
     assert not tensor.raw_data
@@ -82,12 +107,20 @@ def test_every_type_goes_back_into_its_field(dtype: int) -> None:
 
 
 def external(tmp_path: Path) -> tuple[str, str, Path]:
-    onnx.save(network(), tmp_path / "i.onnx", save_as_external_data=True, location="i.bin", size_threshold=100)
+    onnx.save(
+        network(),
+        tmp_path / "i.onnx",
+        save_as_external_data=True,
+        location="i.bin",
+        size_threshold=100,
+    )
     there_and_back(tmp_path)
     return str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json"), tmp_path
 
 
-def test_a_file_that_is_there_stays_if_it_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_there_stays_if_it_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, fold_map, folder = external(tmp_path)
     data, back = folder / "back" / "i.bin", folder / "back" / "j.onnx"
     data.write_bytes(data.read_bytes() + b"of another model")
@@ -100,7 +133,9 @@ def test_a_file_that_is_there_stays_if_it_is_the_same(tmp_path: Path, capsys: py
     assert not back.exists()
 
 
-@pytest.mark.parametrize("location", ["../i.bin", "/tmp/irc-i.bin", "a/../i.bin", "x.foldmap.npz", "b.onnx"])
+@pytest.mark.parametrize(
+    "location", ["../i.bin", "/tmp/irc-i.bin", "a/../i.bin", "x.foldmap.npz", "b.onnx"]
+)
 def test_places_outside_the_folder_are_refused(
     location: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,6 @@
-"""Ranges without statistics: intervals of operators, held against what onnxruntime computes; guesses; what decides."""
+"""Ranges without statistics: intervals of operators, held against what onnxruntime computes;
+guesses; what decides.
+"""
 
 from __future__ import annotations
 
@@ -68,12 +70,17 @@ OPERATORS: dict[str, tuple[Build, Range]] = {
     "LeakyRelu": (one("LeakyRelu", alpha=0.25), (-0.5, 3)),
     "LeakyRelu that turns": (one("LeakyRelu", alpha=-2.0), (0, 4)),
     "PRelu": (
-        lambda g, x, y: g.node("PRelu", [x, g.initializer(np.float32([[[0.5]], [[-1]], [[2]], [[0]]]))]),
+        lambda g, x, y: g.node(
+            "PRelu", [x, g.initializer(np.float32([[[0.5]], [[-1]], [[2]], [[0]]]))]
+        ),
         (-4, 3),
     ),
     "Abs": (one("Abs"), (0, 3)),
     "Clip": (lambda g, x, y: g.node("Clip", [x, number(g, -1), number(g, 2)]), (-1, 2)),
-    "Clip to a computed bound": (lambda g, x, y: g.node("Clip", [x, g.node("ReduceMax", [y], keepdims=0)]), (0.5, 3)),
+    "Clip to a computed bound": (
+        lambda g, x, y: g.node("Clip", [x, g.node("ReduceMax", [y], keepdims=0)]),
+        (0.5, 3),
+    ),
     "Sigmoid": (one("Sigmoid"), (sigmoid(-2), sigmoid(3))),
     "Tanh": (one("Tanh"), (math.tanh(-2), math.tanh(3))),
     "HardSigmoid": (one("HardSigmoid"), (0.1, 1)),
@@ -122,7 +129,10 @@ OPERATORS: dict[str, tuple[Build, Range]] = {
     "Sum": (lambda g, x, y: g.node("Sum", [x, y, y]), (-1, 7)),
     "Mean": (both("Mean"), (-0.75, 2.5)),
     "Where": (lambda g, x, y: g.node("Where", [g.node("Less", [x, y]), x, y]), (-2, 3)),
-    "preprocessing": (lambda g, x, y: g.node("Div", [g.node("Sub", [x, number(g, 1)]), number(g, 0.5)]), (-6, 4)),
+    "preprocessing": (
+        lambda g, x, y: g.node("Div", [g.node("Sub", [x, number(g, 1)]), number(g, 0.5)]),
+        (-6, 4),
+    ),
     "ReduceSum": (lambda g, x, y: g.node("ReduceSum", [x, ints(g, 2, 3)]), (-72, 108)),
     "ReduceMean over channels": (lambda g, x, y: g.node("ReduceMean", [x, ints(g, 1)]), X),
     "ReduceL1": (lambda g, x, y: g.node("ReduceL1", [x, ints(g, 3)]), (0, 18)),
@@ -130,67 +140,109 @@ OPERATORS: dict[str, tuple[Build, Range]] = {
     "MaxPool": (one("MaxPool", kernel_shape=[2, 2]), X),
     "AveragePool": (one("AveragePool", kernel_shape=[2, 2]), X),
     "AveragePool that counts zeros": (
-        lambda g, x, y: g.node("AveragePool", [y], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+        lambda g, x, y: g.node(
+            "AveragePool", [y], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
+        ),
         (0, 2),
     ),
     "LpPool": (one("LpPool", kernel_shape=[2, 2]), (0, 6)),
     "GlobalLpPool": (one("GlobalLpPool"), (0, 18)),
     "Pad": (lambda g, x, y: g.node("Pad", [y, ints(g, 0, 0, 1, 1, 0, 0, 1, 1)]), (0, 2)),
-    "Pad by a number": (lambda g, x, y: g.node("Pad", [y, ints(g, 0, 0, 1, 1, 0, 0, 1, 1), number(g, 7)]), (0.5, 7)),
-    "Pad by reflection": (lambda g, x, y: g.node("Pad", [y, ints(g, 0, 0, 1, 1, 0, 0, 1, 1)], mode="reflect"), Y),
+    "Pad by a number": (
+        lambda g, x, y: g.node("Pad", [y, ints(g, 0, 0, 1, 1, 0, 0, 1, 1), number(g, 7)]),
+        (0.5, 7),
+    ),
+    "Pad by reflection": (
+        lambda g, x, y: g.node("Pad", [y, ints(g, 0, 0, 1, 1, 0, 0, 1, 1)], mode="reflect"),
+        Y,
+    ),
     "Concat": (both("Concat", axis=1), X),
     "Reshape": (lambda g, x, y: g.node("Reshape", [x, ints(g, 2, -1)]), X),
     "Transpose": (one("Transpose", perm=[3, 2, 1, 0]), X),
-    "Gather": (lambda g, x, y: g.node("Gather", [x, g.node("ArgMax", [y], axis=3, keepdims=0)], axis=3), X),
+    "Gather": (
+        lambda g, x, y: g.node("Gather", [x, g.node("ArgMax", [y], axis=3, keepdims=0)], axis=3),
+        X,
+    ),
     "TopK": (lambda g, x, y: g.node("TopK", [x, ints(g, 2)], ["", "places"]), X),
     "ScatterElements": (
         lambda g, x, y: g.node(
-            "ScatterElements", [x, g.node("ArgMax", [y], axis=3), g.node("ReduceMax", [y, ints(g, 3)])], axis=3
+            "ScatterElements",
+            [x, g.node("ArgMax", [y], axis=3), g.node("ReduceMax", [y, ints(g, 3)])],
+            axis=3,
         ),
         X,
     ),
-    "Cast": (lambda g, x, y: g.node("Cast", [g.node("Cast", [x], to=TensorProto.INT64)], to=TensorProto.FLOAT), X),
+    "Cast": (
+        lambda g, x, y: g.node(
+            "Cast", [g.node("Cast", [x], to=TensorProto.INT64)], to=TensorProto.FLOAT
+        ),
+        X,
+    ),
     "a division of integers": (
         lambda g, x, y: g.node(
-            "Cast", [g.node("Div", [g.node("Cast", [x], to=TensorProto.INT64), ints(g, 2)])], to=TensorProto.FLOAT
+            "Cast",
+            [g.node("Div", [g.node("Cast", [x], to=TensorProto.INT64), ints(g, 2)])],
+            to=TensorProto.FLOAT,
         ),
         (-1, 1),
     ),
     "a small integer that wraps": (
         lambda g, x, y: g.node(
-            "Cast", [g.node("Cast", [g.node("Mul", [y, number(g, 200)])], to=TensorProto.UINT8)], to=TensorProto.FLOAT
+            "Cast",
+            [g.node("Cast", [g.node("Mul", [y, number(g, 200)])], to=TensorProto.UINT8)],
+            to=TensorProto.FLOAT,
         ),
         (0, 255),
     ),
     "a small integer": (
         lambda g, x, y: g.node(
-            "Cast", [g.node("Cast", [g.node("Mul", [y, number(g, 100)])], to=TensorProto.UINT8)], to=TensorProto.FLOAT
+            "Cast",
+            [g.node("Cast", [g.node("Mul", [y, number(g, 100)])], to=TensorProto.UINT8)],
+            to=TensorProto.FLOAT,
         ),
         (50, 200),
     ),
-    "a truth value": (lambda g, x, y: g.node("Cast", [g.node("Less", [x, y])], to=TensorProto.FLOAT), (0, 1)),
-    "a place": (lambda g, x, y: g.node("Cast", [g.node("ArgMax", [x], axis=3)], to=TensorProto.FLOAT), (0, 5)),
+    "a truth value": (
+        lambda g, x, y: g.node("Cast", [g.node("Less", [x, y])], to=TensorProto.FLOAT),
+        (0, 1),
+    ),
+    "a place": (
+        lambda g, x, y: g.node("Cast", [g.node("ArgMax", [x], axis=3)], to=TensorProto.FLOAT),
+        (0, 5),
+    ),
     "Resize": (
-        lambda g, x, y: g.node("Resize", [x, "", g.initializer(np.float32([1, 1, 2, 2]))], mode="linear"),
+        lambda g, x, y: g.node(
+            "Resize", [x, "", g.initializer(np.float32([1, 1, 2, 2]))], mode="linear"
+        ),
         X,
     ),
     "a cubic Resize": (
-        lambda g, x, y: g.node("Resize", [y, "", g.initializer(np.float32([1, 1, 2, 2]))], mode="cubic"),
+        lambda g, x, y: g.node(
+            "Resize", [y, "", g.initializer(np.float32([1, 1, 2, 2]))], mode="cubic"
+        ),
         (1.25 - 0.75 * 1.375**2, 1.25 + 0.75 * 1.375**2),
     ),
     "MatMul of operands": (both("MatMul"), (-24, 36)),
     "attention": (
-        lambda g, x, y: g.node("MatMul", [g.node("Softmax", [g.node("MatMul", [x, x])], axis=-1), y]),
+        lambda g, x, y: g.node(
+            "MatMul", [g.node("Softmax", [g.node("MatMul", [x, x])], axis=-1), y]
+        ),
         Y,
     ),
     "LayerNormalization": (
-        lambda g, x, y: g.node("LayerNormalization", [x, g.initializer(np.float32([1, 2, 3, -4, 0, 1]))], axis=-1),
+        lambda g, x, y: g.node(
+            "LayerNormalization", [x, g.initializer(np.float32([1, 2, 3, -4, 0, 1]))], axis=-1
+        ),
         (-4 * math.sqrt(5), 4 * math.sqrt(5)),
     ),
     "InstanceNormalization": (
         lambda g, x, y: g.node(
             "InstanceNormalization",
-            [x, g.initializer(np.float32([1, 2, 0, -1])), g.initializer(np.float32([0, 1, 100, 0]))],
+            [
+                x,
+                g.initializer(np.float32([1, 2, 0, -1])),
+                g.initializer(np.float32([0, 1, 100, 0])),
+            ],
         ),
         (1 - 2 * math.sqrt(35), 100),
     ),
@@ -233,7 +285,9 @@ def recurrent(op: str, activations: list[str]) -> Build:
 
     def build(g: Graph, x: str, y: str) -> str:
         data = g.node("Reshape", [x, ints(g, 8, 6, 6)])
-        weights = [g.initializer(np.full((1, 4 * count, extent), 10, np.float32)) for extent in (6, 4)]
+        weights = [
+            g.initializer(np.full((1, 4 * count, extent), 10, np.float32)) for extent in (6, 4)
+        ]
         results = ["", "", "cell"] if op == "LSTM" else [""]
         g.node(op, [data, *weights], results, hidden_size=4, activations=activations)
         return results[-1] or g.nodes[-1].output[0]
@@ -294,10 +348,14 @@ def test_the_log_of_a_softmax_of_no_elements_has_a_range() -> None:
 
 
 def test_an_operand_at_an_axis_is_not_aligned_with_the_last_one() -> None:
-    """Channels lie on axis 1 where an older opset says so, though the last axis has as many elements."""
+    """Channels lie on axis 1 where an older opset says so, though the last axis has as many
+    elements.
+    """
     graph = Graph(opset=6)
     graph.input("x", (2, 4, 6, 4))
-    graph.node("Add", ["x", graph.initializer(np.float32([0, 10, 20, 30]))], "y", axis=1, broadcast=1)
+    graph.node(
+        "Add", ["x", graph.initializer(np.float32([0, 10, 20, 30]))], "y", axis=1, broadcast=1
+    )
     graph.output("y", (2, 4, 6, 4))
     known = ranges(graph.model(), "none", input_ranges={"x": X}).known["y"]
     assert known.axis in (None, 1)
@@ -308,7 +366,9 @@ C = 64
 
 
 def behind_a_norm(build: Callable[[Graph, str], str], channels: int = C) -> Graph:
-    """A BatchNormalization whose results have mean 0 and deviation 1, and what `build` makes of them, named y."""
+    """A BatchNormalization whose results have mean 0 and deviation 1, and what `build` makes of
+    them, named y.
+    """
     graph = Graph()
     graph.input("x", (1, channels, 6, 6))
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
@@ -318,7 +378,9 @@ def behind_a_norm(build: Callable[[Graph, str], str], channels: int = C) -> Grap
 
 
 def averaging(g: Graph, h: str, rows: int = 1) -> str:
-    """A layer all of whose weights are 1/8: of 64 independent inputs with deviation 1 the deviation is 1."""
+    """A layer all of whose weights are 1/8: of 64 independent inputs with deviation 1 the deviation
+    is 1.
+    """
     return g.node("Conv", [h, g.initializer(np.full((rows, C, 1, 1), 1 / 8, np.float32))])
 
 
@@ -328,19 +390,36 @@ def head(g: Graph, h: str) -> str:
 
 DECISIVE: dict[str, tuple[Callable[[Graph, str], str], float]] = {
     "a result": (averaging, 8),
-    "behind a Softmax": (lambda g, h: g.node("Softmax", [g.node("Identity", [averaging(g, h)], "v")]), 8),
-    "behind an ArgMax": (lambda g, h: g.node("ArgMax", [g.node("Identity", [averaging(g, h)], "v")]), 8),
+    "behind a Softmax": (
+        lambda g, h: g.node("Softmax", [g.node("Identity", [averaging(g, h)], "v")]),
+        8,
+    ),
+    "behind an ArgMax": (
+        lambda g, h: g.node("ArgMax", [g.node("Identity", [averaging(g, h)], "v")]),
+        8,
+    ),
     "behind a comparison": (
         lambda g, h: g.node("Greater", [g.node("Identity", [averaging(g, h)], "v"), number(g, 0)]),
         8,
     ),
     "behind a sum": (lambda g, h: g.node("Add", [averaging(g, h), averaging(g, h)]), 16),
-    "behind a concatenation": (lambda g, h: g.node("Concat", [averaging(g, h), averaging(g, h)], axis=1), 8),
+    "behind a concatenation": (
+        lambda g, h: g.node("Concat", [averaging(g, h), averaging(g, h)], axis=1),
+        8,
+    ),
     "behind a pool": (lambda g, h: g.node("GlobalAveragePool", [averaging(g, h)]), 8),
-    "behind a gate": (lambda g, h: g.node("Mul", [averaging(g, h), g.node("Sigmoid", [averaging(g, h)])]), 8),
-    "behind a layer": (lambda g, h: g.node("Conv", [g.node("Identity", [averaging(g, h)], "v"), one_by_one(g)]), 6),
+    "behind a gate": (
+        lambda g, h: g.node("Mul", [averaging(g, h), g.node("Sigmoid", [averaging(g, h)])]),
+        8,
+    ),
+    "behind a layer": (
+        lambda g, h: g.node("Conv", [g.node("Identity", [averaging(g, h)], "v"), one_by_one(g)]),
+        6,
+    ),
     "behind a normalization": (
-        lambda g, h: g.node("LayerNormalization", [g.node("Identity", [averaging(g, h)], "v"), ones(g)]),
+        lambda g, h: g.node(
+            "LayerNormalization", [g.node("Identity", [averaging(g, h)], "v"), ones(g)]
+        ),
         6,
     ),
 }
@@ -356,7 +435,9 @@ def ones(g: Graph) -> str:
 
 @pytest.mark.parametrize("name", DECISIVE)
 def test_what_decides_has_room_for_every_direction(name: str) -> None:
-    """Data of the usual norm along the weights have 8 deviations, where a layer in the middle has the 6 of `sigmas`."""
+    """Data of the usual norm along the weights have 8 deviations, where a layer in the middle has
+    the 6 of `sigmas`.
+    """
     build, radius = DECISIVE[name]
     graph = behind_a_norm(build)
     if name in ("behind an ArgMax", "behind a comparison"):
@@ -384,9 +465,15 @@ def test_a_model_without_batch_normalization_has_ranges() -> None:
     x = graph.input("x", ("n", 3, 8, 8))
     for i in range(4):
         weight = graph.random(16, 16 if i else 3, 3, 3) / np.float32(math.sqrt(72 if i else 13))
-        x = graph.node("Relu", [graph.node("Conv", [x, graph.initializer(weight)], pads=[1, 1, 1, 1])])
+        x = graph.node(
+            "Relu", [graph.node("Conv", [x, graph.initializer(weight)], pads=[1, 1, 1, 1])]
+        )
     x = graph.node(
-        "Gemm", [graph.node("Flatten", [graph.node("GlobalAveragePool", [x])]), graph.initializer(graph.random(16, 10))]
+        "Gemm",
+        [
+            graph.node("Flatten", [graph.node("GlobalAveragePool", [x])]),
+            graph.initializer(graph.random(16, 10)),
+        ],
     )
     graph.output(graph.node("Softmax", [x], "p"))
     model = graph.model()
@@ -394,10 +481,15 @@ def test_a_model_without_batch_normalization_has_ranges() -> None:
     assert found.missing == ()
     assert {known.origin for known in found.known.values()} == {"given", "propagated", "bound"}
     result = compiled(model)
-    assert to_calibration_cache(result.model, result.fold_map, input_ranges={"x": (-1, 1)}).missing == ()
+    assert (
+        to_calibration_cache(result.model, result.fold_map, input_ranges={"x": (-1, 1)}).missing
+        == ()
+    )
     rng = np.random.default_rng(1)
     for node in model.graph.node:
-        model.graph.output.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None))
+        model.graph.output.append(
+            helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
+        )
     del model.graph.output[0]
     observed = run(model, {"x": rng.uniform(-1, 1, (20, 3, 8, 8)).astype(np.float32)})
     for name, array in observed.items():
@@ -424,7 +516,9 @@ BODIES = {
 }
 
 
-def body(name: str, nodes: list[object], inputs: list[str], outputs: list[str], kinds: dict[str, int]) -> object:
+def body(
+    name: str, nodes: list[object], inputs: list[str], outputs: list[str], kinds: dict[str, int]
+) -> object:
     infos = [
         [helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), None) for n in names]
         for names in (inputs, outputs)
@@ -438,15 +532,25 @@ def test_bodies(name: str) -> None:
     x = graph.input("x", (4, 3))
     node = helper.make_node
     if name == "If":
-        condition = graph.node("Greater", [graph.node("ReduceMax", [x], keepdims=0), number(graph, 0)])
+        condition = graph.node(
+            "Greater", [graph.node("ReduceMax", [x], keepdims=0), number(graph, 0)]
+        )
         branches = {
-            "then_branch": body("t", [node("Relu", ["x"], ["t"]), node("Max", ["t", "half"], ["u"])], [], ["u"], {}),
+            "then_branch": body(
+                "t", [node("Relu", ["x"], ["t"]), node("Max", ["t", "half"], ["u"])], [], ["u"], {}
+            ),
             "else_branch": body("e", [node("Identity", ["half"], ["e"])], [], ["e"], {}),
         }
         graph.initializer(np.float32(0.5), "half")
         y = graph.node("If", [condition], **branches)
     elif name == "Scan":
-        scan = body("s", [node("Tanh", ["a"], ["b"]), node("Sub", ["row", "one"], ["z"])], ["a", "row"], ["b", "z"], {})
+        scan = body(
+            "s",
+            [node("Tanh", ["a"], ["b"]), node("Sub", ["row", "one"], ["z"])],
+            ["a", "row"],
+            ["b", "z"],
+            {},
+        )
         graph.initializer(np.float32(1), "one")
         start = graph.initializer(np.zeros(3, np.float32))
         y = graph.node("Scan", [start, x], ["last", "rows"], body=scan, num_scan_inputs=1)
@@ -455,7 +559,11 @@ def test_bodies(name: str) -> None:
         step = node("Relu", ["a"], ["b"]) if name == "Loop" else node("Add", ["a", "a"], ["b"])
         kinds = {"i": TensorProto.INT64, "c": TensorProto.BOOL, "d": TensorProto.BOOL}
         loop = body("l", [node("Identity", ["c"], ["d"]), step], ["i", "c", "a"], ["d", "b"], kinds)
-        y = graph.node("Loop", [ints(graph, 3), graph.initializer(np.array(True)), graph.node("Abs", [x])], body=loop)
+        y = graph.node(
+            "Loop",
+            [ints(graph, 3), graph.initializer(np.array(True)), graph.node("Abs", [x])],
+            body=loop,
+        )
     graph.output(graph.node("Identity", [y], "y"), None)
     found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     expected = BODIES[name]
@@ -471,7 +579,11 @@ def test_a_state_that_grows_leaves_the_others_their_range() -> None:
     graph = Graph()
     x = graph.input("x", (4, 3))
     node = helper.make_node
-    steps = [node("Identity", ["go"], ["d"]), node("Add", ["c", "c"], ["c1"]), node("Sigmoid", ["c1"], ["s"])]
+    steps = [
+        node("Identity", ["go"], ["d"]),
+        node("Add", ["c", "c"], ["c1"]),
+        node("Sigmoid", ["c1"], ["s"]),
+    ]
     steps.append(node("Mul", ["h", "s"], ["h1"]))
     kinds = {"i": TensorProto.INT64, "go": TensorProto.BOOL, "d": TensorProto.BOOL}
     loop = body("l", steps, ["i", "go", "c", "h"], ["d", "c1", "h1"], kinds)
@@ -486,16 +598,27 @@ def test_a_state_that_grows_leaves_the_others_their_range() -> None:
 
 @pytest.mark.parametrize(
     ("opset", "axis", "expected"),
-    [(11, None, (0, 12)), (11, 1, (0, 12)), (11, 2, (2, 3)), (11, -1, (2, 3)), (13, None, (2, 3)), (13, 1, (0, 12))],
+    [
+        (11, None, (0, 12)),
+        (11, 1, (0, 12)),
+        (11, 2, (2, 3)),
+        (11, -1, (2, 3)),
+        (13, None, (2, 3)),
+        (13, 1, (0, 12)),
+    ],
 )
-def test_only_rows_that_add_up_to_one_average(opset: int, axis: int | None, expected: Range) -> None:
+def test_only_rows_that_add_up_to_one_average(
+    opset: int, axis: int | None, expected: Range
+) -> None:
     """Before opset 13 a Softmax adds up over all axes from `axis`, by default 1, on."""
     graph = Graph(opset=opset)
     x, z = graph.input("x", (2, 3, 4)), graph.input("z", (2, 4, 5))
     weights = graph.node("Softmax", [x], **({} if axis is None else {"axis": axis}))
     graph.output(graph.node("MatMul", [weights, z], "y"))
     model = graph.model()
-    low, high = ranges(model, "none", input_ranges={"x": (-1.0, 1.0), "z": (2.0, 3.0)}).known["y"].range
+    low, high = (
+        ranges(model, "none", input_ranges={"x": (-1.0, 1.0), "z": (2.0, 3.0)}).known["y"].range
+    )
     assert (low, high) == expected
     rng = np.random.default_rng(0)
     inputs = {"x": rng.uniform(-1, 1, (2, 3, 4)), "z": rng.uniform(2, 3, (2, 4, 5))}
@@ -508,22 +631,31 @@ def test_only_rows_that_add_up_to_one_average(opset: int, axis: int | None, expe
 def test_the_weight_says_how_many_terms_a_product_has(rank: int | None) -> None:
     graph = Graph()
     x = graph.input("x", None if rank is None else ["n", 4])
-    graph.output(graph.node("MatMul", [x, graph.initializer(np.full((4, 3), 0.5, np.float32))], "y"), None)
-    assert ranges(graph.model(), "none", input_ranges={"x": (-1.0, 3.0)}).known["y"].range == (-2, 6)
+    graph.output(
+        graph.node("MatMul", [x, graph.initializer(np.full((4, 3), 0.5, np.float32))], "y"), None
+    )
+    assert ranges(graph.model(), "none", input_ranges={"x": (-1.0, 3.0)}).known["y"].range == (
+        -2,
+        6,
+    )
 
 
 def test_a_product_of_an_unknown_number_of_terms_has_no_range() -> None:
     graph = Graph()
     x, z = graph.input("x", None), graph.input("z", ["k", 3])
     graph.output(graph.node("MatMul", [x, z], "y"), None)
-    assert ranges(graph.model(), "none", input_ranges={"x": (-1.0, 3.0), "z": (-1.0, 1.0)}).missing == ("y",)
+    assert ranges(
+        graph.model(), "none", input_ranges={"x": (-1.0, 3.0), "z": (-1.0, 1.0)}
+    ).missing == ("y",)
 
 
 def test_calls_of_functions_are_looked_into() -> None:
     graph = Graph(domains={"own": 1})
     x = graph.input("x", (2, 3))
     nodes = [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Add", ["t", "t"], ["b"])]
-    graph.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], nodes, [helper.make_opsetid("", 21)]))
+    graph.functions.append(
+        helper.make_function("own", "Twice", ["a"], ["b"], nodes, [helper.make_opsetid("", 21)])
+    )
     graph.output(graph.node("Twice", [x], "y", domain="own"), None)
     found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     assert found.known["y"].range == (0, 6)
@@ -554,7 +686,11 @@ def test_a_square_root_of_a_sum_of_squares_divides() -> None:
     """A vector divided by its norm: the interval is boundless, so the range is a guess."""
     graph = Graph()
     graph.input("x", (4, 16))
-    x = graph.node("BatchNormalization", ["x", *[graph.initializer(np.float32([n] * 16)) for n in (1, 0, 0, 1)]], "h")
+    x = graph.node(
+        "BatchNormalization",
+        ["x", *[graph.initializer(np.float32([n] * 16)) for n in (1, 0, 0, 1)]],
+        "h",
+    )
     norm = graph.node("ReduceL2", [x, ints(graph, 1)])
     graph.output(graph.node("Div", [x, norm], "y"), (4, 16))
     known = ranges(graph.model(), "none", input_ranges={"x": (-3.0, 3.0)}).known["y"]

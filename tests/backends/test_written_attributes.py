@@ -1,4 +1,6 @@
-"""Attributes that differ from the source: whoever changed one, and however, the written model has the new one."""
+"""Attributes that differ from the source: whoever changed one, and however, the written model has
+the new one.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def node_of(op_type: str, given: dict[str, object]) -> NodeProto:
 
 
 def model_of(node: NodeProto, functions: list[onnx.FunctionProto]) -> ModelProto:
-    tensors = [[helper.make_tensor_value_info(name, 1, None) for name in names] for names in (node.input, node.output)]
+    tensors = [
+        [helper.make_tensor_value_info(name, 1, None) for name in names]
+        for names in (node.input, node.output)
+    ]
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("local", 1)]
     graph = helper.make_graph([node], "g", *tensors)
     return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
@@ -91,7 +96,9 @@ def the_node(module: irc.Module) -> Node:
 def fits(op_type: str, name: str, value: object) -> bool:
     module = irc.load(model_of(node_of(op_type, {}), []))
     try:
-        Rewriter(module).set_attr(the_node(module), name, tuple(value) if isinstance(value, list) else value)
+        Rewriter(module).set_attr(
+            the_node(module), name, tuple(value) if isinstance(value, list) else value
+        )
     except IRError:
         return False
     return True
@@ -110,8 +117,14 @@ def test_nearly_every_attribute_of_every_operator_is_a_case() -> None:
 
 
 @pytest.mark.parametrize(("op_type", "name", "old", "new"), CASES)
-def test_an_attribute_that_a_pass_sets_is_written(op_type: str, name: str, old: object, new: object) -> None:
-    others = {other: value for other, value, _ in attributes(op_type) if (op_type, other) in {c[:2] for c in CASES}}
+def test_an_attribute_that_a_pass_sets_is_written(
+    op_type: str, name: str, old: object, new: object
+) -> None:
+    others = {
+        other: value
+        for other, value, _ in attributes(op_type)
+        if (op_type, other) in {c[:2] for c in CASES}
+    }
     module = irc.load(model_of(node_of(op_type, {**others, name: old}), []))
     before = written(module)
     assert before[name] == plain(old)
@@ -131,7 +144,13 @@ def test_an_attribute_by_reference_is_written_where_the_function_is_inlined(
     del inner.attribute[:]
     inner.attribute.append(AttributeProto(name=name, ref_attr_name="outer", type=kind))
     function = helper.make_function(
-        "local", "F", inner.input, inner.output, [inner], [helper.make_opsetid("", OPSET)], ["outer"]
+        "local",
+        "F",
+        inner.input,
+        inner.output,
+        [inner],
+        [helper.make_opsetid("", OPSET)],
+        ["outer"],
     )
     call = helper.make_node("F", inner.input, inner.output, domain="local")
     if given == "by default":
@@ -147,12 +166,18 @@ def test_an_attribute_by_reference_is_written_where_the_function_is_inlined(
 
 
 def normalized(epsilon: float | None, default: float | None) -> ModelProto:
-    """Return a model whose function has a BatchNormalization with an epsilon by reference, and a Relu."""
+    """Return a model whose function has a BatchNormalization with an epsilon by reference, and a
+    Relu.
+    """
     names = ["x", "gamma", "beta", "mean", "var"]
     norm = helper.make_node("BatchNormalization", names, ["h"], name="norm")
-    norm.attribute.append(AttributeProto(name="epsilon", ref_attr_name="eps", type=AttributeProto.FLOAT))
+    norm.attribute.append(
+        AttributeProto(name="epsilon", ref_attr_name="eps", type=AttributeProto.FLOAT)
+    )
     body = [norm, helper.make_node("Relu", ["h"], ["y"])]
-    function = helper.make_function("local", "F", names, ["y"], body, [helper.make_opsetid("", OPSET)], ["eps"])
+    function = helper.make_function(
+        "local", "F", names, ["y"], body, [helper.make_opsetid("", OPSET)], ["eps"]
+    )
     if default is not None:
         del function.attribute[:]
         function.attribute_proto.append(helper.make_attribute("eps", default))
@@ -160,13 +185,16 @@ def normalized(epsilon: float | None, default: float | None) -> ModelProto:
     model = model_of(helper.make_node("F", names, ["y"], domain="local", **given), [function])
     del model.graph.input[1:]
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, ["N", 2]))
-    for name, numbers in zip(names[1:], ([1.0, 2.0], [0.5, 0.25], [0.1, 0.2], [1e-3, 2e-3]), strict=True):
+    for name, numbers in zip(
+        names[1:], ([1.0, 2.0], [0.5, 0.25], [0.1, 0.2], [1e-3, 2e-3]), strict=True
+    ):
         model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.float32), name))
     return model
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "default", "wanted"), [(0.1, None, 0.1), (None, 0.2, 0.2), (0.1, 0.2, 0.1), (None, None, 1e-5)]
+    ("epsilon", "default", "wanted"),
+    [(0.1, None, 0.1), (None, 0.2, 0.2), (0.1, 0.2, 0.1), (None, None, 1e-5)],
 )
 def test_a_batch_normalization_that_stays_has_the_epsilon_that_its_function_was_called_with(
     epsilon: float | None, default: float | None, wanted: float
@@ -179,8 +207,12 @@ def test_a_batch_normalization_that_stays_has_the_epsilon_that_its_function_was_
     assert found == ([] if epsilon is default is None else [np.float32(wanted)])
     inputs = {"x": np.array([[1.0, -2.0], [0.25, 3.0]], np.float32)}
     (result,) = evaluate(after, inputs).values()
-    gamma, beta, mean, var = (numpy_helper.to_array(each).astype(np.float64) for each in model.graph.initializer)
-    exact = np.maximum((inputs["x"] - mean) / np.sqrt(var + float(np.float32(wanted))) * gamma + beta, 0)
+    gamma, beta, mean, var = (
+        numpy_helper.to_array(each).astype(np.float64) for each in model.graph.initializer
+    )
+    exact = np.maximum(
+        (inputs["x"] - mean) / np.sqrt(var + float(np.float32(wanted))) * gamma + beta, 0
+    )
     np.testing.assert_allclose(result, exact, rtol=1e-12)
 
 
@@ -189,11 +221,15 @@ NORM = ["gamma", "beta", "mean", "var"]
 
 def norm_by_reference(data: str, result: str, reference: str) -> NodeProto:
     norm = helper.make_node("BatchNormalization", [data, *NORM], [result], name=f"norm_{result}")
-    norm.attribute.append(AttributeProto(name="epsilon", ref_attr_name=reference, type=AttributeProto.FLOAT))
+    norm.attribute.append(
+        AttributeProto(name="epsilon", ref_attr_name=reference, type=AttributeProto.FLOAT)
+    )
     return norm
 
 
-def made_local(name: str, inputs: list[str], body: list[NodeProto], default: float | None) -> onnx.FunctionProto:
+def made_local(
+    name: str, inputs: list[str], body: list[NodeProto], default: float | None
+) -> onnx.FunctionProto:
     """Return a function of x that gives y, with the attribute `eps`."""
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("local", 1)]
     function = helper.make_function("local", name, inputs, ["y"], body, opsets, ["eps"])
@@ -203,14 +239,20 @@ def made_local(name: str, inputs: list[str], body: list[NodeProto], default: flo
     return function
 
 
-def nested(kind: str, epsilon: float | None, outer: float | None, inner: float | None) -> ModelProto:
-    """Return a call of Outer, which calls Inner, whose BatchNormalization has an epsilon by reference.
+def nested(
+    kind: str, epsilon: float | None, outer: float | None, inner: float | None
+) -> ModelProto:
+    """Return a call of Outer, which calls Inner, whose BatchNormalization has an epsilon by
+    reference.
 
-    The call, or one BatchNormalization, stands in a branch of If or in the body of a Loop, or at the top.
+    The call, or one BatchNormalization, stands in a branch of If or in the body of a Loop, or at
+    the top.
     """
     call = helper.make_node("Inner", ["x", *NORM], ["t"], domain="local")
     if outer is not None or epsilon is not None or inner is None:
-        call.attribute.append(AttributeProto(name="eps", ref_attr_name="eps", type=AttributeProto.FLOAT))
+        call.attribute.append(
+            AttributeProto(name="eps", ref_attr_name="eps", type=AttributeProto.FLOAT)
+        )
     untyped = [helper.make_tensor_value_info(name, 1, None) for name in "te"]
     if kind == "If":
         other = helper.make_graph([norm_by_reference("x", "e", "eps")], "else", [], untyped[1:])
@@ -219,7 +261,9 @@ def nested(kind: str, epsilon: float | None, outer: float | None, inner: float |
     elif kind == "Loop":
         call.input[0] = "state"
         scalars = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
-        scalars += [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on")]
+        scalars += [
+            helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "on")
+        ]
         state = helper.make_tensor_value_info("state", 1, None)
         body = [call, helper.make_node("Identity", ["go"], ["on"])]
         graph = helper.make_graph(body, "body", [*scalars[:2], state], [scalars[2], untyped[0]])
@@ -232,15 +276,22 @@ def nested(kind: str, epsilon: float | None, outer: float | None, inner: float |
     functions = [
         made_local("Outer", ["x", "cond", *NORM], [count, *body], outer),
         made_local(
-            "Inner", ["x", *NORM], [norm_by_reference("x", "h", "eps"), helper.make_node("Relu", ["h"], ["y"])], inner
+            "Inner",
+            ["x", *NORM],
+            [norm_by_reference("x", "h", "eps"), helper.make_node("Relu", ["h"], ["y"])],
+            inner,
         ),
     ]
     given = {} if epsilon is None else {"eps": epsilon}
-    model = model_of(helper.make_node("Outer", ["x", "cond", *NORM], ["y"], domain="local", **given), functions)
+    model = model_of(
+        helper.make_node("Outer", ["x", "cond", *NORM], ["y"], domain="local", **given), functions
+    )
     del model.graph.input[1:]
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, ["N", 2]))
     model.graph.input.append(helper.make_tensor_value_info("cond", TensorProto.BOOL, []))
-    for name, numbers in zip(NORM, ([1.0, 2.0], [0.5, 0.25], [0.1, 0.2], [1e-3, 2e-3]), strict=True):
+    for name, numbers in zip(
+        NORM, ([1.0, 2.0], [0.5, 0.25], [0.1, 0.2], [1e-3, 2e-3]), strict=True
+    ):
         model.graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.float32), name))
     return model
 
@@ -248,7 +299,14 @@ def nested(kind: str, epsilon: float | None, outer: float | None, inner: float |
 @pytest.mark.parametrize("kind", ["call", "If", "Loop"])
 @pytest.mark.parametrize(
     ("epsilon", "outer", "inner"),
-    [(0.1, None, None), (0.1, 0.2, 0.3), (None, 0.2, None), (None, 0.2, 0.3), (None, None, 0.3), (None, None, None)],
+    [
+        (0.1, None, None),
+        (0.1, 0.2, 0.3),
+        (None, 0.2, None),
+        (None, 0.2, 0.3),
+        (None, None, 0.3),
+        (None, None, None),
+    ],
 )
 def test_references_in_branches_and_nested_functions_have_the_values_of_their_calls(
     kind: str, epsilon: float | None, outer: float | None, inner: float | None
@@ -260,7 +318,10 @@ def test_references_in_branches_and_nested_functions_have_the_values_of_their_ca
     assert max(verdict.greatest for verdict in verify.verdicts) <= 1
     for after in (result.model, irc.compile(model, "InlineFunctions").model):
         for condition in (True, False):
-            inputs = {"x": np.array([[1.0, -2.0], [0.25, 3.0]], np.float32), "cond": np.array(condition)}
+            inputs = {
+                "x": np.array([[1.0, -2.0], [0.25, 3.0]], np.float32),
+                "cond": np.array(condition),
+            }
             (wanted,), (found,) = (evaluate(each, inputs).values() for each in (model, after))
             np.testing.assert_allclose(found, wanted, rtol=1e-12)
 

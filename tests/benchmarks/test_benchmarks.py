@@ -25,13 +25,23 @@ def peers(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def cells(text: str, first: str) -> list[list[str]]:
     """The cells of every Markdown table line that begins with `first`."""
-    lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
+    lines = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines()
+    ]
     return [line[1:] for line in lines if line[0] == first]
 
 
 @pytest.mark.slow
 def test_tools_stand_side_by_side_and_missing_ones_are_named() -> None:
-    done = peers("--only", "light/light_squeezenet", "--peers", "onnxruntime,onnxsim", "--repeat", "1", "--markdown")
+    done = peers(
+        "--only",
+        "light/light_squeezenet",
+        "--peers",
+        "onnxruntime,onnxsim",
+        "--repeat",
+        "1",
+        "--markdown",
+    )
     assert done.returncode == 0, done.stderr
     missing = importlib.util.find_spec("onnxsim") is None
     assert ("onnxsim: not installed" in done.stdout) == missing
@@ -44,7 +54,9 @@ def test_tools_stand_side_by_side_and_missing_ones_are_named() -> None:
 
 
 def test_a_tool_that_runs_out_of_time_is_counted() -> None:
-    done = peers("--only", "light/light_squeezenet", "--peers", "", "--timeout", "0.001", "--markdown")
+    done = peers(
+        "--only", "light/light_squeezenet", "--peers", "", "--timeout", "0.001", "--markdown"
+    )
     assert done.returncode == 0, done.stderr
     operators, times, *_ = cells(done.stdout, "light/light_squeezenet.onnx")
     assert operators == ["105", "timeout", "timeout"]
@@ -56,7 +68,9 @@ def test_a_tool_that_runs_out_of_time_is_counted() -> None:
 def test_an_unknown_peer_is_an_error_that_names_the_known_ones() -> None:
     done = peers("--peers", "onnxsimm")
     assert done.returncode == 2
-    assert "unknown peer onnxsimm: known are onnxsim, onnxslim, onnxscript, onnxruntime" in done.stderr
+    assert (
+        "unknown peer onnxsimm: known are onnxsim, onnxslim, onnxscript, onnxruntime" in done.stderr
+    )
 
 
 def test_no_such_model_is_an_error() -> None:
@@ -74,8 +88,15 @@ def speed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_speed_stands_in_tables_and_missing_peers_are_named(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "saved.json", tmp_path / "drawn.svg"
-    models = ("--only", "10_nodes,blocks_1k,blocks_5k,external_4gb", "--peers", "onnxruntime,onnxslim")
-    done = speed(*models, "--folder", tmp_path / "models", "--json", saved, "--plot", drawn, "--check")
+    models = (
+        "--only",
+        "10_nodes,blocks_1k,blocks_5k,external_4gb",
+        "--peers",
+        "onnxruntime,onnxslim",
+    )
+    done = speed(
+        *models, "--folder", tmp_path / "models", "--json", saved, "--plot", drawn, "--check"
+    )
     assert done.returncode == 0, done.stderr
     missing = importlib.util.find_spec("onnxslim") is None
     assert ("onnxslim: not installed" in done.stdout) == missing
@@ -114,10 +135,16 @@ def test_unknown_names_are_errors_that_name_the_known_ones() -> None:
 def test_exponents_are_those_of_what_exceeds_10_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SPEED.parent)
     report = importlib.import_module("speed_report")
-    results = [report.Result("10_nodes", "10 nodes", 10, 0, [], {"irc": [report.Run(9, 0.25, 1000)]})]
+    results = [
+        report.Result("10_nodes", "10 nodes", 10, 0, [], {"irc": [report.Run(9, 0.25, 1000)]})
+    ]
     for count in (1000, 5000, 10_000, 50_000):
         runs = [report.Run(9, 0.25 + 1e-6 * count**1.5, 1000 + 8 * count)]
-        results.append(report.Result(f"blocks_{count // 1000}k", f"{count} blocks", 3 * count, 0, [], {"irc": runs}))
+        results.append(
+            report.Result(
+                f"blocks_{count // 1000}k", f"{count} blocks", 3 * count, 0, [], {"irc": runs}
+            )
+        )
     session = report.Session("", "", {}, [], {}, results)
     found = report.growth(session, "irc")
     assert (found.time, found.memory) == (pytest.approx(1.5), pytest.approx(1))
@@ -125,7 +152,9 @@ def test_exponents_are_those_of_what_exceeds_10_nodes(monkeypatch: pytest.Monkey
     assert list(report.targets(session))[-1] == ("blocks", "exponent of time", 1.05, found.time)
 
 
-def test_a_folder_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_is_too_small_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.syspath_prepend(SPEED.parent)
     module = importlib.import_module("speed")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=8e9))
@@ -155,6 +184,13 @@ def test_workloads_are_the_same_every_time_and_a_wrong_result_is_seen(
         assert module.wrong(files[0], tmp_path / "out.onnx") is None
     changed = onnx.load(tmp_path / "out.onnx")
     weight = changed.graph.initializer[0]
-    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(1.001), weight.name))
+    weight.CopyFrom(
+        onnx.numpy_helper.from_array(
+            onnx.numpy_helper.to_array(weight) * np.float32(1.001), weight.name
+        )
+    )
     onnx.save(changed, tmp_path / "changed.onnx")
-    assert module.wrong(files[0], tmp_path / "changed.onnx") == f"{changed.graph.node[0].name} differs from float64"
+    assert (
+        module.wrong(files[0], tmp_path / "changed.onnx")
+        == f"{changed.graph.node[0].name} differs from float64"
+    )

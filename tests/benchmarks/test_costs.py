@@ -1,4 +1,6 @@
-"""What a compile of many small layers may cost, counted: operations and objects for each layer, never seconds."""
+"""What a compile of many small layers may cost, counted: operations and objects for each layer,
+never seconds.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def blocks(count: int) -> ModelProto:
     graph = Graph()
     value = graph.input("x", [2, 4, 8, 8])
     for i in range(count):
-        value = graph.node("Conv", [value, graph.initializer(graph.random(4, 4, 1, 1), f"w{i}")], f"c{i}")
+        value = graph.node(
+            "Conv", [value, graph.initializer(graph.random(4, 4, 1, 1), f"w{i}")], f"c{i}"
+        )
         graph.batch_norm(value, batch_norm(4), f"b{i}", f"bn{i}")
         value = graph.node("Relu", [f"b{i}"], f"r{i}")
     graph.output(value)
@@ -55,7 +59,9 @@ def counted(patch: pytest.MonkeyPatch, home: Any, name: str) -> Iterator[list[in
         yield calls
 
 
-def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_layer_is_recognised_and_evaluated_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from irc.passes.affine.search import chains
 
     found = []
@@ -73,7 +79,9 @@ def test_every_layer_is_recognised_and_evaluated_a_few_times(monkeypatch: pytest
     assert all(growth <= 20 * most for growth, most in zip(grown, (5, 1, 8), strict=True)), grown
 
 
-def test_numbers_of_layers_of_one_kind_are_computed_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_numbers_of_layers_of_one_kind_are_computed_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from irc.frontends.onnx.codec import tensors
     from irc.passes import simplify_inference
     from irc.passes.affine.algebra import affine as algebra
@@ -109,7 +117,9 @@ def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatc
 
 
 def calls(count: int, folder: Path) -> int:
-    """Of functions in Python, from the message to the files; generators count each time they go on."""
+    """Of functions in Python, from the message to the files; generators count each time
+    they go on.
+    """
     model, seen = blocks(count), 0
 
     def see(frame: FrameType, event: str, argument: object) -> None:
@@ -128,9 +138,12 @@ def calls(count: int, folder: Path) -> int:
 
 
 def test_a_layer_takes_a_bounded_number_of_calls(tmp_path: Path) -> None:
-    """In a process of its own: large tensors that another test holds make every look at a tensor longer."""
+    """In a process of its own: large tensors that another test holds make every look at a tensor
+    longer.
+    """
     code = (
-        "import sys; from pathlib import Path; from test_costs import calls; folder = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from test_costs import calls; folder ="
+        " Path(sys.argv[1]);"
         "calls(2, folder);"  # imports, and what is computed once
         "print(calls(60, folder) - calls(20, folder))"
     )
@@ -166,7 +179,9 @@ def test_a_fold_map_that_is_written_is_never_in_memory_as_a_whole(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_that_were_folded_are_let_go_with_their_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from irc.passes.affine.algebra.recognise import AffineOp
     from irc.passes.affine.search import chains, folding
 
@@ -184,7 +199,9 @@ def test_chains_that_were_folded_are_let_go_with_their_batch(monkeypatch: pytest
 
 
 def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In large ones the order of folds may differ, and with it names of constants: a chain may have become another."""
+    """In large ones the order of folds may differ, and with it names of constants: a chain may have
+    become another.
+    """
     from irc.passes.affine.search import chains
 
     for seed in range(40):
@@ -193,11 +210,18 @@ def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(chains, "BATCH", batch)
             module = default_pipeline()(from_model(model))
             sources = irc.emit(module).fold_map.sources
-            found.append((to_text(module), [(each["id"], each["status"], each["reason"]) for each in sources]))
+            found.append(
+                (
+                    to_text(module),
+                    [(each["id"], each["status"], each["reason"]) for each in sources],
+                )
+            )
         assert found[0] == found[1], seed
 
 
-def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shape_inference_does_not_run_where_it_can_add_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = blocks(3)
     with counted(monkeypatch, shape_inference, "infer_shapes") as runs:
         alone = from_model(model)
@@ -213,7 +237,9 @@ def test_shape_inference_does_not_run_where_it_can_add_nothing(monkeypatch: pyte
         assert runs == [change == "ArgMax"]
 
 
-def test_what_the_model_declares_of_results_needs_no_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_model_declares_of_results_needs_no_inference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A declared symbol for an extent that the op table calls by another name is a hint."""
     model = blocks(1)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"

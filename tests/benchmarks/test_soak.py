@@ -1,4 +1,7 @@
-"""What compiles leave in their process: nothing. `make soak` is the long run, and looks at memory, too."""
+"""What compiles leave in their process: nothing.
+
+`make soak` is the long run, and looks at memory, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The judge of the study of tools: what is right is right, what is wrong is wrong, and the reducer keeps the fault."""
+"""The judge of the study of tools: what is right is right, what is wrong is wrong, and the reducer
+keeps the fault.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,19 @@ def study() -> Any:
 @pytest.fixture
 def model() -> ModelProto:
     """Conv, Relu, MaxPool, Conv, Relu."""
-    steps = (conv(4, 3, 3, 3), op("Relu"), op("MaxPool", kernel_shape=[2, 2]), conv(3, 4), op("Relu"))
+    steps = (
+        conv(4, 3, 3, 3),
+        op("Relu"),
+        op("MaxPool", kernel_shape=[2, 2]),
+        conv(3, 4),
+        op("Relu"),
+    )
     return case("", "", *steps).model(F32)
 
 
-def record(study: Any, function: Any, model: ModelProto, cache: Path | None = None, **options: Any) -> Any:
+def record(
+    study: Any, function: Any, model: ModelProto, cache: Path | None = None, **options: Any
+) -> Any:
     """The record of a tool on a model."""
     made = study.Study({"tool": function}, {"tool": "1"}, study.Cache(cache), **options)
     data = model.SerializeToString(deterministic=True)
@@ -59,7 +69,9 @@ def test_a_right_tool_is_right(study: Any, model: ModelProto, tmp_path: Path) ->
     assert record(study, fake_tools.copies, model).is_right
 
 
-def test_a_wrong_tool_is_wrong_and_the_input_is_named(study: Any, model: ModelProto, tmp_path: Path) -> None:
+def test_a_wrong_tool_is_wrong_and_the_input_is_named(
+    study: Any, model: ModelProto, tmp_path: Path
+) -> None:
     verdict = judged(study, fake_tools.is_off_by_a_hundredth, model, tmp_path)
     assert (verdict.numbers, verdict.stimulus, verdict.invalid) == ("wrong", "random", "")
     assert "expected" in verdict.detail
@@ -76,7 +88,9 @@ def test_a_wrong_tool_is_wrong_and_the_input_is_named(study: Any, model: ModelPr
         (fake_tools.writes_nothing, "error", "no file was written"),
     ],
 )
-def test_a_tool_that_fails(study: Any, model: ModelProto, function: Any, kind: str, text: str) -> None:
+def test_a_tool_that_fails(
+    study: Any, model: ModelProto, function: Any, kind: str, text: str
+) -> None:
     found = record(study, function, model, timeout=1.0 if kind == "timeout" else 60.0)
     assert (found.failure, text in found.message) == (kind, True), found.message
 
@@ -84,8 +98,13 @@ def test_a_tool_that_fails(study: Any, model: ModelProto, function: Any, kind: s
 def test_a_failure_is_of_one_model_alone(study: Any, model: ModelProto, tmp_path: Path) -> None:
     """A model on which a tool fails does not spoil the others of its group."""
     other = case("", "", gemm(4, 3), x=[2, 3]).model(F32)
-    cases = [study.StudyCase("rules", str(i), each.SerializeToString()) for i, each in enumerate((model, other))]
-    made = study.Study({"tool": fake_tools.is_off_by_a_hundredth}, {"tool": "1"}, study.Cache(tmp_path))
+    cases = [
+        study.StudyCase("rules", str(i), each.SerializeToString())
+        for i, each in enumerate((model, other))
+    ]
+    made = study.Study(
+        {"tool": fake_tools.is_off_by_a_hundredth}, {"tool": "1"}, study.Cache(tmp_path)
+    )
     first, second = made.rows(cases)
     assert first.records["tool"].verdict.numbers == "wrong"
     assert second.records["tool"].failure == "error"
@@ -93,8 +112,12 @@ def test_a_failure_is_of_one_model_alone(study: Any, model: ModelProto, tmp_path
 
 @pytest.mark.slow
 def test_a_crash_is_of_one_model_alone(study: Any) -> None:
-    models = [case("", "", gemm(3, 3), *[op("Relu")] * count, x=[2, 3]).model(F32) for count in range(5)]
-    cases = [study.StudyCase("rules", str(i), each.SerializeToString()) for i, each in enumerate(models)]
+    models = [
+        case("", "", gemm(3, 3), *[op("Relu")] * count, x=[2, 3]).model(F32) for count in range(5)
+    ]
+    cases = [
+        study.StudyCase("rules", str(i), each.SerializeToString()) for i, each in enumerate(models)
+    ]
     made = study.Study({"tool": fake_tools.aborts_on_three_nodes}, {"tool": "1"}, study.Cache(None))
     assert [row.records["tool"].failure for row in made.rows(cases)] == ["", "", "crash", "", ""]
 
@@ -149,13 +172,16 @@ def test_changes_of_the_interface_are_named(study: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_an_output_that_is_listed_twice_with_two_types_is_unchanged(study: Any, tmp_path: Path) -> None:
+def test_an_output_that_is_listed_twice_with_two_types_is_unchanged(
+    study: Any, tmp_path: Path
+) -> None:
     graph = Graph()
     graph.output(graph.node("Relu", [graph.input("x", ["N", 3])], "y"))
     listed = graph.model()
     del listed.graph.output[:]
     listed.graph.output.extend(
-        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, extents) for extents in (["N", 3], [None, 3])
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, extents)
+        for extents in (["N", 3], [None, 3])
     )
     assert judged(study, fake_tools.copies, listed, tmp_path).interface == []
 
@@ -167,7 +193,9 @@ def test_a_model_without_outputs_may_lose_its_operators(study: Any, tmp_path: Pa
     assert (verdict.invalid, verdict.numbers) == ("", "not compared")
 
 
-def test_a_default_that_is_baked_in_is_wrong_once_it_is_overridden(study: Any, tmp_path: Path) -> None:
+def test_a_default_that_is_baked_in_is_wrong_once_it_is_overridden(
+    study: Any, tmp_path: Path
+) -> None:
     verdict = judged(study, fake_tools.bakes_in, overridable(), tmp_path)
     assert (verdict.numbers, verdict.stimulus, verdict.interface) == ("wrong", "overrides", [])
     assert judged(study, fake_tools.copies, overridable(), tmp_path).numbers == "same"
@@ -177,16 +205,24 @@ def test_random_models_are_not_compared(study: Any, tmp_path: Path) -> None:
     graph = Graph()
     noise = graph.node("RandomNormalLike", [graph.input("x", [2, 3])])
     graph.output(graph.node("Add", ["x", noise], "y"), [2, 3])
-    assert judged(study, fake_tools.copies, graph.model(), tmp_path).numbers == "same"  # the file is the source
+    assert (
+        judged(study, fake_tools.copies, graph.model(), tmp_path).numbers == "same"
+    )  # the file is the source
     verdict = judged(study, fake_tools.renames, graph.model(), tmp_path)
-    assert (verdict.numbers, verdict.detail) == ("not compared", "RandomNormalLike draws random numbers")
+    assert (verdict.numbers, verdict.detail) == (
+        "not compared",
+        "RandomNormalLike draws random numbers",
+    )
 
 
 def test_two_runs_that_differ_are_not_compared(
     study: Any, model: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdict = judged(study, fake_tools.adds_noise, model, tmp_path)
-    assert (verdict.numbers, verdict.detail) == ("undecided", "two runs of the result with the same inputs differ")
+    assert (verdict.numbers, verdict.detail) == (
+        "undecided",
+        "two runs of the result with the same inputs differ",
+    )
     source = tmp_path / "noisy.onnx"
     fake_tools.edit(tmp_path / "source.onnx", source, fake_tools.with_noise)
     monkeypatch.setattr(study.study_judge, "RANDOM", frozenset())
@@ -196,7 +232,9 @@ def test_two_runs_that_differ_are_not_compared(
 
 def test_the_reducer_keeps_the_fault(study: Any, model: ModelProto, tmp_path: Path) -> None:
     data = model.SerializeToString(deterministic=True)
-    text, operators, detail, stimulus, _ = study.reduce_fault(fake_tools.is_off_by_a_hundredth, data, 20.0)
+    text, operators, detail, stimulus, _ = study.reduce_fault(
+        fake_tools.is_off_by_a_hundredth, data, 20.0
+    )
     assert operators == ["Conv"]
     assert "expected" in detail
     assert stimulus == "random"
@@ -230,14 +268,27 @@ def test_the_page_tells_what_was_found(study: Any) -> None:
         "onnxscript": fake_tools.aborts,
     }
     made = study.Study(functions, dict.fromkeys(functions, "1.0"), study.Cache(None))
-    ((row, faults),) = study.run(made, [study.StudyCase("rules", "a case", model.SerializeToString())], 10.0)
+    ((row, faults),) = study.run(
+        made, [study.StudyCase("rules", "a case", model.SerializeToString())], 10.0
+    )
     options = SimpleNamespace(timeout=1, memory=1, limit=1)
     text = importlib.import_module("study_page").page([row], faults, made.versions, options)
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     columns = next(line for line in lines if line[0] == "tool")
-    found = {line[0]: dict(zip(columns, line, strict=False)) for line in reversed(lines) if line[0] in functions}
-    nonzero = {tool: [name for name in columns[2:] if row.get(name) == "1"] for tool, row in found.items()}
-    assert nonzero == {"irc": [], "onnxsim": ["missed"], "onnxslim": ["wrong", "missed"], "onnxscript": ["crash"]}
+    found = {
+        line[0]: dict(zip(columns, line, strict=False))
+        for line in reversed(lines)
+        if line[0] in functions
+    }
+    nonzero = {
+        tool: [name for name in columns[2:] if row.get(name) == "1"] for tool, row in found.items()
+    }
+    assert nonzero == {
+        "irc": [],
+        "onnxsim": ["missed"],
+        "onnxslim": ["wrong", "missed"],
+        "onnxscript": ["crash"],
+    }
     assert "python see.py onnxslim case.txt random" in text
     assert "Conv (x, " in text
 
@@ -245,15 +296,26 @@ def test_the_page_tells_what_was_found(study: Any) -> None:
 def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
     model = case("", "", conv(4, 3), chain(mul(4, 1, 1))).model(F32)
     (tmp_path / "case.txt").write_text(onnx.printer.to_text(model))
-    command = [sys.executable, BENCHMARKS / "see.py", "onnxruntime", tmp_path / "case.txt", "random"]
+    command = [
+        sys.executable,
+        BENCHMARKS / "see.py",
+        "onnxruntime",
+        tmp_path / "case.txt",
+        "random",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.rsplit("largest difference: ")[-1]) < 1e-5
 
 
 def test_the_judge_uses_nothing_of_irc() -> None:
-    code = "import sys, study_judge; sys.exit(any(name.split('.')[0] == 'irc' for name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(BENCHMARKS)})
+    code = (
+        "import sys, study_judge; sys.exit(any(name.split('.')[0] == 'irc' for name in"
+        " sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(BENCHMARKS)}
+    )
     assert done.returncode == 0
 
 

@@ -18,18 +18,27 @@ Open = Callable[[dict[str, Any]], Any]
 
 def _programs() -> tuple[str, str]:
     browser = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+        (
+            found
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (found := shutil.which(name))
+        ),
+        None,
     )
     driver = shutil.which("chromedriver")
     if browser is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed (Debian: chromium, chromium-driver)")
+        pytest.skip(
+            "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
+        )
     return browser, driver
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A driver of a headless Chromium."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: make test-browser")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed: make test-browser"
+    )
     program, driver = _programs()
     options = webdriver.ChromeOptions()
     options.binary_location = program
@@ -86,25 +95,38 @@ class Page:
     def focused(self) -> str:
         """What a screen reader says of the element that has the focus."""
         return str(
-            self.run("return document.activeElement.getAttribute('aria-label') || document.activeElement.textContent")
+            self.run(
+                "return document.activeElement.getAttribute('aria-label') ||"
+                " document.activeElement.textContent"
+            )
         )
 
     @property
     def panel(self) -> str:
         """The text of the panel, empty where it is closed."""
-        return str(self.run("const p = document.getElementById('panel'); return p.hidden ? '' : p.innerText"))
+        return str(
+            self.run(
+                "const p = document.getElementById('panel'); return p.hidden ? '' : p.innerText"
+            )
+        )
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]
 
     def requests(self) -> list[str]:
         """The addresses of all that was fetched, the page itself and data in it aside."""
-        events = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
-        sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        events = [
+            json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")
+        ]
+        sent = [
+            event["params"] for event in events if event["method"] == "Network.requestWillBeSent"
+        ]
         addresses = [params["request"]["url"] for params in sent]
         assert self.browser.current_url.split("#")[0] in addresses
         return [
-            url for url in addresses if url != self.browser.current_url.split("#")[0] and not url.startswith("data:")
+            url
+            for url in addresses
+            if url != self.browser.current_url.split("#")[0] and not url.startswith("data:")
         ]
 
 

@@ -1,4 +1,6 @@
-"""Reports in a browser: what is drawn, mouse and keyboard, and that nothing is fetched or run but the page's own."""
+"""Reports in a browser: what is drawn, mouse and keyboard, and that nothing is fetched or run but
+the page's own.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def test_a_report_loads_without_errors_and_fetches_nothing(page: Open) -> None:
 
 def test_a_page_on_two_models_says_nothing_of_passes_that_did_not_run(page: Open) -> None:
     first = onnx.load(DIGITS)
-    report = page(collect_alignment(("a.onnx", "b.onnx"), first, irc.compile(DIGITS).model, ALIGNMENT))
+    report = page(
+        collect_alignment(("a.onnx", "b.onnx"), first, irc.compile(DIGITS).model, ALIGNMENT)
+    )
     visible = "[...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility())"
     shown = f"return {visible}.map((e) => e.innerText)"
     assert report.run(shown, "nav a") == ["Summary", "Graph", "Alignment"]
@@ -98,7 +102,9 @@ def test_a_click_opens_a_layer(page: Open) -> None:
     assert "stem/bn" in report.panel
     assert all(name in report.panel for name in ("gamma", "beta", "mean", "var"))
     assert report.run("return document.querySelectorAll('#panel .chart svg').length") == 7
-    marked = report.run("return [...document.querySelectorAll('#pane-0 .other .label')].map((e) => e.textContent)")
+    marked = report.run(
+        "return [...document.querySelectorAll('#pane-0 .other .label')].map((e) => e.textContent)"
+    )
     assert sorted(marked) == ["stem/bn", "stem/conv"]
     report.run("document.querySelector('#panel .close').click()")
     assert report.panel == ""
@@ -125,7 +131,12 @@ def test_the_keyboard_walks_opens_and_closes(page: Open) -> None:
     assert report.focused() == "BatchNormalization stem/bn, folded away"
     report.press(DOWN, UP, UP)
     assert report.focused().startswith("Conv stem/conv")
-    assert report.run("return getComputedStyle(document.activeElement.querySelector('rect')).strokeWidth") == "4px"
+    assert (
+        report.run(
+            "return getComputedStyle(document.activeElement.querySelector('rect')).strokeWidth"
+        )
+        == "4px"
+    )
     report.press(DOWN, ENTER)
     assert "stem/bn" in report.panel
     assert report.run("return document.activeElement.id") == "panel-title"
@@ -141,9 +152,9 @@ def test_panning_and_zooming(page: Open) -> None:
     state = "return document.querySelector('#pane-0 .canvas > g').getAttribute('transform')"
     states = [report.run(state)]
     canvas = report.browser.find_element("css selector", "#pane-0 .canvas")
-    ActionChains(report.browser).move_to_element_with_offset(canvas, -200, 0).click_and_hold().move_by_offset(
-        40, 60
-    ).release().perform()
+    ActionChains(report.browser).move_to_element_with_offset(
+        canvas, -200, 0
+    ).click_and_hold().move_by_offset(40, 60).release().perform()
     states.append(report.run(state))
     report.browser.find_element("css selector", "#pane-0 [aria-label^='Zoom in']").click()
     states.append(report.run(state))
@@ -170,11 +181,16 @@ def test_a_large_model_is_there_within_seconds(page: Open, name: str) -> None:
     assert report.seconds < 5
     assert 0 < report.run("return document.querySelectorAll('#pane-0 .box.node').length") <= 80
     report.run("document.getElementById('range-next').click()")
-    assert report.run("return document.getElementById('range-text').textContent").startswith("41–120")
+    assert report.run("return document.getElementById('range-text').textContent").startswith(
+        "41–120"
+    )
     report.run("go(1, 0, data.graphs[1][0].nodes.length - 1)")
     assert report.panel
     assert report.run("return document.querySelectorAll('#pane-1 .selected').length") == 1
-    report.run("const m = document.getElementById('mode'); m.value = 'around'; m.dispatchEvent(new Event('change'))")
+    report.run(
+        "const m = document.getElementById('mode'); m.value = 'around'; m.dispatchEvent(new"
+        " Event('change'))"
+    )
     assert report.run("return document.querySelectorAll('#pane-1 .selected').length") == 1
     assert int(report.run("return document.documentElement.dataset.layout")) < 3000
     assert report.run(STUB)
@@ -185,11 +201,15 @@ def test_subgraphs_can_be_entered(page: Open) -> None:
     report = page(report_data(subgraph_model()))
     report.box(0, "choice").click()
     report.run(
-        "[...document.querySelectorAll('#panel button')].find((b) => b.textContent.includes('then_branch')).click()"
+        "[...document.querySelectorAll('#panel button')].find((b) =>"
+        " b.textContent.includes('then_branch')).click()"
     )
     assert report.run("return document.querySelectorAll('#pane-0 .box.node').length") == 2
     assert report.run("return document.querySelectorAll('#pane-1 .box.node').length") == 1
-    assert report.run("return document.getElementById('scope').selectedOptions[0].textContent") == "choice then_branch"
+    assert (
+        report.run("return document.getElementById('scope').selectedOptions[0].textContent")
+        == "choice then_branch"
+    )
     assert report.console() == []
 
 
@@ -203,7 +223,9 @@ def test_finding_a_layer(page: Open) -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_names_do_nothing(page: Open, kind: str) -> None:
-    data = report_data(hostile_model(HOSTILE[kind]), alignment=[{**ALIGNMENT[0], "tensor": HOSTILE[kind]}])
+    data = report_data(
+        hostile_model(HOSTILE[kind]), alignment=[{**ALIGNMENT[0], "tensor": HOSTILE[kind]}]
+    )
     report = page(data)
     for side in (0, 1):
         for node in range(3 - side):
@@ -212,7 +234,10 @@ def test_hostile_names_do_nothing(page: Open, kind: str) -> None:
     report.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
     assert report.run("return document.title") == "model – irc report"
     assert (
-        report.run("return document.querySelectorAll('img, iframe, object, script:not([id]), body [onload]').length")
+        report.run(
+            "return document.querySelectorAll('img, iframe, object, script:not([id]), body"
+            " [onload]').length"
+        )
         == 2
     )
     assert report.run("return document.documentElement.scrollWidth") <= 1500
@@ -236,15 +261,19 @@ def test_a_script_that_is_not_the_pages_own_is_refused(page: Open) -> None:
 def test_everything_has_a_name_and_can_be_read(page: Open, scheme: str) -> None:
     report = page(report_data(DIGITS, alignment=ALIGNMENT))
     report.browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
     try:
-        report.run("open(1, 0); document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        report.run(
+            "open(1, 0); document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+        )
         assert report.run(UNNAMED) == []
         assert report.run("return document.documentElement.lang") == "en"
         assert (
             report.run(
-                "const i = [...document.querySelectorAll('[id]')].map((e) => e.id); return i.length - new Set(i).size"
+                "const i = [...document.querySelectorAll('[id]')].map((e) => e.id); return i.length"
+                " - new Set(i).size"
             )
             == 0
         )

@@ -11,7 +11,9 @@ import joblib
 import pytest
 from irc.support import jobs
 
-distributed = pytest.importorskip("distributed", reason="distributed is not installed: make test-cluster")
+distributed = pytest.importorskip(
+    "distributed", reason="distributed is not installed: make test-cluster"
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -23,7 +25,9 @@ EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """A client of two workers, in whose compiles accidents happen; in this process none can be started."""
+    """A client of two workers, in whose compiles accidents happen; in this process none can be
+    started.
+    """
     monkeypatch.setenv("PYTHONPATH", str(harness.ROOT / "tests" / "support" / "accidents"))
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:

@@ -44,21 +44,30 @@ def assert_equalization_helps(quantize: ModuleType, task: Any, allowed: float) -
     assert stale.data is None
     assert stale.free.accuracy < float32.accuracy - 50
     for way in ("data", "free"):
-        lost = [float32.accuracy - getattr(row, way).accuracy for row in (balanced, naive, *prepared)]
+        lost = [
+            float32.accuracy - getattr(row, way).accuracy for row in (balanced, naive, *prepared)
+        ]
         assert lost[1] > 50
         assert max(lost[0], *lost[2:]) <= allowed
-    return f"{task.about}: FP32 {float32.accuracy:.2f}, naive {naive.data.accuracy:.2f}, " + ", ".join(
-        f"{row.name[2:]} {row.data.accuracy:.2f} / {row.free.accuracy:.2f}" for row in prepared
+    return (
+        f"{task.about}: FP32 {float32.accuracy:.2f}, naive {naive.data.accuracy:.2f}, "
+        + ", ".join(
+            f"{row.name[2:]} {row.data.accuracy:.2f} / {row.free.accuracy:.2f}" for row in prepared
+        )
     )
 
 
 def test_the_imbalance_changes_no_bit(quantize: ModuleType, samples: Any) -> None:
-    expected, found = (quantize.scores(model, samples.images) for model in (samples.balanced, samples.model))
+    expected, found = (
+        quantize.scores(model, samples.images) for model in (samples.balanced, samples.model)
+    )
     assert np.array_equal(expected, found)
     assert samples.balanced != samples.model
 
 
-def test_int8_comes_back_on_the_samples(quantize: ModuleType, samples: Any, record_property: Any) -> None:
+def test_int8_comes_back_on_the_samples(
+    quantize: ModuleType, samples: Any, record_property: Any
+) -> None:
     assert len(samples.images) == len(samples.calibration) == 30
     record_property("compared", assert_equalization_helps(quantize, samples, samples.one))
 
@@ -70,7 +79,9 @@ def test_int8_comes_back_on_the_shared_network(quantize: ModuleType, record_prop
 
 
 @pytest.mark.parametrize("step", ["naive", "+ equalization"])
-def test_the_channels_said_to_be_lost_are_zeros(quantize: ModuleType, samples: Any, step: str) -> None:
+def test_the_channels_said_to_be_lost_are_zeros(
+    quantize: ModuleType, samples: Any, step: str
+) -> None:
     result = quantize.compiled(samples.model, quantize.STEPS[step])
     int8 = quantize.quantized(samples, result, data=False)
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in int8.graph.initializer}
@@ -78,14 +89,20 @@ def test_the_channels_said_to_be_lost_are_zeros(quantize: ModuleType, samples: A
     zeros = []
     for node in result.model.graph.node:
         if node.op_type in quantize.LAYERS:
-            channels = np.moveaxis(weights[f"{node.input[1]}_quantized"], quantize.result_axis(node), 0)
-            zeros.append((int((channels == 0).reshape(len(channels), -1).all(1).sum()), len(channels)))
+            channels = np.moveaxis(
+                weights[f"{node.input[1]}_quantized"], quantize.result_axis(node), 0
+            )
+            zeros.append(
+                (int((channels == 0).reshape(len(channels), -1).all(1).sum()), len(channels))
+            )
     assert [quantize.counted(layer) for layer in found] == zeros
     assert (sum(lost for lost, _ in zeros) > 0) == (step == "naive")
 
 
 def test_the_picture_is_drawn(quantize: ModuleType, samples: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is missing: make demo-quantize has it in its environment")
+    pytest.importorskip(
+        "matplotlib", reason="matplotlib is missing: make demo-quantize has it in its environment"
+    )
     found = quantize.layers(quantize.compiled(samples.model).model)
     png, svg = quantize.picture(found, found, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,6 @@
-"""examples/plugin: installed as a package, its tests run, and its passes found by the command line."""
+"""examples/plugin: installed as a package, its tests run, and its passes found by the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     copy, site = folder / "plugin", folder / "site"
     shutil.copytree(ROOT / "examples" / "plugin", copy)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(copy)], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, str(copy)], check=True, timeout=300
+    )
     return copy, {**os.environ, "PYTHONPATH": str(site)}
 
 
@@ -42,17 +46,29 @@ def test_its_tests_pass(installed: tuple[Path, dict[str, str]]) -> None:
     assert " passed" in run(["pytest", "-q", "-p", "no:cacheprovider", "test_passes.py"], installed)
 
 
-def test_the_command_line_finds_its_passes(installed: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_the_command_line_finds_its_passes(
+    installed: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     assert "FuseHardSwish" in run(["irc", "passes"], installed)
     source = tmp_path / "m.irc"
     source.write_text(
-        "graph(%x: f32[N,4]) {\n  %three = constant {value=f32[] 3.0}\n  %zero = constant {value=f32[] 0.0}\n"
-        "  %six = constant {value=f32[] 6.0}\n  %a = add(%x, %three)\n  %c = clip(%a, %zero, %six)\n"
-        "  %m = multiply(%x, %c)\n  %y = divide(%m, %six)\n  return(%y)\n}\n"
+        "graph(%x: f32[N,4]) {\n  %three = constant {value=f32[] 3.0}\n  %zero = constant"
+        " {value=f32[] 0.0}\n  %six = constant {value=f32[] 6.0}\n  %a = add(%x, %three)\n  %c ="
+        " clip(%a, %zero, %six)\n  %m = multiply(%x, %c)\n  %y = divide(%m, %six)\n "
+        " return(%y)\n}\n"
     )
     out = tmp_path / "out.onnx"
     run(
-        ["irc", "compile", str(source), "-o", str(out), "--passes", "FuseHardSwish,MarkRelu6{key=a}", "--verify-ir"],
+        [
+            "irc",
+            "compile",
+            str(source),
+            "-o",
+            str(out),
+            "--passes",
+            "FuseHardSwish,MarkRelu6{key=a}",
+            "--verify-ir",
+        ],
         installed,
     )
     import onnx

@@ -1,4 +1,5 @@
-"""The pages of the site, README and the examples: every code block runs and prints what the page shows.
+"""The pages of the site, README and the examples: every code block runs and prints what the page
+shows.
 
 A block that cannot run here says why in a comment above it: `<!-- not run: needs torch -->`.
 """
@@ -20,13 +21,18 @@ from snippets import RUN, SHOWN, Session, Snippet, indented, snippets
 
 DOCS = harness.ROOT / "docs"
 PAGES = [
-    *(harness.ROOT / name for name in ("README.md", "SECURITY.md", "examples/README.md", "examples/plugin/README.md")),
+    *(
+        harness.ROOT / name
+        for name in ("README.md", "SECURITY.md", "examples/README.md", "examples/plugin/README.md")
+    ),
     *sorted(
         page for page in DOCS.glob("*.md") if page.name != "study.md"
     ),  # which `make study` writes, with its models
 ]
 NEEDS = {"needs torch": "torch", "needs AIMET": "aimet_onnx", "needs NNCF": "nncf"}
-"""Packages that other environments have: `make test-exporters` and `make test-quantizers` run these blocks."""
+"""Packages that other environments have: `make test-exporters` and `make test-quantizers` run these
+blocks.
+"""
 
 REASONS = {
     **dict.fromkeys(NEEDS, "not installed where the tests run"),
@@ -50,20 +56,28 @@ def title(page: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(block.language in RUN for block in blocks[page])], ids=title
+    "page",
+    [page for page in PAGES if any(block.language in RUN for block in blocks[page])],
+    ids=title,
 )
-def test_code_of_a_page_runs_as_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_page_runs_as_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
     names: dict[str, Any] = {}
-    SETUP.get(page.name if page.parent == DOCS else title(page), lambda folder, names: None)(tmp_path, names)
+    SETUP.get(page.name if page.parent == DOCS else title(page), lambda folder, names: None)(
+        tmp_path, names
+    )
     session = Session(tmp_path, names)
     for block in blocks[page]:
         if block.language in RUN and is_run(block):
             session.run(block)
     for picture in tmp_path.glob("*.svg"):
-        assert without_shares(picture) == without_shares(DOCS / picture.name), f"{title(page)}: make it again"
+        assert without_shares(picture) == without_shares(DOCS / picture.name), (
+            f"{title(page)}: make it again"
+        )
 
 
 def without_shares(picture: Path) -> str:
@@ -72,7 +86,11 @@ def without_shares(picture: Path) -> str:
 
 
 def test_the_words_of_reports_are_explained() -> None:
-    rows = [line.split("|") for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if "|" in line]
+    rows = [
+        line.split("|")
+        for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+        if "|" in line
+    ]
     words = {word.strip() for row in rows for word in row[1].split(",")}
     assert {*get_args(StatusName), *(origin.value for origin in Origin)} <= words
     assert all(len(cell) < 150 for row in rows for cell in row)
@@ -94,7 +112,9 @@ def test_pictures_are_made_by_commands_of_pages_and_shown() -> None:
 
 def is_run(block: Snippet) -> bool:
     """Whether a block is run here: it is not marked, or has the package that it needs."""
-    return not block.not_run or (block.not_run in NEEDS and find_spec(NEEDS[block.not_run]) is not None)
+    return not block.not_run or (
+        block.not_run in NEEDS and find_spec(NEEDS[block.not_run]) is not None
+    )
 
 
 def test_blocks_have_a_language_and_the_others_a_reason(record_property: Any) -> None:
@@ -106,22 +126,34 @@ def test_blocks_have_a_language_and_the_others_a_reason(record_property: Any) ->
     assert {block.not_run for block in left} <= set(REASONS), [block.place for block in left]
     count = Counter(block.not_run for block in left)
     reasons = ", ".join(f"{reason} {number}" for reason, number in count.most_common())
-    record_property("compared", f"code blocks of the site: {len(code) - len(left)} run, {len(left)} not: {reasons}")
+    record_property(
+        "compared",
+        f"code blocks of the site: {len(code) - len(left)} run, {len(left)} not: {reasons}",
+    )
 
 
-def test_the_tutorial_brings_the_source_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial_brings_the_source_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     SETUP["tutorial.md"](tmp_path, {})
     session = Session(tmp_path)
     for block in blocks[DOCS / "tutorial.md"]:
         if "--fold-map" in block.text and block.language == "console":
             session.run(block)
-    assert (tmp_path / "back.onnx").read_bytes() == (tmp_path / "examples" / "digits_cnn.onnx").read_bytes()
+    assert (tmp_path / "back.onnx").read_bytes() == (
+        tmp_path / "examples" / "digits_cnn.onnx"
+    ).read_bytes()
 
 
-def test_a_page_that_shows_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_shows_something_else_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     SETUP["tutorial.md"](tmp_path, {})
-    for command in ("compile examples/digits_cnn.onnx out.onnx\n28 -> 19 operators", "compile missing.onnx"):
+    for command in (
+        "compile examples/digits_cnn.onnx out.onnx\n28 -> 19 operators",
+        "compile missing.onnx",
+    ):
         with pytest.raises(AssertionError, match=r"tutorial\.md:7: "):
             Session(tmp_path).run(Snippet(DOCS / "tutorial.md", 7, "console", f"$ irc {command}\n"))

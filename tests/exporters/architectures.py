@@ -1,12 +1,14 @@
-"""Small networks as they are written for torch, and the BatchNormalization in them that has to stay.
+"""Small networks as they are written for torch, and the BatchNormalization in them that has to
+stay.
 
-Each architecture says, for every BatchNormalization that cannot go, what is in the way on either side. That is derived
-by hand from how affines commute with operators, not from what the compiler does:
+Each architecture says, for every BatchNormalization that cannot go, what is in the way on either
+side. That is derived by hand from how affines commute with operators, not from what the compiler
+does:
 
-- backward, into the layer that makes the data: everything in between has to let scale and shift through, and nothing
-  else may read what is in between;
-- forward, into the layers that read the result: a shift does not pass an activation, nor zero padding, and a scale of
-  both signs passes no activation.
+- backward, into the layer that makes the data: everything in between has to let scale and shift
+  through, and nothing else may read what is in between;
+- forward, into the layers that read the result: a shift does not pass an activation, nor zero
+  padding, and a scale of both signs passes no activation.
 
 A fold that only trades a BatchNormalization for an Add, of its shift, is none.
 """
@@ -23,7 +25,9 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the way of one BatchNormalization, as reason codes of the fold map, which may name either."""
+    """What is in the way of one BatchNormalization, as reason codes of the fold map, which may name
+    either.
+    """
 
     behind: str
     ahead: str
@@ -32,7 +36,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build the network, the shape of one sample, and what has to stay, by the path of the module."""
+    """How to build the network, the shape of one sample, and what has to stay, by the path of the
+    module.
+    """
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
@@ -48,7 +54,9 @@ def norm(channels: int, *, sign: int = 0) -> nn.BatchNorm2d:
 
 def conv(into: int, out: int, kernel: int = 3, *, bias: bool = False, **options: int) -> nn.Conv2d:
     """A convolution that keeps the size at stride 1, as backbones have it."""
-    return nn.Conv2d(into, out, kernel, padding=options.pop("padding", kernel // 2), bias=bias, **options)
+    return nn.Conv2d(
+        into, out, kernel, padding=options.pop("padding", kernel // 2), bias=bias, **options
+    )
 
 
 def conv_norm(
@@ -119,7 +127,10 @@ class Depthwise(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """MobileNetV3: a gate per channel. The BatchNormalization behind the gate goes forward into the projection."""
+    """MobileNetV3: a gate per channel.
+
+    The BatchNormalization behind the gate goes forward into the projection.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +161,9 @@ class PreActivationBlock(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """ResNet v2: where the shortcut is the data itself, the BatchNormalization in front of the Relu has to stay."""
+    """ResNet v2: where the shortcut is the data itself, the BatchNormalization in front of the Relu
+    has to stay.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +173,9 @@ class PreActivation(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(functional.relu(self.last(self.same(self.down(self.stem(x))))).mean((2, 3)))
+        return self.head(
+            functional.relu(self.last(self.same(self.down(self.stem(x))))).mean((2, 3))
+        )
 
 
 class DenseLayer(nn.Module):
@@ -175,9 +190,11 @@ class DenseLayer(nn.Module):
 
 
 class DenseConcat(nn.Module):
-    """DenseNet: all later concatenations read a feature, so that none of their BatchNormalizations can claim it.
+    """DenseNet: all later concatenations read a feature, so that none of their BatchNormalizations
+    can claim it.
 
-    The last BatchNormalization stands behind the transition's pooling, and goes into the convolution in front of that.
+    The last BatchNormalization stands behind the transition's pooling, and goes into the
+    convolution in front of that.
     """
 
     def __init__(self) -> None:
@@ -214,18 +231,28 @@ class Branches(nn.Module):
 
 
 class Decoder(nn.Module):
-    """U-Net: transposed convolutions in groups, resizing between convolution and BatchNormalization, a skip."""
+    """U-Net: transposed convolutions in groups, resizing between convolution and
+    BatchNormalization, a skip.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.down1 = conv_norm(3, 4, stride=2, activation=nn.ReLU())
         self.down2 = conv_norm(4, 6, stride=2, activation=nn.ReLU())
-        self.up = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False)
+        self.up = nn.ConvTranspose2d(
+            6, 4, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False
+        )
         self.up_norm = norm(4)
-        self.nearest, self.nearest_norm = nn.Sequential(conv(8, 6), nn.Upsample(scale_factor=2)), norm(6)
+        self.nearest, self.nearest_norm = (
+            nn.Sequential(conv(8, 6), nn.Upsample(scale_factor=2)),
+            norm(6),
+        )
         smooth = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
         self.bilinear, self.bilinear_norm = nn.Sequential(conv(6, 4), smooth), norm(4)
-        self.deep, self.deep_norm = nn.ConvTranspose2d(4, 4, 4, stride=2, padding=1, groups=4), norm(4)
+        self.deep, self.deep_norm = (
+            nn.ConvTranspose2d(4, 4, 4, stride=2, padding=1, groups=4),
+            norm(4),
+        )
         self.out = conv(4, 2, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -237,7 +264,9 @@ class Decoder(nn.Module):
 
 
 class Generator(nn.Module):
-    """DCGAN: a dense layer read as an image, whose BatchNormalization goes back through the Reshape."""
+    """DCGAN: a dense layer read as an image, whose BatchNormalization goes back through the
+    Reshape.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +280,9 @@ class Generator(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Dense layers: the BatchNormalization of the input, and the one behind an activation, go forward."""
+    """Dense layers: the BatchNormalization of the input, and the one behind an activation, go
+    forward.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -265,7 +296,9 @@ class Mlp(nn.Module):
 
 
 class SharedHeads(nn.Module):
-    """EfficientDet: one convolution for all levels of a pyramid, and a BatchNormalization for each."""
+    """EfficientDet: one convolution for all levels of a pyramid, and a
+    BatchNormalization for each.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -283,7 +316,9 @@ class SharedHeads(nn.Module):
 
 
 class StandardisedConv(nn.Conv2d):
-    """A convolution whose weight a BatchNormalization in training mode standardises, as timm's NFNets have it."""
+    """A convolution whose weight a BatchNormalization in training mode standardises, as timm's
+    NFNets have it.
+    """
 
     def __init__(self, into: int, out: int) -> None:
         super().__init__(into, out, 3, padding=1)
@@ -291,14 +326,18 @@ class StandardisedConv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = self.weight.reshape(1, self.out_channels, -1)
-        weight = functional.batch_norm(flat, None, None, weight=self.gain, training=True, momentum=0.0, eps=1e-6)
+        weight = functional.batch_norm(
+            flat, None, None, weight=self.gain, training=True, momentum=0.0, eps=1e-6
+        )
         return functional.conv2d(x, weight.reshape_as(self.weight), self.bias, padding=self.padding)
 
 
 class Standardised(nn.Module):
-    """NFNet: the BatchNormalization of a weight is no affine in training mode, and leaves the weight to run time.
+    """NFNet: the BatchNormalization of a weight is no affine in training mode, and leaves the
+    weight to run time.
 
-    The dynamo exporter writes no training mode: it computes mean and variance of the weight, and all of it is constant.
+    The dynamo exporter writes no training mode: it computes mean and variance of the weight, and
+    all of it is constant.
     """
 
     def __init__(self) -> None:
@@ -310,7 +349,9 @@ class Standardised(nn.Module):
 
 
 class DomainNorms(nn.Module):
-    """Convolutions whose results have several readers: other BatchNormalizations, or whoever calls the model."""
+    """Convolutions whose results have several readers: other BatchNormalizations, or whoever calls
+    the model.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,7 +367,9 @@ class DomainNorms(nn.Module):
 
 
 class PostActivation(nn.Module):
-    """BatchNormalization behind the activation: forward, unless a padded convolution reads the shift."""
+    """BatchNormalization behind the activation: forward, unless a padded convolution reads the
+    shift.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,7 +386,9 @@ class PostActivation(nn.Module):
 
 
 class GivenNorm(nn.Module):
-    """BatchNormalization of the input, as images are normalised, in front of a convolution in two groups."""
+    """BatchNormalization of the input, as images are normalised, in front of a convolution in two
+    groups.
+    """
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -356,7 +401,10 @@ class GivenNorm(nn.Module):
 class RepVggBlock(nn.Module):
     def __init__(self, into: int, out: int, stride: int) -> None:
         super().__init__()
-        self.square, self.point = conv_norm(into, out, stride=stride), conv_norm(into, out, 1, stride=stride)
+        self.square, self.point = (
+            conv_norm(into, out, stride=stride),
+            conv_norm(into, out, 1, stride=stride),
+        )
         self.identity = norm(out) if stride == 1 else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -365,7 +413,9 @@ class RepVggBlock(nn.Module):
 
 
 class RepVgg(nn.Module):
-    """RepVGG as trained: the branch that is nothing but a BatchNormalization has no layer of its own."""
+    """RepVGG as trained: the branch that is nothing but a BatchNormalization has no layer of its
+    own.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -393,18 +443,24 @@ class Shuffle(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
-        x = functional.relu(x + self.spatial(functional.relu(self.norm(self.shuffle(self.group(x))))))
+        x = functional.relu(
+            x + self.spatial(functional.relu(self.norm(self.shuffle(self.group(x)))))
+        )
         left, right = x.chunk(2, 1)
         return self.shuffle(torch.cat([left, self.other(right)], 1))
 
 
 class Temporal(nn.Module):
-    """Sequences: a dense layer per step, transposed, then convolutions in time and statistics over time."""
+    """Sequences: a dense layer per step, transposed, then convolutions in time and statistics over
+    time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.step, self.step_norm = nn.Linear(5, 6), nn.BatchNorm1d(6)
-        self.wide = nn.Sequential(nn.Conv1d(6, 6, 3, padding=2, dilation=2, bias=False), nn.BatchNorm1d(6), nn.PReLU(6))
+        self.wide = nn.Sequential(
+            nn.Conv1d(6, 6, 3, padding=2, dilation=2, bias=False), nn.BatchNorm1d(6), nn.PReLU(6)
+        )
         self.deep = nn.Sequential(nn.Conv1d(6, 6, 3, groups=6), nn.BatchNorm1d(6), nn.ReLU())
         self.point, self.mean_norm = nn.Conv1d(6, 8, 1), nn.BatchNorm1d(8)
         self.last, self.last_norm = nn.Linear(8, 4), nn.BatchNorm1d(4)
@@ -416,7 +472,9 @@ class Temporal(nn.Module):
 
 
 class TokenNorm(nn.Module):
-    """A dense layer per token, and a BatchNormalization of all tokens in one row, as LeViT has it."""
+    """A dense layer per token, and a BatchNormalization of all tokens in one row, as
+    LeViT has it.
+    """
 
     def __init__(self, into: int, out: int) -> None:
         super().__init__()
@@ -442,20 +500,25 @@ class Tokens(nn.Module):
 
 
 class Video(nn.Module):
-    """Convolutions in space and time. Both have a bias: torch 2.13's dynamo exporter gives a Conv3d without one a
-    zero bias of rank 2, which no runtime takes."""
+    """Convolutions in space and time. Both have a bias: torch 2.13's dynamo exporter gives a Conv3d
+    without one a zero bias of rank 2, which no runtime takes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.space = nn.Sequential(nn.Conv3d(3, 4, (1, 3, 3), padding=(0, 1, 1)), nn.BatchNorm3d(4))
-        self.time = nn.Sequential(nn.Conv3d(4, 6, (3, 1, 1), padding=(1, 0, 0), groups=2), nn.BatchNorm3d(6))
+        self.time = nn.Sequential(
+            nn.Conv3d(4, 6, (3, 1, 1), padding=(1, 0, 0), groups=2), nn.BatchNorm3d(6)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.time(functional.relu(self.space(x)))).mean((2, 3, 4))
 
 
 class Sums(nn.Module):
-    """BatchNormalization behind sums: the scale to both convolutions, the shift to one; forward where one is data."""
+    """BatchNormalization behind sums: the scale to both convolutions, the shift to one; forward
+    where one is data.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -468,13 +531,19 @@ class Sums(nn.Module):
 
 
 class PoolNorms(nn.Module):
-    """BatchNormalization behind pooling: a maximum lets scales pass that are not negative, an average any."""
+    """BatchNormalization behind pooling: a maximum lets scales pass that are not negative, an
+    average any.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.conv1, self.pool, self.rising = conv(3, 4), nn.MaxPool2d(3, 2, 1), norm(4, sign=1)
         self.conv2, self.mixed = conv(4, 6), norm(6)
-        self.conv3, self.average, self.any = conv(6, 4), nn.AvgPool2d(3, 1, 1, count_include_pad=False), norm(4)
+        self.conv3, self.average, self.any = (
+            conv(6, 4),
+            nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+            norm(4),
+        )
         self.conv4, self.squeezed = conv(4, 4), norm(4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -494,15 +563,21 @@ ARCHITECTURES: dict[str, Architecture] = {
         PreActivation,
         (3, SIDE, SIDE),
         {
-            "same.bn1": Kept("multi_consumer", "activation_between"),  # the residual sum is the shortcut, too
-            "last": Kept("multi_consumer", "activation_between"),  # a branch of its sum is the residual of the block
+            "same.bn1": Kept(
+                "multi_consumer", "activation_between"
+            ),  # the residual sum is the shortcut, too
+            "last": Kept(
+                "multi_consumer", "activation_between"
+            ),  # a branch of its sum is the residual of the block
         },
     ),
     "dense-concat": Architecture(
         DenseConcat,
         (3, SIDE, SIDE),
         {
-            name: Kept("multi_consumer", "activation_between")  # all three concatenations read the stem
+            name: Kept(
+                "multi_consumer", "activation_between"
+            )  # all three concatenations read the stem
             for name in ("layer1.norm1", "layer2.norm1", "transition")
         },
     ),
@@ -534,25 +609,33 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "given-norm": Architecture(lambda: GivenNorm(0), (4, SIDE, SIDE)),
     "given-norm-padded": Architecture(
-        lambda: GivenNorm(1), (4, SIDE, SIDE), {"norm": Kept("no_foldable_neighbour", "nonzero_padding")}
+        lambda: GivenNorm(1),
+        (4, SIDE, SIDE),
+        {"norm": Kept("no_foldable_neighbour", "nonzero_padding")},
     ),
-    "repvgg": Architecture(RepVgg, (3, SIDE, SIDE), {"same.identity": Kept("multi_consumer", "no_foldable_neighbour")}),
+    "repvgg": Architecture(
+        RepVgg, (3, SIDE, SIDE), {"same.identity": Kept("multi_consumer", "no_foldable_neighbour")}
+    ),
     "shuffle": Architecture(Shuffle, (3, SIDE, SIDE)),
     "temporal": Architecture(Temporal, (9, 5)),
     "tokens": Architecture(Tokens, (9, 6)),
     "video": Architecture(Video, (3, 5, SIDE // 2, SIDE // 2)),
     "sums": Architecture(Sums, (3, SIDE, SIDE)),
-    "pool-norms": Architecture(PoolNorms, (3, SIDE, SIDE), {"mixed": Kept("negative_scale", "activation_between")}),
+    "pool-norms": Architecture(
+        PoolNorms, (3, SIDE, SIDE), {"mixed": Kept("negative_scale", "activation_between")}
+    ),
 }
 
 
 def settle(model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     """The model for inference, its BatchNormalizations as after training.
 
-    Gammas have both signs and one in six is zero; means and variances are those of data that is not centred, through
-    all layers in front, and then somewhat off.
+    Gammas have both signs and one in six is zero; means and variances are those of data that is not
+    centred, through all layers in front, and then somewhat off.
     """
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [
+        module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
     with torch.no_grad():
         for layer in norms:
             count = torch.arange(layer.num_features)

@@ -1,4 +1,6 @@
-"""Transformers and mobile networks of a few layers, with the idioms of the originals, which runtimes fuse."""
+"""Transformers and mobile networks of a few layers, with the idioms of the originals, which
+runtimes fuse.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ TOKENS, SIDE = 6, 16
 class Fusible:
     """`build` makes the network, `sample` its inputs, in the order of the arguments.
 
-    `opset` is the older one in which it is exported too, with open extents along `open_axes` of every input.
+    `opset` is the older one in which it is exported too, with open extents along `open_axes` of
+    every input.
     """
 
     build: Callable[[], nn.Module]
@@ -64,7 +67,9 @@ def causal(tokens: int) -> Tensor:
 
 
 class Dense(nn.Linear):
-    """A dense layer that is written as a product and a sum, the form in which onnxruntime knows attention."""
+    """A dense layer that is written as a product and a sum, the form in which onnxruntime knows
+    attention.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight.T + self.bias
@@ -76,11 +81,17 @@ class BertLayer(nn.Module):
     def __init__(self, layer: type[nn.Linear]) -> None:
         super().__init__()
         self.query, self.key, self.value = (layer(WIDTH, WIDTH) for _ in range(3))
-        self.out, self.up, self.down = layer(WIDTH, WIDTH), layer(WIDTH, HIDDEN), layer(HIDDEN, WIDTH)
+        self.out, self.up, self.down = (
+            layer(WIDTH, WIDTH),
+            layer(WIDTH, HIDDEN),
+            layer(HIDDEN, WIDTH),
+        )
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        scores = heads(self.query(x)) @ heads(self.key(x)).transpose(-1, -2) / math.sqrt(SIZE) + mask
+        scores = (
+            heads(self.query(x)) @ heads(self.key(x)).transpose(-1, -2) / math.sqrt(SIZE) + mask
+        )
         y = joined(torch.softmax(scores, 3) @ heads(self.value(x)))
         x = self.norm1(self.out(y) + x)
         return self.norm2(self.down(functional.gelu(self.up(x))) + x)
@@ -92,7 +103,10 @@ class Bert(nn.Module):
     def __init__(self, layer: type[nn.Linear] = nn.Linear) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
-        self.norm, self.layers = nn.LayerNorm(WIDTH), nn.ModuleList(BertLayer(layer) for _ in range(2))
+        self.norm, self.layers = (
+            nn.LayerNorm(WIDTH),
+            nn.ModuleList(BertLayer(layer) for _ in range(2)),
+        )
         self.pool = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -104,7 +118,9 @@ class Bert(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """One product for queries, keys and values, scores chosen by Where, and a Gelu by tanh that is written out."""
+    """One product for queries, keys and values, scores chosen by Where, and a Gelu by tanh that is
+    written out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +137,11 @@ class Gpt2(nn.Module):
         scores = torch.where(self.causal, scores, torch.full([], -3.4e38))
         x = x + self.out(joined(torch.softmax(scores, -1) @ value))
         y = self.up(self.norm2(x))
-        y = 0.5 * y * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * torch.pow(y, 3.0))))
+        y = (
+            0.5
+            * y
+            * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (y + 0.044715 * torch.pow(y, 3.0))))
+        )
         return self.last(x + self.down(y)) @ self.words.weight.T
 
 
@@ -130,7 +150,11 @@ class GeluTanh(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, HIDDEN),
+            nn.Linear(HIDDEN, WIDTH),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.down(functional.gelu(self.up(self.norm(x)), approximate="tanh") * 1.25)
@@ -141,16 +165,30 @@ class ClipText(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.norm1, self.norm2 = nn.Embedding(WORDS, WIDTH), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.words, self.norm1, self.norm2 = (
+            nn.Embedding(WORDS, WIDTH),
+            nn.LayerNorm(WIDTH),
+            nn.LayerNorm(WIDTH),
+        )
         self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.out, self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+        self.out, self.up, self.down = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, HIDDEN),
+            nn.Linear(HIDDEN, WIDTH),
+        )
         self.register_buffer("mask", torch.full((TOKENS, TOKENS), -1e4).triu(1))
 
     def forward(self, words: Tensor) -> Tensor:
         x = self.words(words)
         y = self.norm1(x)
-        query, key, value = heads(self.query(y) * SIZE**-0.5), heads(self.key(y)), heads(self.value(y))
-        x = x + self.out(joined(torch.softmax(query @ key.transpose(-1, -2) + self.mask, -1) @ value))
+        query, key, value = (
+            heads(self.query(y) * SIZE**-0.5),
+            heads(self.key(y)),
+            heads(self.value(y)),
+        )
+        x = x + self.out(
+            joined(torch.softmax(query @ key.transpose(-1, -2) + self.mask, -1) @ value)
+        )
         y = self.up(self.norm2(x))
         return x + self.down(y * torch.sigmoid(1.702 * y))
 
@@ -177,11 +215,28 @@ class Llama(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.norm1, self.norm2, self.last = nn.Embedding(WORDS, WIDTH), RmsNorm(), RmsNorm(), RmsNorm()
-        self.query, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
-        self.key, self.value = nn.Linear(WIDTH, SIZE, bias=False), nn.Linear(WIDTH, SIZE, bias=False)
-        self.gate, self.up = nn.Linear(WIDTH, HIDDEN, bias=False), nn.Linear(WIDTH, HIDDEN, bias=False)
-        self.down, self.head = nn.Linear(HIDDEN, WIDTH, bias=False), nn.Linear(WIDTH, WORDS, bias=False)
+        self.words, self.norm1, self.norm2, self.last = (
+            nn.Embedding(WORDS, WIDTH),
+            RmsNorm(),
+            RmsNorm(),
+            RmsNorm(),
+        )
+        self.query, self.out = (
+            nn.Linear(WIDTH, WIDTH, bias=False),
+            nn.Linear(WIDTH, WIDTH, bias=False),
+        )
+        self.key, self.value = (
+            nn.Linear(WIDTH, SIZE, bias=False),
+            nn.Linear(WIDTH, SIZE, bias=False),
+        )
+        self.gate, self.up = (
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+        )
+        self.down, self.head = (
+            nn.Linear(HIDDEN, WIDTH, bias=False),
+            nn.Linear(WIDTH, WORDS, bias=False),
+        )
         self.register_buffer("frequencies", 10000.0 ** (-torch.arange(0, SIZE, 2) / SIZE))
         self.register_buffer("causal", torch.full((TOKENS, TOKENS), -1e9).triu(1))
 
@@ -195,7 +250,8 @@ class Llama(nn.Module):
         query, key, value = heads(self.query(y)), heads(self.key(y), 1), heads(self.value(y), 1)
         query, key = query * cos + rotate_half(query) * sin, key * cos + rotate_half(key) * sin
         key, value = (
-            kv[:, :, None].expand(-1, -1, HEADS, -1, -1).reshape(-1, HEADS, TOKENS, SIZE) for kv in (key, value)
+            kv[:, :, None].expand(-1, -1, HEADS, -1, -1).reshape(-1, HEADS, TOKENS, SIZE)
+            for kv in (key, value)
         )
         scores = query @ key.transpose(2, 3) * SIZE**-0.5 + self.causal
         x = x + self.out(joined(torch.softmax(scores, -1) @ value))
@@ -214,7 +270,11 @@ class VitBlock(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.attend(self.norm1(x)).reshape(x.shape[0], -1, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4)
+        y = (
+            self.attend(self.norm1(x))
+            .reshape(x.shape[0], -1, 3, HEADS, SIZE)
+            .permute(2, 0, 3, 1, 4)
+        )
         y = functional.scaled_dot_product_attention(*y.unbind(0))
         x = x + self.out(joined(y))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
@@ -226,7 +286,10 @@ class Vit(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.patches, self.token = nn.Conv2d(3, WIDTH, 4, 4), nn.Parameter(torch.randn(1, 1, WIDTH))
-        self.positions, self.blocks = nn.Parameter(torch.randn(1, 17, WIDTH)), nn.Sequential(VitBlock(), VitBlock())
+        self.positions, self.blocks = (
+            nn.Parameter(torch.randn(1, 17, WIDTH)),
+            nn.Sequential(VitBlock(), VitBlock()),
+        )
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -240,7 +303,11 @@ class Swin(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches, self.norm1, self.norm2 = nn.Conv2d(3, WIDTH, 4, 4), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.patches, self.norm1, self.norm2 = (
+            nn.Conv2d(3, WIDTH, 4, 4),
+            nn.LayerNorm(WIDTH),
+            nn.LayerNorm(WIDTH),
+        )
         self.attend, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
         self.table = nn.Parameter(torch.randn(9, HEADS))
@@ -251,7 +318,9 @@ class Swin(nn.Module):
         x = self.patches(x).permute(0, 2, 3, 1)
         y = torch.roll(self.norm1(x), (-1, -1), (1, 2))
         y = y.view(-1, 2, 2, 2, 2, WIDTH).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, WIDTH)
-        query, key, value = self.attend(y).reshape(-1, 4, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4).unbind(0)
+        query, key, value = (
+            self.attend(y).reshape(-1, 4, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         bias = self.table[self.index].view(4, 4, HEADS).permute(2, 0, 1).contiguous()
         scores = (query * SIZE**-0.5) @ key.transpose(-2, -1) + bias.unsqueeze(0)
         y = self.out(joined(torch.softmax(scores, -1) @ value))
@@ -263,11 +332,16 @@ class Swin(nn.Module):
 
 
 class ChannelsFirstNorm(nn.Module):
-    """A LayerNormalization along the channels of an image, written out as ConvNeXt does between its stages."""
+    """A LayerNormalization along the channels of an image, written out as ConvNeXt does between its
+    stages.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.rand(channels) + 0.5), nn.Parameter(torch.randn(channels))
+        self.weight, self.bias = (
+            nn.Parameter(torch.rand(channels) + 0.5),
+            nn.Parameter(torch.randn(channels)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         centered = x - x.mean(1, keepdim=True)
@@ -281,7 +355,10 @@ class ConvNext(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.first = nn.Conv2d(3, WIDTH, 4, 4), ChannelsFirstNorm(WIDTH)
-        self.depthwise, self.norm = conv(WIDTH, WIDTH, 7, groups=WIDTH, bias=True), nn.LayerNorm(WIDTH)
+        self.depthwise, self.norm = (
+            conv(WIDTH, WIDTH, 7, groups=WIDTH, bias=True),
+            nn.LayerNorm(WIDTH),
+        )
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
         self.scale = nn.Parameter(torch.rand(WIDTH) + 0.1)
         self.between, self.reduce = ChannelsFirstNorm(WIDTH), nn.Conv2d(WIDTH, WIDTH, 2, 2)
@@ -304,14 +381,27 @@ class Excite(nn.Module):
         self.inner, self.gate = inner, gate
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.gate(self.excite(self.inner(self.squeeze(functional.adaptive_avg_pool2d(x, 1)))))
+        return x * self.gate(
+            self.excite(self.inner(self.squeeze(functional.adaptive_avg_pool2d(x, 1))))
+        )
 
 
-def inverted(into: int, out: int, act: Callable[[], nn.Module], excite: Excite | None) -> nn.Sequential:
+def inverted(
+    into: int, out: int, act: Callable[[], nn.Module], excite: Excite | None
+) -> nn.Sequential:
     """An inverted residual of MobileNetV3 and EfficientNet, without the sum."""
     wide = 2 * into
-    parts = [conv(into, wide, 1), norm(wide), act(), conv(wide, wide, 3, groups=wide), norm(wide), act()]
-    return nn.Sequential(*parts, *([] if excite is None else [excite]), conv(wide, out, 1), norm(out))
+    parts = [
+        conv(into, wide, 1),
+        norm(wide),
+        act(),
+        conv(wide, wide, 3, groups=wide),
+        norm(wide),
+        act(),
+    ]
+    return nn.Sequential(
+        *parts, *([] if excite is None else [excite]), conv(wide, out, 1), norm(out)
+    )
 
 
 class MobileNetV3(nn.Module):
@@ -378,7 +468,9 @@ class EfficientNet(nn.Module):
         return self.head(self.last(self.block2(x + self.block1(x))).mean((2, 3)))
 
 
-def unit(into: int, out: int, size: int, act: Callable[[], nn.Module], stride: int = 1) -> nn.Sequential:
+def unit(
+    into: int, out: int, size: int, act: Callable[[], nn.Module], stride: int = 1
+) -> nn.Sequential:
     return nn.Sequential(conv(into, out, size, stride=stride), norm(out), act())
 
 
@@ -403,10 +495,17 @@ class Yolo(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         act = nn.SiLU
-        self.stem, self.down, self.deep = unit(3, 8, 3, act, 2), unit(8, 16, 3, act, 2), unit(16, 16, 3, act, 2)
+        self.stem, self.down, self.deep = (
+            unit(3, 8, 3, act, 2),
+            unit(8, 16, 3, act, 2),
+            unit(16, 16, 3, act, 2),
+        )
         self.stage1, self.stage2, self.fuse = Stage(16, act), Stage(16, act), unit(64, 16, 1, act)
         self.join, self.head = unit(32, 16, 1, act), nn.Conv2d(16, 6, 1)
-        self.register_buffer("grid", torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij"))[None])
+        self.register_buffer(
+            "grid",
+            torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij"))[None],
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         small = self.stage1(self.down(self.stem(x)))
@@ -440,10 +539,18 @@ class T5(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.bias = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.randn(1, HEADS, TOKENS, TOKENS))
+        self.words, self.bias = (
+            nn.Embedding(WORDS, WIDTH),
+            nn.Parameter(torch.randn(1, HEADS, TOKENS, TOKENS)),
+        )
         self.norm1, self.norm2, self.last = RmsNorm(), RmsNorm(), RmsNorm()
-        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-        self.gate, self.up = nn.Linear(WIDTH, HIDDEN, bias=False), nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
+        )
+        self.gate, self.up = (
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+        )
         self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
 
     def forward(self, words: Tensor) -> Tensor:
@@ -453,7 +560,14 @@ class T5(nn.Module):
         x = x + self.out(joined(torch.softmax(scores, -1) @ heads(self.value(y))))
         y = self.norm2(x)
         gate = self.gate(y)
-        gate = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * torch.pow(gate, 3.0))))
+        gate = (
+            0.5
+            * gate
+            * (
+                1.0
+                + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * torch.pow(gate, 3.0)))
+            )
+        )
         x = self.last(x + self.down(gate * self.up(y)))
         return x * WIDTH**-0.5 @ self.words.weight.T
 
@@ -464,7 +578,11 @@ class MobileVit(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.local = unit(3, 8, 3, nn.SiLU, 4), unit(8, 8, 3, nn.SiLU)
-        self.into, self.out, self.join = conv(8, WIDTH, 1), unit(WIDTH, 8, 1, nn.SiLU), unit(16, 8, 3, nn.SiLU)
+        self.into, self.out, self.join = (
+            conv(8, WIDTH, 1),
+            unit(WIDTH, 8, 1, nn.SiLU),
+            unit(16, 8, 3, nn.SiLU),
+        )
         self.block, self.norm, self.head = VitBlock(), nn.LayerNorm(WIDTH), nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -477,7 +595,9 @@ class MobileVit(nn.Module):
 
 
 class Whisper(nn.Module):
-    """An encoder of sound: two convolutions with Gelu, queries and keys that are both scaled, keys without a bias."""
+    """An encoder of sound: two convolutions with Gelu, queries and keys that are both scaled, keys
+    without a bias.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -492,7 +612,10 @@ class Whisper(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = functional.gelu(self.conv2(functional.gelu(self.conv1(x)))).permute(0, 2, 1) + self.positions
+        x = (
+            functional.gelu(self.conv2(functional.gelu(self.conv1(x)))).permute(0, 2, 1)
+            + self.positions
+        )
         y, scale = self.norm1(x), SIZE**-0.25
         scores = (heads(self.query(y)) * scale) @ (heads(self.key(y)).transpose(2, 3) * scale)
         x = x + self.out(joined(torch.softmax(scores, -1) @ heads(self.value(y))))
@@ -501,7 +624,9 @@ class Whisper(nn.Module):
 
 FUSIBLE: dict[str, Fusible] = {
     "BERT": Fusible(Bert, masked_words, 12, ("batch", "tokens")),
-    "BERT as products and sums": Fusible(lambda: Bert(Dense), masked_words, 12, ("batch", "tokens")),
+    "BERT as products and sums": Fusible(
+        lambda: Bert(Dense), masked_words, 12, ("batch", "tokens")
+    ),
     "GPT-2": Fusible(Gpt2, words),
     "Gelu by tanh": Fusible(GeluTanh, hidden_tokens),
     "CLIP text": Fusible(ClipText, words),

@@ -29,14 +29,26 @@ from exporters.architectures import settle
 from exporters.fusible import FUSIBLE, Fusible
 
 EXPORTERS = ("torchscript", "torchscript, older", "dynamo")
-"""The exporters, each with its own opset. The older one writes LayerNormalization out, and leaves extents open."""
+"""The exporters, each with its own opset.
+
+The older one writes LayerNormalization out, and leaves extents open.
+"""
 
 LEVELS = {
     "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 
-STANDARD = {"LayerNormalization", "RMSNormalization", "Gelu", "HardSwish", "HardSigmoid", "Mish", "Swish", "Attention"}
+STANDARD = {
+    "LayerNormalization",
+    "RMSNormalization",
+    "Gelu",
+    "HardSwish",
+    "HardSigmoid",
+    "Mish",
+    "Swish",
+    "Attention",
+}
 """Operators of ONNX itself that are several in older opsets."""
 
 
@@ -58,7 +70,11 @@ def export(name: str, exporter: str) -> ModelProto:
     if exporter == "torchscript, older":
         names = [f"x{i}" for i in range(len(sample))]
         axes = dict(enumerate(fusible.open_axes))
-        options = {"opset_version": fusible.opset, "input_names": names, "dynamic_axes": dict.fromkeys(names, axes)}
+        options = {
+            "opset_version": fusible.opset,
+            "input_names": names,
+            "dynamic_axes": dict.fromkeys(names, axes),
+        }
     with torch.no_grad():
         if exporter == "dynamo":
             return torch.onnx.export(model, sample, dynamo=True, verbose=False).model_proto
@@ -74,7 +90,9 @@ def optimized(model: ModelProto, level: str) -> ModelProto:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "optimized.onnx")
         options.optimized_model_filepath = str(path)
-        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
         return onnx.load(path)
 
 
@@ -109,7 +127,10 @@ def main() -> None:
     """Print the table."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    print("| network | exporter | operators | after irc | left by the runtime | after irc | fused, after irc |")
+    print(
+        "| network | exporter | operators | after irc | left by the runtime | after irc | fused,"
+        " after irc |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
     for name in sys.argv[1:] or FUSIBLE:
         for exporter in EXPORTERS:
@@ -117,14 +138,22 @@ def main() -> None:
             models = (source, irc.compile(source).model)
             results = [optimized(model, "all") for model in models]
             numbers = [operators(model).total() for model in (*models, *results)]
-            print("|", " | ".join([name, exporter, *map(str, numbers), changes(*map(fused, results))]), "|", flush=True)
+            print(
+                "|",
+                " | ".join([name, exporter, *map(str, numbers), changes(*map(fused, results))]),
+                "|",
+                flush=True,
+            )
 
 
 def changes(before: Counter[str], after: Counter[str]) -> str:
     """The fused operators with their numbers, two where irc changes it."""
     kinds = sorted(kind for kind in {*before, *after} if not kind.startswith("MatMul by"))
     counts = {
-        kind: f"{before[kind]}" if before[kind] == after[kind] else f"{before[kind]} -> {after[kind]}" for kind in kinds
+        kind: f"{before[kind]}"
+        if before[kind] == after[kind]
+        else f"{before[kind]} -> {after[kind]}"
+        for kind in kinds
     }
     return ", ".join(f"{kind} {count}" for kind, count in counts.items())
 

@@ -1,4 +1,6 @@
-"""Fold maps applied to the torch module: the numbers of the folded model, and what has no place in a module."""
+"""Fold maps applied to the torch module: the numbers of the folded model, and what has no place in
+a module.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from irc.tools.recovery import recover
 from irc.tools.recovery.checkpoint import from_state
 from onnx import numpy_helper
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from irc.backends.torch import Applied, apply  # noqa: E402
 
@@ -42,12 +46,16 @@ def sample(name: str) -> Any:
 
 
 def results(found: Any) -> list[Any]:
-    return [each.detach().double().numpy() for each in (found if isinstance(found, tuple) else (found,))]
+    return [
+        each.detach().double().numpy() for each in (found if isinstance(found, tuple) else (found,))
+    ]
 
 
 def assert_equal_elements(result: irc.Result, model: Any, applied: Applied) -> None:
     """Weights and biases of the layers are those of the folded model, bit by bit."""
-    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in result.model.graph.initializer}
+    tensors = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in result.model.graph.initializer
+    }
     for layer in result.fold_map.layers:
         if layer["module"] in applied.layers:
             module, weight = model.get_submodule(layer["module"]), tensors[layer["weight"]["name"]]
@@ -82,7 +90,11 @@ def test_architectures(name: str) -> None:
     else:
         assert not applied.left
     folded = [s for s in result.fold_map.sources if s["kind"] == "batch_norm" and s["layers"]]
-    left = [source for source in folded if any(label.startswith(f"{source['id']} ") for label in applied.left)]
+    left = [
+        source
+        for source in folded
+        if any(label.startswith(f"{source['id']} ") for label in applied.left)
+    ]
     assert {source["module"] for source in folded if source not in left} == set(applied.norms)
     for path in applied.norms:
         assert isinstance(model.get_submodule(path), nn.Identity)
@@ -90,7 +102,9 @@ def test_architectures(name: str) -> None:
     assert_near(result, model, x)
 
 
-@pytest.mark.parametrize("name", ["residual", "decoder", "generator", "mlp", "repvgg", "pool-norms"])
+@pytest.mark.parametrize(
+    "name", ["residual", "decoder", "generator", "mlp", "repvgg", "pool-norms"]
+)
 def test_equalization_and_corrections(name: str) -> None:
     model, x = network(name), sample(name)
     passes = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection"
@@ -103,7 +117,10 @@ def test_equalization_and_corrections(name: str) -> None:
 
 
 def test_limits_of_an_equalized_clip_have_no_place() -> None:
-    for passes, whole in (("CrossLayerEqualization", False), ("CrossLayerEqualization{clip=keep}", True)):
+    for passes, whole in (
+        ("CrossLayerEqualization", False),
+        ("CrossLayerEqualization{clip=keep}", True),
+    ):
         model, x = network("depthwise"), sample("depthwise")
         result = irc.compile(model, f"default,{passes}", args=(x,))
         applied = apply(result.fold_map, model, result.model)
@@ -173,11 +190,17 @@ def test_shared_modules(kind: Any, whole: bool) -> None:
 
 
 class Reader(nn.Module):  # type: ignore[misc, name-defined]
-    """A convolution before a BatchNorm, its weight read by code of forward, too, or by a convolution that shares it."""
+    """A convolution before a BatchNorm, its weight read by code of forward, too, or by a
+    convolution that shares it.
+    """
 
     def __init__(self, hook: Any, tied: bool) -> None:
         super().__init__()
-        self.first, self.norm, self.second = hook(nn.Conv2d(3, 3, 1)), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+        self.first, self.norm, self.second = (
+            hook(nn.Conv2d(3, 3, 1)),
+            nn.BatchNorm2d(3),
+            nn.Conv2d(3, 3, 1),
+        )
         self.tied = tied
         if tied:
             self.second.weight = self.first.weight
@@ -199,7 +222,10 @@ def test_a_weight_that_code_of_forward_reads_stays() -> None:
 
 
 def test_a_weight_that_a_hook_computes_stays() -> None:
-    plain, hooked = (settle(Reader(hook, False), SHAPE) for hook in (lambda layer: layer, torch.nn.utils.spectral_norm))
+    plain, hooked = (
+        settle(Reader(hook, False), SHAPE)
+        for hook in (lambda layer: layer, torch.nn.utils.spectral_norm)
+    )
     x = torch.randn(2, *SHAPE)
     result = irc.compile(plain, args=(x,))
     for name in ("weight", "bias", "running_mean", "running_var"):

@@ -1,4 +1,6 @@
-"""The code for torch in README and docs/pytorch.md runs, and the defaults of torch fold what they are said to fold."""
+"""The code for torch in README and docs/pytorch.md runs, and the defaults of torch fold what they
+are said to fold.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import onnx
 import pytest
 from harness import ROOT, batch_norms
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from exporters.architectures import conv_norm, settle  # noqa: E402 - needs torch
 
@@ -42,7 +46,12 @@ def blocks(path: Path) -> list[str]:
 
 def names() -> dict[str, Any]:
     torch.manual_seed(0)
-    return {"irc": irc, "torch": torch, "model": settle(Net(), (3, 8, 8)), "x": torch.randn(2, 3, 8, 8)}
+    return {
+        "irc": irc,
+        "torch": torch,
+        "model": settle(Net(), (3, 8, 8)),
+        "x": torch.randn(2, 3, 8, 8),
+    }
 
 
 def test_the_page_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +79,9 @@ def test_the_part_of_the_readme_on_torch(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_default_exports_are_told(dynamo: bool, tmp_path: Path) -> None:
     known = names()
-    torch.onnx.export(known["model"], (known["x"],), tmp_path / "net.onnx", dynamo=dynamo, verbose=False)
+    torch.onnx.export(
+        known["model"], (known["x"],), tmp_path / "net.onnx", dynamo=dynamo, verbose=False
+    )
     assert batch_norms(onnx.load(tmp_path / "net.onnx")) == 0
     (warning,) = irc.compile(tmp_path / "net.onnx").warnings
     assert warning.startswith("1 BatchNormalization was folded before, by torch's exporter")

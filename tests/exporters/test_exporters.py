@@ -1,4 +1,6 @@
-"""Networks through both of torch's exporters, unoptimised: what has to stay stays, for its reason; all else goes."""
+"""Networks through both of torch's exporters, unoptimised: what has to stay stays, for its reason;
+all else goes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from irc.passes import PassContext
 from irc.tools.verify import VerifyNumerics
 from onnx import ModelProto, NodeProto
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from exporters.architectures import ARCHITECTURES, settle  # noqa: E402 - needs torch
 
 
 def torchscript(model: Any, sample: Any, opset: int, dynamic: bool) -> ModelProto:
-    """By the exporter that traces to TorchScript, BatchNormalization and constants left as they are."""
+    """By the exporter that traces to TorchScript, BatchNormalization and constants left as they
+    are.
+    """
     file = io.BytesIO()
     torch.onnx.export(
         model,
@@ -41,7 +47,12 @@ def torchscript(model: Any, sample: Any, opset: int, dynamic: bool) -> ModelProt
 def dynamo(model: Any, sample: Any, opset: int, dynamic: bool) -> ModelProto:
     """By the exporter that is built on torch.export, without its optimiser."""
     shapes = ({0: torch.export.Dim("batch")},) if dynamic else None
-    options = {"opset_version": opset, "input_names": ["x"], "dynamic_shapes": shapes, "verbose": False}
+    options = {
+        "opset_version": opset,
+        "input_names": ["x"],
+        "dynamic_shapes": shapes,
+        "verbose": False,
+    }
     return torch.onnx.export(model, (sample,), dynamo=True, optimize=False, **options).model_proto
 
 
@@ -64,7 +75,9 @@ def export(name: str, exporter: str, dynamic: bool) -> ModelProto:
 
 
 def path(node: NodeProto) -> str:
-    """The path of the module that a BatchNormalization was, which stands in the name of its gamma."""
+    """The path of the module that a BatchNormalization was, which stands in the name of
+    its gamma.
+    """
     return node.input[1].rpartition(".")[0]
 
 
@@ -75,10 +88,14 @@ def test_exported_architecture(name: str, exporter: str, dynamic: bool) -> None:
     architecture = ARCHITECTURES[name]
     model = export(name, exporter, dynamic)
     expected = {p: k for p, k in architecture.kept.items() if exporter.split("-")[0] in k.exporters}
-    paths = {node.name: path(node) for node in model.graph.node if node.op_type == "BatchNormalization"}
+    paths = {
+        node.name: path(node) for node in model.graph.node if node.op_type == "BatchNormalization"
+    }
     assert set(expected) <= set(paths.values())
     result = irc.compile(model)
-    left = [paths[node.name] for node in result.model.graph.node if node.op_type == "BatchNormalization"]
+    left = [
+        paths[node.name] for node in result.model.graph.node if node.op_type == "BatchNormalization"
+    ]
     reasons = {
         paths[source["node"]["name"]]: source["reason"]
         for source in result.fold_map.sources
@@ -110,5 +127,7 @@ def test_exported_architecture_verifies(
     result = irc.compile(export(name, exporter, True), context=PassContext([verify]))
     verify.finish(result.module, result.model)
     record_property(
-        "compared", f"{name} {exporter}: {max(verdict.greatest for verdict in verify.verdicts):.3f} of the bound"
+        "compared",
+        f"{name} {exporter}: {max(verdict.greatest for verdict in verify.verdicts):.3f} of the"
+        " bound",
     )

@@ -14,7 +14,9 @@ import pytest
 from harness import batch_norms, operators, run
 from irc.tools.cli.main import main
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from exporters.architectures import ARCHITECTURES, conv_norm, settle  # noqa: E402 - needs torch
 
@@ -38,7 +40,9 @@ def assert_computes(result: irc.Result, model: Any, inputs: dict[str, Any]) -> N
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("export", [None, {"dynamo": False, "input_names": ["x"]}], ids=["dynamo", "torchscript"])
+@pytest.mark.parametrize(
+    "export", [None, {"dynamo": False, "input_names": ["x"]}], ids=["dynamo", "torchscript"]
+)
 def test_a_module_is_compiled_with_its_statistics(export: dict[str, Any] | None) -> None:
     model = network()
     before = sum(isinstance(inner, nn.BatchNorm2d) for inner in model.modules())
@@ -63,7 +67,9 @@ def test_inputs_by_name() -> None:
     assert_computes(irc.emit(module), model, {"x": sample()})
 
 
-def test_exported_programs_and_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exported_programs_and_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = network()
     program = torch.export.export(model, (sample(),))
     direct = irc.compile(program).model
@@ -88,12 +94,18 @@ def test_a_file_that_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_train_mode_is_refused() -> None:
     model = network().train()
-    with pytest.raises(irc.ModelError, match=r"the model is in train\(\) mode: call eval\(\) on the model first"):
+    with pytest.raises(
+        irc.ModelError, match=r"the model is in train\(\) mode: call eval\(\) on the model first"
+    ):
         irc.compile(model, args=(sample(),))
-    with pytest.raises(irc.ModelError, match=r"exported in train\(\) mode \(aten.batch_norm.default\): call eval"):
+    with pytest.raises(
+        irc.ModelError, match=r"exported in train\(\) mode \(aten.batch_norm.default\): call eval"
+    ):
         irc.compile(torch.export.export(model, (sample(),)))
     model.eval()
-    path, inner = next((p, each) for p, each in model.named_modules() if isinstance(each, nn.BatchNorm2d))
+    path, inner = next(
+        (p, each) for p, each in model.named_modules() if isinstance(each, nn.BatchNorm2d)
+    )
     inner.train()
     with pytest.raises(irc.ModelError, match=rf"its module '{path}' is in train\(\) mode"):
         irc.load(model, args=(sample(),))
@@ -121,7 +133,13 @@ class Misshapen(nn.Module):
 @pytest.mark.parametrize(
     ("model", "export", "operator", "line", "reason"),
     [
-        (Unsupported, None, "aten._linalg_svd.default", "torch.linalg.svd(x.flatten(2))[0]", "No ONNX function found"),
+        (
+            Unsupported,
+            None,
+            "aten._linalg_svd.default",
+            "torch.linalg.svd(x.flatten(2))[0]",
+            "No ONNX function found",
+        ),
         (Unsupported, {"dynamo": False}, "aten::linalg_svd", "torch.linalg.svd", "not supported"),
         (Branching, None, "", "if x.sum() > 0:", "Could not guard on data-dependent expression"),
         (Misshapen, None, "", "return x.reshape(7)", "shape '[7]' is invalid"),
@@ -132,13 +150,17 @@ def test_errors_name_operator_and_place(
     model: type[Any], export: dict[str, Any] | None, operator: str, line: str, reason: str
 ) -> None:
     number = 1 + next(
-        i for i, each in enumerate(Path(__file__).read_text().splitlines()) if line in each and '"' not in each
+        i
+        for i, each in enumerate(Path(__file__).read_text().splitlines())
+        if line in each and '"' not in each
     )
     with pytest.raises(irc.ModelError) as caught:
         irc.compile(torch.nn.Sequential(model()).eval(), args=(sample(),), export=export)
     (message,) = str(caught.value).splitlines()
     at = f" at {operator}" if operator else ""
-    assert message.startswith(f"torch cannot export the model{at}, {__file__}:{number} in forward (")
+    assert message.startswith(
+        f"torch cannot export the model{at}, {__file__}:{number} in forward ("
+    )
     assert line in message
     assert reason in message
 
@@ -207,10 +229,15 @@ print((peak[0] - start) / size)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_a_compile_takes_little_more_memory_than_the_module(tmp_path: Path) -> None:
     script = MEMORY.replace("{folder}", str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 0.6  # beside the module itself, of 150 MB
 
 
 def test_torch_is_not_imported_for_other_models() -> None:
-    script = "import irc, sys; irc.compile('examples/digits_cnn.onnx').model; assert 'torch' not in sys.modules"
+    script = (
+        "import irc, sys; irc.compile('examples/digits_cnn.onnx').model; assert 'torch' not in"
+        " sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

@@ -1,4 +1,6 @@
-"""onnxruntime fuses as many operators of what irc made of an exported network as of the network itself."""
+"""onnxruntime fuses as many operators of what irc made of an exported network as of the network
+itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import irc
 import pytest
 from graphs import stimuli
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from exporters.fusible import FUSIBLE  # noqa: E402 - needs torch
 from exporters.fusions import EXPORTERS, LEVELS, export, fused, operators, optimized  # noqa: E402
@@ -19,7 +23,9 @@ HAVE_IT_IN_THEM = {
     "Gelu": ("BiasGelu",),
     "MatMul by a constant, scaled": ("MatMul by a constant",),
 }
-"""Operators that are a fused one and more: with the sum in front of it, with a bias, with the scale in the constant."""
+"""Operators that are a fused one and more: with the sum in front of it, with a bias, with the scale
+in the constant.
+"""
 
 
 def is_covered(op: str, before: Counter[str], after: Counter[str]) -> bool:
@@ -36,7 +42,9 @@ def test_no_fused_operator_less(name: str, exporter: str, level: str) -> None:
     result = irc.compile(source).model
     before, after = (optimized(model, level) for model in (source, result))
     found, wanted = fused(after), fused(before)
-    assert [op for op in wanted if not is_covered(op, wanted, found)] == [], f"{dict(wanted)}, now {dict(found)}"
+    assert [op for op in wanted if not is_covered(op, wanted, found)] == [], (
+        f"{dict(wanted)}, now {dict(found)}"
+    )
     assert operators(result).total() <= operators(source).total()
     assert operators(after).total() <= operators(before).total()
 

@@ -15,7 +15,9 @@ from graphs import F32
 from harness import operators, run
 from onnx import ModelProto
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-exporters", exc_type=ImportError)
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: make test-exporters", exc_type=ImportError
+)
 
 from torch import nn  # noqa: E402 - needs torch
 
@@ -33,7 +35,9 @@ KEPT = {
 
 
 class Quantized(nn.Module):  # type: ignore[misc]
-    """A layer whose data and weight are quantized and dequantized, as ModelOpt and pytorch-quantization do."""
+    """A layer whose data and weight are quantized and dequantized, as ModelOpt and
+    pytorch-quantization do.
+    """
 
     def __init__(self, layer: nn.Module, *, per_channel: bool) -> None:
         super().__init__()
@@ -58,7 +62,9 @@ class Quantized(nn.Module):  # type: ignore[misc]
             return nn.functional.linear(data, weight, layer.bias)
         if isinstance(layer, nn.ConvTranspose2d):
             return nn.functional.conv_transpose2d(data, weight, layer.bias, layer.stride)
-        return nn.functional.conv2d(data, weight, layer.bias, padding=layer.padding, groups=layer.groups)
+        return nn.functional.conv2d(
+            data, weight, layer.bias, padding=layer.padding, groups=layer.groups
+        )
 
 
 class Network(nn.Module):  # type: ignore[misc]
@@ -76,7 +82,10 @@ class Network(nn.Module):  # type: ignore[misc]
         flat = [module for group in layers for module in group]
         linear = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
         self.layers = nn.Sequential(
-            *(Quantized(module, per_channel=per_channel) if isinstance(module, linear) else module for module in flat)
+            *(
+                Quantized(module, per_channel=per_channel) if isinstance(module, linear) else module
+                for module in flat
+            )
         )
         for module in self.modules():
             if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -109,15 +118,17 @@ def test_every_batch_normalization_folds(exporter: str, per_channel: bool) -> No
     left = Counter(operators(by_default.model))["BatchNormalization"]
     assert left == (0 if per_channel else 5), by_default.fold_map.sources
     if not per_channel:
-        assert {entry["reason"] for entry in by_default.fold_map.sources if entry["status"] == "kept"} == {
-            "quantized_weight"
-        }
+        assert {
+            entry["reason"] for entry in by_default.fold_map.sources if entry["status"] == "kept"
+        } == {"quantized_weight"}
     result = allowed.model
     assert "BatchNormalization" not in operators(result)
     kinds = Counter(operators(result))
     assert kinds["DequantizeLinear"] == 10
     assert kinds["QuantizeLinear"] == 5, "the integers of the weights are constants"
-    inputs = {source.graph.input[0].name: np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(F32)}
+    inputs = {
+        source.graph.input[0].name: np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(F32)
+    }
     (want,), (found,) = run(source, inputs).values(), run(result, inputs).values()
     # A number between two steps of the data may be rounded to either: few are, and by one step.
     assert np.abs(found - want).mean() <= 1e-2 * np.abs(want).mean()

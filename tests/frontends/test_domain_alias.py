@@ -1,4 +1,6 @@
-"""`ai.onnx` is another name of ONNX's own domain: in imports, on operators, in bodies and functions."""
+"""`ai.onnx` is another name of ONNX's own domain: in imports, on operators, in bodies and
+functions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ IMPORTS = {"alone": (ALIAS,), "beside": ("", ALIAS), "not": ("",)}
 
 
 def aliased(model: ModelProto, imports: str = "alone") -> ModelProto:
-    """A copy of a model whose operators of ONNX are all of the domain `ai.onnx`, in bodies and functions, too."""
+    """A copy of a model whose operators of ONNX are all of the domain `ai.onnx`, in bodies and
+    functions, too.
+    """
     made = ModelProto()
     made.CopyFrom(model)
     for node in all_nodes(made):
@@ -143,7 +147,9 @@ def test_int8_models() -> None:
     """onnxruntime's quantizer wants one import of ONNX's domain."""
     found = {}
     for imports in IMPORTS:
-        quantized = irc.quantize(aliased(MODELS["main"], imports), input_ranges={"x": (-1, 1)}).model
+        quantized = irc.quantize(
+            aliased(MODELS["main"], imports), input_ranges={"x": (-1, 1)}
+        ).model
         found[imports] = operators(quantized)
     assert found["alone"] == found["beside"] == found["not"]
     assert "QuantizeLinear" in found["alone"]

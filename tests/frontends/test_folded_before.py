@@ -15,7 +15,9 @@ from onnx import ModelProto
 
 
 def net(weight: str = "w", bias: str = "b", *, rule: str = "", norm: bool = False) -> ModelProto:
-    """Two convolutions with these names of parameters, and a BatchNormalization that stays behind a Clip."""
+    """Two convolutions with these names of parameters, and a BatchNormalization that stays behind a
+    Clip.
+    """
     graph = Graph()
     value = graph.input("x", [1, 4, 5, 5])
     for i in range(2):
@@ -35,7 +37,10 @@ def net(weight: str = "w", bias: str = "b", *, rule: str = "", norm: bool = Fals
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (net(rule="Other, FuseBatchNormIntoConv"), "by torch's exporter, .*: export with optimize=False, or regain"),
+        (
+            net(rule="Other, FuseBatchNormIntoConv"),
+            "by torch's exporter, .*: export with optimize=False, or regain",
+        ),
         (
             net("onnx::Conv_1", "onnx::Conv_2"),
             "by TorchScript, .*: export with do_constant_folding=False and ",
@@ -54,13 +59,17 @@ def test_marks_of_tools(model: ModelProto, line: str) -> None:
     assert re.search(line, warning)
 
 
-@pytest.mark.parametrize("model", [net(), net(norm=True), net("onnx::Conv_1", ""), net(rule="RemoveOptionalBias")])
+@pytest.mark.parametrize(
+    "model", [net(), net(norm=True), net("onnx::Conv_1", ""), net(rule="RemoveOptionalBias")]
+)
 def test_models_without_marks(model: ModelProto) -> None:
     assert not irc.compile(model).warnings
 
 
 def test_a_fold_map_without_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Biased convolutions and no BatchNormalization may be all of the model: a line only where a map is wanted."""
+    """Biased convolutions and no BatchNormalization may be all of the model: a line only where a
+    map is wanted.
+    """
     wanted = {"biased": True, "bare": False, "kept": False, "marked": True}
     models = {
         "biased": net(),
@@ -70,7 +79,18 @@ def test_a_fold_map_without_statistics(tmp_path: Path, capsys: pytest.CaptureFix
     }
     for name, model in models.items():
         onnx.save(model, tmp_path / f"{name}.onnx")
-        assert main(["compile", str(tmp_path / f"{name}.onnx"), "--fold-map", str(tmp_path / "m.json"), "-q"]) == 0
+        assert (
+            main(
+                [
+                    "compile",
+                    str(tmp_path / f"{name}.onnx"),
+                    "--fold-map",
+                    str(tmp_path / "m.json"),
+                    "-q",
+                ]
+            )
+            == 0
+        )
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == wanted[name], lines
         assert main(["compile", str(tmp_path / f"{name}.onnx"), "-q"]) == 0

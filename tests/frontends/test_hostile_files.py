@@ -1,4 +1,6 @@
-"""Files from strangers: nothing outside a model's folder is read or written, and nothing is unpacked unseen."""
+"""Files from strangers: nothing outside a model's folder is read or written, and nothing is
+unpacked unseen.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,23 @@ SIXTEEN = np.arange(16, dtype="<f4").reshape(4, 4)
 
 def model(**external: str) -> ModelProto:
     """x + w, the elements of w in another file."""
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4], data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[4, 4], data_location=TensorProto.EXTERNAL
+    )
     for key, value in external.items():
         tensor.external_data.add(key=key, value=value)
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", info[:1], info[1:], [tensor])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "g", info[:1], info[1:], [tensor]
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder `inside` with data, a link out, a FIFO and a folder, beside a file that nobody may read."""
+    """A folder `inside` with data, a link out, a FIFO and a folder, beside a file that nobody may
+    read.
+    """
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret").write_bytes(SIXTEEN.tobytes())
@@ -85,14 +93,18 @@ def load(place: Path, made: ModelProto) -> irc.Module:
         ("x/" * 5000, "cannot be read"),
     ],
 )
-def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(place: Path, location: str, reason: str) -> None:
+def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(
+    place: Path, location: str, reason: str
+) -> None:
     made = model(location=location, length="64")
     with pytest.raises(ModelError, match=reason) as error:
         load(place, made)
     assert "'w'" in str(error.value)
     assert len(str(error.value)) < 1000
     with pytest.raises(ModelError, match=reason):  # a ModelProto is read by its folder
-        irc.compile(from_model(made, place), "FoldConstant").save(place / "out.onnx", fold_map=place / "map.json")
+        irc.compile(from_model(made, place), "FoldConstant").save(
+            place / "out.onnx", fold_map=place / "map.json"
+        )
     assert not (place / "out.onnx").exists()
     assert not (place / "map.json").exists()
 
@@ -118,7 +130,9 @@ def test_a_location_that_leaves_the_folder_or_is_no_file_is_refused(place: Path,
         ({}, "type ask for 64"),
     ],
 )
-def test_bytes_that_the_file_does_not_hold_are_refused(place: Path, numbers: dict[str, str], reason: str) -> None:
+def test_bytes_that_the_file_does_not_hold_are_refused(
+    place: Path, numbers: dict[str, str], reason: str
+) -> None:
     with pytest.raises(ModelError, match=reason):
         load(place, model(location="data", **numbers))
 
@@ -154,7 +168,9 @@ def test_tensors_may_overlap(place: Path) -> None:
     assert load(place, made)
 
 
-def test_the_output_does_not_take_the_place_of_the_weights(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_does_not_take_the_place_of_the_weights(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     load(place, model(location="data", offset="0", length="64"))
     before = (place / "data").read_bytes()
     assert main(["compile", str(place / "model.onnx"), "-o", str(place / "data")]) == 1
@@ -170,7 +186,9 @@ def test_weights_do_not_take_the_place_of_the_output(place: Path, tmp_path: Path
     assert irc.load(there / "data").graph.inputs[0].name == "x"
 
 
-def test_nothing_is_written_through_a_link_out_of_the_folder_of_the_output(place: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_out_of_the_folder_of_the_output(
+    place: Path, tmp_path: Path
+) -> None:
     (place / "sub").mkdir()
     shutil.copy(place / "data", place / "sub" / "data")
     module = load(place, model(location="sub/data", offset="0", length="64"))
@@ -203,7 +221,21 @@ def rewritten(folder: Path, **store: Any) -> Path:
 
 @pytest.mark.parametrize(
     "path",
-    ["../map.npz", "/etc/passwd", "..", ".", "", "a/../map.npz", "link", "fifo", "sub", "a\0b", "x" * 5000, None, 7],
+    [
+        "../map.npz",
+        "/etc/passwd",
+        "..",
+        ".",
+        "",
+        "a/../map.npz",
+        "link",
+        "fifo",
+        "sub",
+        "a\0b",
+        "x" * 5000,
+        None,
+        7,
+    ],
 )
 def test_the_arrays_of_a_fold_map_are_a_file_beside_it(mapped: Path, path: object) -> None:
     (mapped / "link").symlink_to("/etc/hostname")
@@ -222,8 +254,13 @@ def with_npz(folder: Path, content: bytes) -> Path:
 
 def bomb(size: int) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as member:
-        np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": (size,)})
+    with (
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("a.npy", "w") as member,
+    ):
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "|u1", "fortran_order": False, "shape": (size,)}
+        )
         for _ in range(size >> 20):
             member.write(bytes(1 << 20))
     return stream.getvalue()
@@ -231,16 +268,23 @@ def bomb(size: int) -> bytes:
 
 def test_a_bomb_of_arrays_is_not_unpacked(mapped: Path) -> None:
     path = with_npz(mapped, bomb(256 << 20))
-    with pytest.raises(FoldMapError, match=r"more than the limit of 100000000 \(--max-fold-map-bytes\)"):
+    with pytest.raises(
+        FoldMapError, match=r"more than the limit of 100000000 \(--max-fold-map-bytes\)"
+    ):
         FoldMap.load(path, Limits(max_fold_map_bytes=100_000_000))
 
 
-@pytest.mark.parametrize("shape", ["(1000000000000,)", "(1000000, 1000000)", "(-1,)", "('a',)", "()"])
+@pytest.mark.parametrize(
+    "shape", ["(1000000000000,)", "(1000000, 1000000)", "(-1,)", "('a',)", "()"]
+)
 def test_an_array_that_lies_about_its_size_is_not_made(mapped: Path, shape: str) -> None:
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("a.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(16))
+        archive.writestr(
+            "a.npy",
+            b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(16),
+        )
     with pytest.raises(FoldMapError, match="cannot be read"):
         FoldMap.load(with_npz(mapped, stream.getvalue()))
 
@@ -262,7 +306,9 @@ def test_inline_arrays_are_held_to_the_limit_before_they_are_unpacked(mapped: Pa
     document = inline(mapped)
     entry = document["restore"]["skeleton"]
     entry["shape"] = [200_000_000]
-    document["tensor_store"]["arrays"][entry["ref"]] = base64.b64encode(zlib.compress(bytes(200_000_000), 1)).decode()
+    document["tensor_store"]["arrays"][entry["ref"]] = base64.b64encode(
+        zlib.compress(bytes(200_000_000), 1)
+    ).decode()
     (mapped / "inline.json").write_text(json.dumps(document))
     with pytest.raises(FoldMapError, match="--max-fold-map-bytes"):
         FoldMap.load(mapped / "inline.json", Limits(max_fold_map_bytes=1_000_000))
@@ -278,7 +324,9 @@ def test_one_array_that_many_entries_name_is_unpacked_once(mapped: Path) -> None
 def test_a_document_nested_deeper_than_the_limit_is_refused(mapped: Path) -> None:
     for depth, reason in ((100, "--max-nesting"), (100_000, "JSON")):
         text = (mapped / "map.json").read_text()
-        (mapped / "deep.json").write_text(text.rstrip()[:-1] + ', "extra": ' + "[" * depth + "]" * depth + "}")
+        (mapped / "deep.json").write_text(
+            text.rstrip()[:-1] + ', "extra": ' + "[" * depth + "]" * depth + "}"
+        )
         with pytest.raises(FoldMapError, match=reason):
             FoldMap.load(mapped / "deep.json")
 
@@ -295,24 +343,55 @@ def test_a_fold_map_in_a_model_is_held_to_the_limit(mapped: Path) -> None:
 # folders
 
 
-HOSTILE = ("../../escaped", "/tmp/escaped", "a/b/c", "..", "nul\0", "x" * 5000, "con", "-rf", "\u202etxt")
+HOSTILE = (
+    "../../escaped",
+    "/tmp/escaped",
+    "a/b/c",
+    "..",
+    "nul\0",
+    "x" * 5000,
+    "con",
+    "-rf",
+    "\u202etxt",
+)
 
 
 def test_hostile_node_names_do_not_become_paths(tmp_path: Path) -> None:
     nodes = [
-        helper.make_node("Neg", ["x" if not i else HOSTILE[i - 1]], [name], name=name) for i, name in enumerate(HOSTILE)
+        helper.make_node("Neg", ["x" if not i else HOSTILE[i - 1]], [name], name=name)
+        for i, name in enumerate(HOSTILE)
     ]
     nodes.append(helper.make_node("Exp", [HOSTILE[-1]], ["y"], name="../y"))
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
     made = helper.make_model(
-        helper.make_graph(nodes, "../g", info[:1], info[1:]), ir_version=9, opset_imports=[helper.make_opsetid("", 17)]
+        helper.make_graph(nodes, "../g", info[:1], info[1:]),
+        ir_version=9,
+        opset_imports=[helper.make_opsetid("", 17)],
     )
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "m.onnx").write_bytes(made.SerializeToString())
-    words = ["compile", str(folder / "m.onnx"), "-o", str(folder / "o.onnx"), "--dump-ir", str(folder / "ir")]
-    assert not main([*words, "--fold-map", str(folder / "map.json"), "--report", str(folder / "r.html")])
-    assert not main(["align", str(folder / "m.onnx"), str(folder / "m.onnx"), "--dump", str(folder / "tensors"), "-q"])
+    words = [
+        "compile",
+        str(folder / "m.onnx"),
+        "-o",
+        str(folder / "o.onnx"),
+        "--dump-ir",
+        str(folder / "ir"),
+    ]
+    assert not main(
+        [*words, "--fold-map", str(folder / "map.json"), "--report", str(folder / "r.html")]
+    )
+    assert not main(
+        [
+            "align",
+            str(folder / "m.onnx"),
+            str(folder / "m.onnx"),
+            "--dump",
+            str(folder / "tensors"),
+            "-q",
+        ]
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["work"]
     assert sorted(path.name for path in folder.iterdir()) == [
         "ir",
@@ -324,24 +403,35 @@ def test_hostile_node_names_do_not_become_paths(tmp_path: Path) -> None:
         "tensors",
     ]
     assert all(path.name[:2].isdigit() for path in (folder / "ir").iterdir())
-    assert all(path.stem.isdigit() or path.stem == "index" for path in (folder / "tensors").iterdir())
+    assert all(
+        path.stem.isdigit() or path.stem == "index" for path in (folder / "tensors").iterdir()
+    )
     index = json.loads((folder / "tensors" / "index.json").read_text())
     assert {entry["tensor"] for entry in index} > {*HOSTILE}
 
 
 def test_inputs_do_not_name_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "secret").write_bytes(bytes(8))
-    tensor = TensorProto(name="x", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="x", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL
+    )
     tensor.external_data.add(key="location", value="secret")
     (tmp_path / "x.pb").write_bytes(tensor.SerializeToString())
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    made = helper.make_model(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", info[:1], info[1:]))
+    made = helper.make_model(
+        helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", info[:1], info[1:])
+    )
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
-    assert main(["compile", str(tmp_path / "m.onnx"), "--verify", "--inputs", str(tmp_path / "x.pb")]) == 1
+    assert (
+        main(["compile", str(tmp_path / "m.onnx"), "--verify", "--inputs", str(tmp_path / "x.pb")])
+        == 1
+    )
     assert "its elements are in another file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--max-nodes", "--max-nesting", "--max-constant-bytes", "--max-fold-map-bytes"])
+@pytest.mark.parametrize(
+    "option", ["--max-nodes", "--max-nesting", "--max-constant-bytes", "--max-fold-map-bytes"]
+)
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1e9"])
 def test_a_limit_is_a_positive_number(option: str, number: str) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -359,6 +449,8 @@ def test_limits_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ):
         assert main([*command, str(tmp_path / "m.onnx"), "--max-nodes", "1"]) == 1
         assert "--max-nodes" in capsys.readouterr().err
-    assert not main(["compile", str(tmp_path / "m.onnx"), "--fold-map", str(tmp_path / "map.json"), "-q"])
+    assert not main(
+        ["compile", str(tmp_path / "m.onnx"), "--fold-map", str(tmp_path / "map.json"), "-q"]
+    )
     assert main(["foldmap", "show", str(tmp_path / "map.json"), "--max-fold-map-bytes", "1"]) == 1
     assert "--max-fold-map-bytes" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""Files that bear each other's names: nothing that is read, or that was just written, is written over."""
+"""Files that bear each other's names: nothing that is read, or that was just written, is written
+over.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def externally(location: str, bias: float = 0.0) -> tuple[ModelProto, bytes]:
     made = source()
     del made.graph.node[1:]
     made.graph.output[0].name = made.graph.node[0].output[0]
-    weight = next(tensor for tensor in made.graph.initializer if tensor.name == made.graph.node[0].input[1])
+    weight = next(
+        tensor for tensor in made.graph.initializer if tensor.name == made.graph.node[0].input[1]
+    )
     data = (np.frombuffer(weight.raw_data, np.float32) + np.float32(bias)).tobytes()
     weight.raw_data = data
     external_data_helper.set_external_data(weight, location)
@@ -133,13 +137,24 @@ def test_a_link_to_the_model_is_the_model(place: Path) -> None:
 )
 @pytest.mark.parametrize("folder", [".", "out"])
 def test_no_external_data_is_read_from_files_with_names_of_ours(
-    location: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    location: str,
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     put(tmp_path, "m.onnx", location)
     (tmp_path / "out").mkdir()
     before = files(tmp_path)
-    options = ["--fold-map", f"{folder}/m.foldmap.json", "--report", f"{folder}/m.html", "--dump-ir", f"{folder}/ir"]
+    options = [
+        "--fold-map",
+        f"{folder}/m.foldmap.json",
+        "--report",
+        f"{folder}/m.html",
+        "--dump-ir",
+        f"{folder}/ir",
+    ]
     assert irc("compile", "m.onnx", "-o", f"{folder}/m.irc.onnx", *options, "-q") == 1
     assert "a name that irc gives to its own files" in capsys.readouterr().err
     assert files(tmp_path) == before
@@ -150,7 +165,9 @@ def test_files_that_only_look_like_temporary_ones_stay(other: str, place: Path) 
     (place / other).write_bytes(b"irc 1\0b.irc.onnx.0123456789abcdef.data\0")
     (place / "b.irc.onnx.0123456789abcdef.data").write_bytes(b"weights")
     before = files(place)
-    assert irc("compile", "m.onnx", "-o", "b.irc.onnx", "-q") == (1 if other.endswith("lock") else 0)
+    assert irc("compile", "m.onnx", "-o", "b.irc.onnx", "-q") == (
+        1 if other.endswith("lock") else 0
+    )
     after = files(place)
     assert {name: after[name] for name in before} == before
 
@@ -187,10 +204,15 @@ def test_no_output_takes_the_place_of_external_data(
     assert irc("report", "m.onnx", "-o", "map.npz", "-q") == 1
     assert irc("align", "m.onnx", "m.onnx", "--json", "map.npz", "-q") == 2
     assert files(tmp_path) == before
-    assert irc("compile", "m.onnx", "-o", f"{folder}/o.onnx", option, f"{folder}/other.json", "-q") == 0
+    assert (
+        irc("compile", "m.onnx", "-o", f"{folder}/o.onnx", option, f"{folder}/other.json", "-q")
+        == 0
+    )
 
 
-def test_data_that_is_folded_away_is_kept_for_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_is_folded_away_is_kept_for_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(source(), "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     before = files(tmp_path)
@@ -231,8 +253,12 @@ def test_models_that_are_compiled_together_leave_each_others_weights(
 def test_links_in_a_circle(command: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "loop").symlink_to("loop")
     (place / "loop.npz").symlink_to("loop.npz")
-    (place / "looped.json").write_text((place / "map.json").read_text().replace('"map.npz"', '"loop.npz"'))
-    status = irc(*command.split(), *([] if command.startswith("foldmap") or "unfold" in command else ["-q"]))
+    (place / "looped.json").write_text(
+        (place / "map.json").read_text().replace('"map.npz"', '"loop.npz"')
+    )
+    status = irc(
+        *command.split(), *([] if command.startswith("foldmap") or "unfold" in command else ["-q"])
+    )
     said = capsys.readouterr().err
     assert status in (0, 1, 2)
     assert "Traceback" not in said
@@ -244,7 +270,20 @@ def test_dumps_replace_links_and_are_whole(place: Path, capsys: pytest.CaptureFi
     (place / "victim").write_bytes(b"mine")
     (place / "dumps" / "00-source.irc").symlink_to(place / "victim")
     (place / "dumps" / "01-FoldConstant.irc").mkdir()
-    assert irc("compile", "m.onnx", "-o", "p.onnx", "--passes", "FoldConstant", "--dump-ir", "dumps", "-q") == 1
+    assert (
+        irc(
+            "compile",
+            "m.onnx",
+            "-o",
+            "p.onnx",
+            "--passes",
+            "FoldConstant",
+            "--dump-ir",
+            "dumps",
+            "-q",
+        )
+        == 1
+    )
     said = capsys.readouterr().err
     assert said == "irc: dumps/01-FoldConstant.irc: cannot be written: this is a folder\n"
     assert (place / "victim").read_bytes() == b"mine"

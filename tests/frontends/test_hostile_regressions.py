@@ -47,7 +47,8 @@ def test_statistics_of_a_parameter_that_holds_too_few_bytes(passes: str) -> None
 
 
 @pytest.mark.parametrize(
-    "dtype", [TensorProto.INT4, TensorProto.UINT64, TensorProto.BOOL, TensorProto.FLOAT8E4M3FN, 99, -2]
+    "dtype",
+    [TensorProto.INT4, TensorProto.UINT64, TensorProto.BOOL, TensorProto.FLOAT8E4M3FN, 99, -2],
 )
 @pytest.mark.parametrize("passes", ["default", QUANTIZERS])
 def test_parameters_of_element_types_that_a_fold_map_does_not_hold(dtype: int, passes: str) -> None:
@@ -60,19 +61,26 @@ def test_parameters_of_element_types_that_a_fold_map_does_not_hold(dtype: int, p
 @pytest.mark.parametrize("dtype", [99, -2, 65535, TensorProto.INT4])
 def test_data_of_element_types_that_are_not_known(dtype: int) -> None:
     made = model(
-        [node("Mul", ["x", "s"], ["m"]), node("Add", ["m", "s"], ["y"])], numpy_helper.from_array(np.ones(3), "s")
+        [node("Mul", ["x", "s"], ["m"]), node("Add", ["m", "s"], ["y"])],
+        numpy_helper.from_array(np.ones(3), "s"),
     )
     made.graph.input[0].type.tensor_type.elem_type = dtype
     compiled(made)
 
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
-@pytest.mark.parametrize("dims", [(), (3,), (0,), (4, 0, 1, 1), (0, 3, 1, 1), (3, 3, 0, 1), (3, 3, 1)])
+@pytest.mark.parametrize(
+    "dims", [(), (3,), (0,), (4, 0, 1, 1), (0, 3, 1, 1), (3, 3, 0, 1), (3, 3, 1)]
+)
 @pytest.mark.parametrize("passes", ["default", QUANTIZERS])
-def test_weights_of_odd_ranks_and_without_elements(op: str, dims: tuple[int, ...], passes: str) -> None:
+def test_weights_of_odd_ranks_and_without_elements(
+    op: str, dims: tuple[int, ...], passes: str
+) -> None:
     nodes = [node(op, ["x", "w"], ["c"]), node("BatchNormalization", ["c", *"gbmv"], ["y"])]
     made = model(nodes, floats("w", *dims), *(floats(name, 3) for name in "gbmv"))
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 4, 4)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, 4, 4)).type.tensor_type.shape
+    )
     compiled(made, passes)
 
 
@@ -82,7 +90,15 @@ def test_a_graph_under_an_attribute_that_is_none() -> None:
     branch.attribute[0].type = AttributeProto.INT
     compiled(
         model(
-            [node("Loop", ["x", "x"], ["z"], body=helper.make_graph([branch], "l", [], [value("y")]))], outputs=("z",)
+            [
+                node(
+                    "Loop",
+                    ["x", "x"],
+                    ["z"],
+                    body=helper.make_graph([branch], "l", [], [value("y")]),
+                )
+            ],
+            outputs=("z",),
         )
     )
 
@@ -96,7 +112,11 @@ def test_a_branch_that_is_said_to_be_there_and_is_not() -> None:
 
 
 def test_an_initializer_that_is_listed_with_another_shape() -> None:
-    made = model([node("Mul", ["x", "w"], ["m"]), node("Mul", ["m", "v"], ["y"])], floats("v", 3), floats("w", 3))
+    made = model(
+        [node("Mul", ["x", "w"], ["m"]), node("Mul", ["m", "v"], ["y"])],
+        floats("v", 3),
+        floats("w", 3),
+    )
     made.ir_version = 3
     made.graph.input.extend([value("w", (4,)), value("v", (3,))])
     compiled(made)
@@ -110,9 +130,14 @@ def test_a_float64_parameter_beside_narrower_data_stays_as_it_was(op: str) -> No
 
 
 def test_a_range_beside_a_float64_parameter_stays_as_it_was() -> None:
-    nodes = [node("Range", ["a", "b", "c"], ["r"]), node("Mul", ["r", "w"], ["m"]), node("Add", ["x", "m"], ["y"])]
+    nodes = [
+        node("Range", ["a", "b", "c"], ["r"]),
+        node("Mul", ["r", "w"], ["m"]),
+        node("Add", ["x", "m"], ["y"]),
+    ]
     scalars = [
-        helper.make_tensor(name, TensorProto.INT64, [], [number]) for name, number in (("a", 0), ("b", 3), ("c", 1))
+        helper.make_tensor(name, TensorProto.INT64, [], [number])
+        for name, number in (("a", 0), ("b", 3), ("c", 1))
     ]
     compiled(model(nodes, *scalars, numpy_helper.from_array(np.ones(3), "w")))
 
@@ -127,17 +152,30 @@ def test_functions_in_opsets_that_no_schema_has(version: int) -> None:
     inner = helper.make_function(
         "d", "f", ["x"], ["y"], [node("Relu", ["x"], ["y"])], [helper.make_opsetid("", version)]
     )
-    compiled(model([node("f", ["x"], ["y"], domain="d")], functions=[inner]), "InlineFunctions,default")
-    text = f'module {{opsets={{"": {version}}}}}\ngraph(%x: f32[3]) {{\n%y = "Abs"(%x)\nreturn(%y)\n}}'
+    compiled(
+        model([node("f", ["x"], ["y"], domain="d")], functions=[inner]), "InlineFunctions,default"
+    )
+    text = (
+        f'module {{opsets={{"": {version}}}}}\ngraph(%x: f32[3]) {{\n%y = "Abs"(%x)\nreturn(%y)\n}}'
+    )
     irc.compile(irc.parse(text))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = nn.relu(%x) : f32[3]\nreturn(%y)\n}',
-        'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = "Abs"(%x) : f32[3]\nreturn(%y)\n}',
-        'module {opsets={"": 17}}\ngraph(%x: f32[3]) {\n%y = "A\\udc80s"(%x) : f32[3]\nreturn(%y)\n}',
+        (
+            'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = nn.relu(%x) :'
+            " f32[3]\nreturn(%y)\n}"
+        ),
+        (
+            'module {opsets={"": 1099511627776}}\ngraph(%x: f32[3]) {\n%y = "Abs"(%x) :'
+            " f32[3]\nreturn(%y)\n}"
+        ),
+        (
+            'module {opsets={"": 17}}\ngraph(%x: f32[3]) {\n%y = "A\\udc80s"(%x) :'
+            " f32[3]\nreturn(%y)\n}"
+        ),
     ],
 )
 def test_text_of_operators_that_the_library_cannot_be_asked_for(text: str, tmp_path: Path) -> None:
@@ -147,9 +185,14 @@ def test_text_of_operators_that_the_library_cannot_be_asked_for(text: str, tmp_p
 
 
 def test_a_reshape_to_channels_that_no_memory_holds() -> None:
-    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node("Reshape", ["n", "shape"], ["y"])]
+    nodes = [
+        node("BatchNormalization", ["x", *"gbmv"], ["n"]),
+        node("Reshape", ["n", "shape"], ["y"]),
+    ]
     made = model(nodes, *(floats(name, 3) for name in "gbmv"), ints("shape", 3 * 2**34))
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", (1, 3, 2**17, 2**17)).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", (1, 3, 2**17, 2**17)).type.tensor_type.shape
+    )
     compiled(made)
 
 
@@ -163,7 +206,9 @@ def test_thousands_of_affines_of_one_long_vector(op: str, relu: bool, copied: bo
         reads = "k"
         if copied:
             nodes.append(node("Identity", ["k"], [reads := f"k{i}"]))
-        nodes.append(node(op, [last, *[reads] * (4 if op == "BatchNormalization" else 1)], [last := f"m{i}"]))
+        nodes.append(
+            node(op, [last, *[reads] * (4 if op == "BatchNormalization" else 1)], [last := f"m{i}"])
+        )
         if relu:
             nodes.append(node("Relu", [last], [last := f"r{i}"]))
     vector = numpy_helper.from_array(np.linspace(0.5, 1.5, 60000, dtype=np.float32), "k")
@@ -179,8 +224,14 @@ def test_thousands_of_affines_of_one_long_vector(op: str, relu: bool, copied: bo
 
 @pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
 def test_blocks_that_no_memory_holds(op: str) -> None:
-    nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node(op, ["n"], ["s"], blocksize=2**20)]
-    back = [node(op, ["x"], ["s"], blocksize=2**20), node("BatchNormalization", ["s", *"gbmv"], ["y"])]
+    nodes = [
+        node("BatchNormalization", ["x", *"gbmv"], ["n"]),
+        node(op, ["n"], ["s"], blocksize=2**20),
+    ]
+    back = [
+        node(op, ["x"], ["s"], blocksize=2**20),
+        node("BatchNormalization", ["s", *"gbmv"], ["y"]),
+    ]
     for made in (model(nodes, outputs=("s",)), model(back)):
         made.graph.initializer.extend(floats(name, 3) for name in "gbmv")
         made.graph.input[0].type.tensor_type.ClearField("shape")
@@ -190,14 +241,20 @@ def test_blocks_that_no_memory_holds(op: str) -> None:
 def test_repeats_that_no_memory_holds() -> None:
     nodes = [node("BatchNormalization", ["x", *"gbmv"], ["n"]), node("Tile", ["n", "r"], ["y"])]
     made = model(nodes, *(floats(name, 3) for name in "gbmv"), ints("r", 1, 2**40, 1, 1))
-    made.graph.input[0].type.tensor_type.shape.CopyFrom(value("x", ("N", 3, "H", "W")).type.tensor_type.shape)
+    made.graph.input[0].type.tensor_type.shape.CopyFrom(
+        value("x", ("N", 3, "H", "W")).type.tensor_type.shape
+    )
     compiled(made)
 
 
-@pytest.mark.parametrize("attribute", ["value_floats", "value_ints", "value_float", "value_int", "value_string"])
+@pytest.mark.parametrize(
+    "attribute", ["value_floats", "value_ints", "value_float", "value_int", "value_string"]
+)
 @pytest.mark.parametrize("wrong", ["a", ["a"], [1.5], 7, 2.5, [3]])
 def test_a_constant_of_another_kind_than_its_name_says(attribute: str, wrong: object) -> None:
-    compiled(model([node("Constant", [], ["k"], **{attribute: wrong}), node("Identity", ["k"], ["y"])]))
+    compiled(
+        model([node("Constant", [], ["k"], **{attribute: wrong}), node("Identity", ["k"], ["y"])])
+    )
 
 
 @pytest.mark.parametrize("names", [("w", MARK), (MARK, MARK)])
@@ -221,7 +278,9 @@ def test_unfolding_a_model_with_a_domain_that_is_no_text() -> None:
 
 
 def test_external_data_out_of_range_is_the_error_of_the_pass_that_reads_it(tmp_path: Path) -> None:
-    tensor = TensorProto(name="g", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="g", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL
+    )
     tensor.external_data.add(key="location", value="data")
     tensor.external_data.add(key="length", value="4096")
     (tmp_path / "data").write_bytes(bytes(64))
@@ -244,15 +303,21 @@ def test_windows_that_do_not_move(attribute: str, numbers: list[int], auto_pad: 
     made = batch_norm(*(floats(name, 3) for name in "gbmv"))
     made.graph.initializer[0].CopyFrom(floats("w", 3, 3, 2, 2))
     for layer in (made.graph.node[0], made.graph.node[3]):
-        layer.attribute.extend([helper.make_attribute(attribute, numbers), helper.make_attribute("auto_pad", auto_pad)])
+        layer.attribute.extend(
+            [helper.make_attribute(attribute, numbers), helper.make_attribute("auto_pad", auto_pad)]
+        )
     compiled(made)
-    made.graph.node[3].CopyFrom(node("MaxPool", ["r"], ["y"], auto_pad=auto_pad, **{attribute: numbers}))
+    made.graph.node[3].CopyFrom(
+        node("MaxPool", ["r"], ["y"], auto_pad=auto_pad, **{attribute: numbers})
+    )
     compiled(made)
 
 
 @pytest.mark.parametrize("op", ["Sum", "Max", "Mean", "Concat", "Where"])
 def test_an_absent_operand_among_many(op: str) -> None:
-    compiled(model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3)))
+    compiled(
+        model([node("Mul", ["x", "s"], ["m"]), node(op, ["m", "", "m"], ["y"])], floats("s", 3))
+    )
     after = [node(op, ["x", "", "x"], ["m"]), node("Neg", ["m"], ["y"])]
     compiled(model(after))
     compiled(model([*after[:1], node("Mul", ["m", "s"], ["y"])], floats("s", 3)))
@@ -261,8 +326,15 @@ def test_an_absent_operand_among_many(op: str) -> None:
 def test_a_factor_that_is_a_signalling_nan() -> None:
     factor = TensorProto(name="k", data_type=TensorProto.FLOAT, dims=[3, 1, 1])
     factor.raw_data = np.array([0x7F800001, 0x3F800000, 0x3F800000], np.uint32).tobytes()
-    made = model([node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "k"], ["y"])], floats("w", 3, 3, 1, 1), factor)
-    assert [each.op_type for each in compiled(made, "SimplifyExpr").model.graph.node] == ["Conv", "Mul"]
+    made = model(
+        [node("Conv", ["x", "w"], ["c"]), node("Mul", ["c", "k"], ["y"])],
+        floats("w", 3, 3, 1, 1),
+        factor,
+    )
+    assert [each.op_type for each in compiled(made, "SimplifyExpr").model.graph.node] == [
+        "Conv",
+        "Mul",
+    ]
     assert compiled(made).fold_map.to_json()
 
 
@@ -299,7 +371,9 @@ def test_a_slice_whose_bounds_are_not_those_of_its_axes(extra: list[str]) -> Non
     ]
     bounds = [ints("b", 0, 1), ints("e", 3), ints("a", 0, 1, 2), ints("s", 1)]
     gamma = numpy_helper.from_array(np.array([2, -1, 2], np.float32), "g")
-    made = model(nodes, floats("w", 3, 3, 1, 1), *bounds, gamma, *(floats(name, 3) for name in "mnv"))
+    made = model(
+        nodes, floats("w", 3, 3, 1, 1), *bounds, gamma, *(floats(name, 3) for name in "mnv")
+    )
     made.graph.input[0].type.CopyFrom(value("x", (1, 3, 4, 4)).type)
     assert "BatchNormalization" in [each.op_type for each in compiled(made).model.graph.node]
 
@@ -330,7 +404,11 @@ def test_a_transpose_of_fewer_axes_than_the_data_has() -> None:
         node("Transpose", ["m"], ["t"], perm=[0, 3, 1, 2]),
         node("Conv", ["t", "w"], ["y"]),
     ]
-    made = model(nodes, numpy_helper.from_array(np.arange(3, dtype=np.float32) + 1, "k"), floats("w", 4, 3, 1, 1))
+    made = model(
+        nodes,
+        numpy_helper.from_array(np.arange(3, dtype=np.float32) + 1, "k"),
+        floats("w", 4, 3, 1, 1),
+    )
     made.graph.input[0].type.CopyFrom(value("x", (2, 6, 5, 3, 3)).type)
     assert "Mul" in [each.op_type for each in compiled(made).model.graph.node]
 
@@ -345,7 +423,9 @@ def test_a_normalization_of_complex_numbers() -> None:
 @pytest.mark.parametrize("passes", ["BiasCorrection", QUANTIZERS])
 @pytest.mark.parametrize("group", [0, 1, 2, 3, 2**32 + 1])
 @pytest.mark.parametrize("dims", [(4, 2, 2, 2), (4, 3, 1, 1), (3, 1, 3, 3)])
-def test_weights_that_do_not_fit_the_channels_of_their_data(group: int, dims: tuple[int, ...], passes: str) -> None:
+def test_weights_that_do_not_fit_the_channels_of_their_data(
+    group: int, dims: tuple[int, ...], passes: str
+) -> None:
     nodes = [
         node("BatchNormalization", ["x", *"gbmv"], ["n"]),
         node("Conv", ["n", "w"], ["y"], group=group),
@@ -364,9 +444,13 @@ def test_a_convolution_without_windows(passes: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["value_floats", "value_nothing", "value", "odd"])
-@pytest.mark.parametrize("payload", ["c64[1] [(1, 2)]", "f32[0] []", "bool[] true", 'str[] "a"', "7"])
+@pytest.mark.parametrize(
+    "payload", ["c64[1] [(1, 2)]", "f32[0] []", "bool[] true", 'str[] "a"', "7"]
+)
 def test_text_of_constants_of_an_odd_form(form: str, payload: str) -> None:
-    module = irc.parse(f'graph() {{\n%k = constant {{value={payload}, form="{form}"}} : f32[*]\nreturn(%k)\n}}')
+    module = irc.parse(
+        f'graph() {{\n%k = constant {{value={payload}, form="{form}"}} : f32[*]\nreturn(%k)\n}}'
+    )
     with contextlib.suppress(EmitError):
         irc.emit(module)
 
@@ -389,10 +473,14 @@ def test_text_with_half_a_batch_normalization_without_an_axis() -> None:
     irc.compile(irc.parse(text))
 
 
-@pytest.mark.parametrize("payload", ["f32[3] #0123456789abcdef", "sparse[3](f32[1] #0123456789abcdef, i64[1] [0])"])
+@pytest.mark.parametrize(
+    "payload", ["f32[3] #0123456789abcdef", "sparse[3](f32[1] #0123456789abcdef, i64[1] [0])"]
+)
 @pytest.mark.parametrize("where", ['%k = "F"(%x) {a=@}', "%k = constant {value=@}"])
 def test_text_whose_elements_were_not_given_cannot_be_emitted(payload: str, where: str) -> None:
-    module = irc.parse(f"graph(%x: f32[3]) {{\n{where.replace('@', payload)} : f32[3]\nreturn(%k)\n}}")
+    module = irc.parse(
+        f"graph(%x: f32[3]) {{\n{where.replace('@', payload)} : f32[3]\nreturn(%k)\n}}"
+    )
     with pytest.raises(EmitError):
         irc.emit(module)
 
@@ -411,7 +499,9 @@ def test_a_line_of_text_that_is_no_good_is_shown_in_part() -> None:
     assert str(error.value).splitlines()[2].endswith("^")
 
 
-@pytest.mark.parametrize("line", ["nn.conv(%x, %x)", "nn.batch_norm(%x, %x, %x, %x, %x)", "split(%x)"])
+@pytest.mark.parametrize(
+    "line", ["nn.conv(%x, %x)", "nn.batch_norm(%x, %x, %x, %x, %x)", "split(%x)"]
+)
 def test_text_of_operators_without_results(line: str) -> None:
     module = irc.parse(f"graph(%x: f32[2,5]) {{\n{line}\nreturn(%x)\n}}")
     assert any("has 0 outputs" in problem for problem in check(module))
@@ -421,8 +511,14 @@ def test_text_of_operators_without_results(line: str) -> None:
     "body",
     [
         "%y = add(%x, %k) {axis=-1000000000000} : f32[2,3]",
-        "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = sum(%z) {axes=[0], keepdims=0} : f32[7,7,7]",
-        "%z = sum(%x) {axes=[0], keepdims=0} : f32[2,3,4]\n%y = multiply(%z, %k) {axis=1} : f32[2,3,4]",
+        (
+            "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = sum(%z) {axes=[0], keepdims=0} :"
+            " f32[7,7,7]"
+        ),
+        (
+            "%z = sum(%x) {axes=[0], keepdims=0} : f32[2,3,4]\n%y = multiply(%z, %k) {axis=1} :"
+            " f32[2,3,4]"
+        ),
         "%z = multiply(%x, %k) {axis=1} : f32[2,3]\n%y = concatenate(%z, %z) {axis=1} : f32[2,9]",
         '%y = "F"(%x) {a=[]}',
         "%a, %y = negative(%x)",
@@ -432,7 +528,9 @@ def test_text_of_operators_without_results(line: str) -> None:
     ],
 )
 def test_text_whose_types_or_attributes_cannot_be(body: str) -> None:
-    module = irc.parse(f"graph(%x: f32[2,5]) {{\n%k = constant {{value=f32[3] [1, 2, 3]}}\n{body}\nreturn(%y)\n}}")
+    module = irc.parse(
+        f"graph(%x: f32[2,5]) {{\n%k = constant {{value=f32[3] [1, 2, 3]}}\n{body}\nreturn(%y)\n}}"
+    )
     with contextlib.suppress(EmitError):
         irc.emit(module)
     with contextlib.suppress(EmitError):
@@ -465,14 +563,21 @@ def test_thousands_of_affines_in_front_of_one_operator(op: str, tail: int) -> No
 def test_hundreds_of_affines_in_front_of_one_operator_all_fold() -> None:
     count = 300
     nodes = [node("Mul", ["x", f"s{i}"], [f"y{i}"]) for i in range(count)]
-    nodes += [node("Concat", [f"y{i}" for i in range(count)], ["z"], axis=1), node("Conv", ["z", "w"], ["y"])]
+    nodes += [
+        node("Concat", [f"y{i}" for i in range(count)], ["z"], axis=1),
+        node("Conv", ["z", "w"], ["y"]),
+    ]
     scales = np.random.default_rng(0).uniform(0.5, 2, (count, 3, 1, 1)).astype(np.float32)
     tensors = [numpy_helper.from_array(scale, f"s{i}") for i, scale in enumerate(scales)]
     made = images(nodes, *tensors, floats("w", 2, 3 * count, 1, 1))
     result = irc.compile(made)
     assert result.count() == {"folded": count}
-    (weight,) = [tensor for tensor in result.model.graph.initializer if tensor.dims[1:2] == [3 * count]]
-    np.testing.assert_array_equal(numpy_helper.to_array(weight).reshape(2, -1), np.tile(scales.reshape(-1), (2, 1)))
+    (weight,) = [
+        tensor for tensor in result.model.graph.initializer if tensor.dims[1:2] == [3 * count]
+    ]
+    np.testing.assert_array_equal(
+        numpy_helper.to_array(weight).reshape(2, -1), np.tile(scales.reshape(-1), (2, 1))
+    )
 
 
 def generated(name: str, kind: str) -> tuple[list[NodeProto], list[TensorProto]]:
@@ -486,7 +591,9 @@ def generated(name: str, kind: str) -> tuple[list[NodeProto], list[TensorProto]]
 
 @pytest.mark.parametrize("passes", [None, "none", "SimplifyExpr", QUANTIZERS])
 @pytest.mark.parametrize("kind", ["ConstantOfShape", "Expand", "Tile"])
-def test_affines_of_more_channels_than_the_model_holds_stay(kind: str, passes: str | None, tmp_path: Path) -> None:
+def test_affines_of_more_channels_than_the_model_holds_stay(
+    kind: str, passes: str | None, tmp_path: Path
+) -> None:
     nodes, tensors, last = [], [], "x"
     for i, op in enumerate(("Mul", "Add", "Mul", "Div")):
         made, held = generated(f"k{i}", kind)
@@ -502,12 +609,15 @@ def test_affines_of_more_channels_than_the_model_holds_stay(kind: str, passes: s
     tracemalloc.stop()
     assert peak < 512 << 20
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 20
-    left = {  # for SimplifyExpr a ConstantOfShape is one zero, and an Expand the number that it repeats
+    # for SimplifyExpr a ConstantOfShape is one zero, and an Expand the number that it repeats
+    left = {
         ("ConstantOfShape", True): ["Mul", "Div"],  # x + 0 is x, and x * 0 * 0 is x * 0
         ("Expand", True): ["Mul", "Add"],  # x * 2 + 2, times 2 and divided by 2
     }
     arithmetic = [n.op_type for n in result.model.graph.node if n.op_type in ("Mul", "Add", "Div")]
-    assert arithmetic == left.get((kind, passes in (None, "SimplifyExpr")), ["Mul", "Add", "Mul", "Div"])
+    assert arithmetic == left.get(
+        (kind, passes in (None, "SimplifyExpr")), ["Mul", "Add", "Mul", "Div"]
+    )
 
 
 def test_a_batch_normalization_of_more_channels_than_the_model_holds_stays() -> None:
@@ -540,7 +650,9 @@ def test_affines_that_share_their_numbers_are_too_many_at_some_point(op: str) ->
         for last, name in zip(["x", *names], names, strict=False)
     ]
     made = model(
-        nodes, numpy_helper.from_array(np.linspace(0.5, 1.5, 60000, dtype=np.float32), "k"), outputs=names[-1:]
+        nodes,
+        numpy_helper.from_array(np.linspace(0.5, 1.5, 60000, dtype=np.float32), "k"),
+        outputs=names[-1:],
     )
     made.graph.input[0].CopyFrom(value("x", (1, 60000)))
     once = irc.compile(made, "SimplifyInference,FoldScaleAxis")
@@ -554,7 +666,9 @@ def test_affines_that_share_their_numbers_are_too_many_at_some_point(op: str) ->
 
 
 @pytest.mark.parametrize("held", [1, 100_000])
-def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_as_much(held: int) -> None:
+def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_as_much(
+    held: int,
+) -> None:
     """Of few elements a small vector, or of as many as the vector has a large one."""
     channels = max(held, 1000)
     seed = numpy_helper.from_array(np.linspace(1, 2, held, dtype=np.float32), "seed")

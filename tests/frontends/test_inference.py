@@ -16,12 +16,18 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 
 @pytest.mark.parametrize("declared", [[], ["axes"], ["starts", "ends", "axes", "steps"]])
 def test_declared_bounds_of_a_slice_do_not_move_it_to_the_first_axis(declared: list[str]) -> None:
-    """An initializer `axes` in value_info was taken for absent: irc thought that the first axis is sliced."""
+    """An initializer `axes` in value_info was taken for absent: irc thought that the first axis is
+    sliced.
+    """
     graph = sliced()
     graph.output("y")
     model = graph.model()
-    model.graph.value_info.extend(helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in declared)
-    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, ["N", 1, 8]))
+    model.graph.value_info.extend(
+        helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in declared
+    )
+    model.graph.value_info.append(
+        helper.make_tensor_value_info("h", TensorProto.FLOAT, ["N", 1, 8])
+    )
     module = from_model(model)
     assert not module.notes.misdeclared
     made = next(node for node in module.graph if node.op == "strided_slice")
@@ -44,18 +50,27 @@ def sliced() -> Graph:
     graph = Graph(opset=21)
     graph.input("x", ["N", 4, 8])
     bounds = {"starts": -1, "ends": 2**63 - 1, "axes": 1, "steps": 1}
-    names = [graph.initializer(np.asarray([number], np.int64), name) for name, number in bounds.items()]
-    product = graph.node("Einsum", ["x", graph.initializer(graph.random(8, 8))], equation="bti,ij->btj")
+    names = [
+        graph.initializer(np.asarray([number], np.int64), name) for name, number in bounds.items()
+    ]
+    product = graph.node(
+        "Einsum", ["x", graph.initializer(graph.random(8, 8))], equation="bti,ij->btj"
+    )
     graph.node("Relu", [graph.node("Slice", [product, *names], "h")], "y")
     return graph
 
 
 @pytest.mark.parametrize("form", ["initializer", "value"])
 @pytest.mark.parametrize(
-    ("scale", "extent"), [(5 / 3, None), (9 / 5, 5), (4 / 3, 4), (2.0, 6), (1.5, 4), (0.5, 1), (1.0, 3)]
+    ("scale", "extent"),
+    [(5 / 3, None), (9 / 5, 5), (4 / 3, 4), (2.0, 6), (1.5, 4), (0.5, 1), (1.0, 3)],
 )
-def test_extents_that_runtimes_round_up_are_not_known(scale: float, extent: int | None, form: str) -> None:
-    """Three times the float32 next to 5/3 is 5 in onnxruntime, and 4 in onnx's inference, which irc believed."""
+def test_extents_that_runtimes_round_up_are_not_known(
+    scale: float, extent: int | None, form: str
+) -> None:
+    """Three times the float32 next to 5/3 is 5 in onnxruntime, and 4 in onnx's inference, which irc
+    believed.
+    """
     graph = Graph(opset=13)
     graph.input("x", [1, 2, 3, 3])
     scales = graph.constant(np.asarray([1, 1, 1, scale], np.float32), form)
@@ -89,7 +104,9 @@ def test_scales_that_do_not_fit_their_shape_leave_extents_unknown() -> None:
 
 @pytest.mark.parametrize(("width", "computed"), [(5, True), (6, False)])
 def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, computed: bool) -> None:
-    """As constants, 5 / 3 of 3 columns are 4 to onnx's inference, and onnxruntime refused to load the Concat."""
+    """As constants, 5 / 3 of 3 columns are 4 to onnx's inference, and onnxruntime refused to load
+    the Concat.
+    """
     graph = Graph(opset=10)
     graph.input("x", [1, 2, 3, 3])
     graph.input("like", [1, 2, 3, width])
@@ -109,10 +126,16 @@ def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, comp
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_results_of_a_quantized_lstm_have_the_shapes_of_an_lstm(direction: str) -> None:
     """The Shape of onnxruntime's DynamicQuantizeLSTM stayed with all that computed with it."""
-    graph, directions = Graph(opset=14, domains={"com.microsoft": 1}), 1 + (direction == "bidirectional")
+    graph, directions = (
+        Graph(opset=14, domains={"com.microsoft": 1}),
+        1 + (direction == "bidirectional"),
+    )
     graph.input("x", ["T", 2, 4])
     quantized = np.random.default_rng(0).integers(-127, 127, (2, directions, 4, 16), np.int8)
-    scale, zero = (graph.initializer(np.full(directions, number, type_)) for number, type_ in ((0.01, "f4"), (0, "i1")))
+    scale, zero = (
+        graph.initializer(np.full(directions, number, type_))
+        for number, type_ in ((0.01, "f4"), (0, "i1"))
+    )
     weights = [graph.initializer(part) for part in quantized]
     made = graph.node(
         "DynamicQuantizeLSTM",
@@ -123,16 +146,25 @@ def test_results_of_a_quantized_lstm_have_the_shapes_of_an_lstm(direction: str) 
         direction=direction,
     )
     shape = graph.node("Shape", [made])
-    extents = [graph.node("Gather", [shape, graph.initializer(np.int64([axis]))], axis=0) for axis in (0, 2)]
+    extents = [
+        graph.node("Gather", [shape, graph.initializer(np.int64([axis]))], axis=0)
+        for axis in (0, 2)
+    ]
     target = graph.node("Concat", [*extents, graph.initializer(np.int64([-1]))], axis=0)
     graph.node("Reshape", [graph.node("Transpose", [made], perm=[0, 2, 1, 3]), target], "y")
     graph.output("y")
     model = graph.model()
-    lstm = next(node for node in from_model(model).graph if node.op == "com.microsoft::DynamicQuantizeLSTM")
+    lstm = next(
+        node for node in from_model(model).graph if node.op == "com.microsoft::DynamicQuantizeLSTM"
+    )
     assert str(lstm.output.type) == f"f32[T,{directions},2,4]"
     result = irc.compile(model).model
     assert irc.compile(result).model == result
-    assert operators(result) == ["DynamicQuantizeLSTM", *(["Transpose"] if directions == 2 else []), "Reshape"]
+    assert operators(result) == [
+        "DynamicQuantizeLSTM",
+        *(["Transpose"] if directions == 2 else []),
+        "Reshape",
+    ]
     inputs = random_inputs(model, batch=2, other=3)
     assert np.array_equal(run(model, inputs)["y"], run(result, inputs)["y"])
 
@@ -144,16 +176,35 @@ def node(op: str, inputs: list[str], out: str, **attributes: Any) -> NodeProto:
 SCALES = numpy_helper.from_array(np.float32([1, 1, 1, 5 / 3]), "scales")
 BACKWARD = {"starts": [-1], "ends": [2**63 - 1], "axes": [3], "steps": [-1]}
 IN_FUNCTIONS: dict[str, tuple[list[NodeProto], dict[str, TensorProto]]] = {
-    "a pool": ([node("MaxPool", ["x"], "h", kernel_shape=[1, 2], strides=[1, 2], pads=[0, 0, 0, 1], ceil_mode=1)], {}),
+    "a pool": (
+        [
+            node(
+                "MaxPool",
+                ["x"],
+                "h",
+                kernel_shape=[1, 2],
+                strides=[1, 2],
+                pads=[0, 0, 0, 1],
+                ceil_mode=1,
+            )
+        ],
+        {},
+    ),
     "a pool whose attribute is given": (
         [node("MaxPool", ["x"], "h", kernel_shape=[1, 2], strides=[1, 2], pads=[0, 0, 0, 1])],
         {},
     ),
     "a Resize": (
-        [node("Constant", [], "s", value=SCALES), node("Resize", ["x", "", "s"], "h", mode="nearest")],
+        [
+            node("Constant", [], "s", value=SCALES),
+            node("Resize", ["x", "", "s"], "h", mode="nearest"),
+        ],
         {},
     ),
-    "a Resize whose scales are given": ([node("Resize", ["x", "", "scales"], "h", mode="nearest")], {"scales": SCALES}),
+    "a Resize whose scales are given": (
+        [node("Resize", ["x", "", "scales"], "h", mode="nearest")],
+        {"scales": SCALES},
+    ),
     "a Slice": (
         [
             *[node("Constant", [], name, value_ints=numbers) for name, numbers in BACKWARD.items()],
@@ -163,7 +214,10 @@ IN_FUNCTIONS: dict[str, tuple[list[NodeProto], dict[str, TensorProto]]] = {
     ),
     "a Slice whose bounds are given": (
         [node("Slice", ["x", *BACKWARD], "h")],
-        {name: numpy_helper.from_array(np.int64(numbers), name) for name, numbers in BACKWARD.items()},
+        {
+            name: numpy_helper.from_array(np.int64(numbers), name)
+            for name, numbers in BACKWARD.items()
+        },
     ),
 }
 """Nodes of a function of x, and the constants that a caller gives it."""
@@ -181,7 +235,9 @@ def test_in_functions_too_onnx_infers_no_extents_that_runtimes_do_not_compute(ca
     for name, tensor in given.items():
         graph.initializer(numpy_helper.to_array(tensor), name)
     imports = [helper.make_opsetid("", 17)]
-    graph.functions.append(helper.make_function("local", "F", ["x", *given], ["h"], body, imports, attributes))
+    graph.functions.append(
+        helper.make_function("local", "F", ["x", *given], ["h"], body, imports, attributes)
+    )
     graph.node("F", ["x", *given], "h", domain="local", **dict.fromkeys(attributes, 1))
     graph.node("Relu", ["h"], "y")
     graph.node("Shape", ["h"], "s")
@@ -192,19 +248,28 @@ def test_in_functions_too_onnx_infers_no_extents_that_runtimes_do_not_compute(ca
     wanted = run(model, inputs)
     inferred = infer_shapes(model)
     assert inferred is not None
-    found = [info.type.tensor_type.shape.dim for info in inferred.graph.value_info if info.name == "h"]
+    found = [
+        info.type.tensor_type.shape.dim for info in inferred.graph.value_info if info.name == "h"
+    ]
     assert all(dims[-1].dim_value in (0, wanted["s"][-1]) for dims in found if dims)
     result = irc.compile(model).model
     assert run(result, inputs)["s"].tolist() == wanted["s"].tolist()
     assert np.array_equal(run(result, inputs)["y"], wanted["y"])
 
 
-AXES = {"given": (17, [2]), "given, none": (17, []), "an attribute": (11, [2]), "an attribute, none": (11, [])}
+AXES = {
+    "given": (17, [2]),
+    "given, none": (17, []),
+    "an attribute": (11, [2]),
+    "an attribute, none": (11, []),
+}
 
 
 @pytest.mark.parametrize("form", AXES)
 def test_the_axes_that_an_empty_list_takes_away_are_not_known(form: str) -> None:
-    """onnx infers that a Squeeze of no axes takes none away; onnxruntime takes away all of extent 1."""
+    """onnx infers that a Squeeze of no axes takes none away; onnxruntime takes away all of extent
+    1.
+    """
     opset, axes = AXES[form]
     graph = Graph(opset=opset)
     graph.input("x", [1, 3, 1])
@@ -219,9 +284,17 @@ def test_the_axes_that_an_empty_list_takes_away_are_not_known(form: str) -> None
 PADDED_ALIKE = {
     "MaxPool": ("MaxPool", {"kernel_shape": [3]}, "f32[1,2,6]"),
     "MaxPool with dilations": ("MaxPool", {"kernel_shape": [3], "dilations": [2]}, "f32[1,2,?]"),
-    "AveragePool with dilations": ("AveragePool", {"kernel_shape": [3], "dilations": [2]}, "f32[1,2,?]"),
+    "AveragePool with dilations": (
+        "AveragePool",
+        {"kernel_shape": [3], "dilations": [2]},
+        "f32[1,2,?]",
+    ),
     "ConvTranspose": ("ConvTranspose", {"strides": [3]}, "f32[1,2,18]"),
-    "ConvTranspose with output padding": ("ConvTranspose", {"strides": [3], "output_padding": [1]}, "f32[1,2,?]"),
+    "ConvTranspose with output padding": (
+        "ConvTranspose",
+        {"strides": [3], "output_padding": [1]},
+        "f32[1,2,?]",
+    ),
 }
 
 
@@ -238,7 +311,9 @@ def test_auto_pad_is_known_where_onnx_and_onnxruntime_pad_alike(case: str) -> No
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("size", [3, 2, 1])
 def test_windows_larger_than_the_data_are_counted_as_runtimes_do(op: str, size: int) -> None:
-    """onnxruntime counts one where the stride is larger than what the data lack, and floor division none."""
+    """onnxruntime counts one where the stride is larger than what the data lack, and floor division
+    none.
+    """
     graph = Graph(opset=11)
     graph.input("x", [1, 2, size])
     graph.node(op, ["x"], "h", kernel_shape=[3], strides=[3])
@@ -249,7 +324,9 @@ COUNTED = {(0.1, 1.1, 0.1): "f32[?]", (-1, 0.7, 0.1): "f32[?]", (0, 1, 0.25): "f
 
 
 @pytest.mark.parametrize("bounds", COUNTED)
-def test_a_range_of_floats_has_as_many_elements_as_onnxruntime_makes(bounds: tuple[float, ...]) -> None:
+def test_a_range_of_floats_has_as_many_elements_as_onnxruntime_makes(
+    bounds: tuple[float, ...],
+) -> None:
     graph = Graph(opset=13)
     graph.input("x", [1])
     graph.node("Range", [graph.initializer(np.float32(bound)) for bound in bounds], "h")
@@ -257,7 +334,9 @@ def test_a_range_of_floats_has_as_many_elements_as_onnxruntime_makes(bounds: tup
 
 
 def known_shape(graph: Graph) -> str:
-    """The type that irc knows of h; its shape must be the shape that onnxruntime computes, also after a compile."""
+    """The type that irc knows of h; its shape must be the shape that onnxruntime computes, also
+    after a compile.
+    """
     graph.node("Shape", ["h"], "s")
     graph.node("Add", ["s", graph.initializer(np.int64(1))], "y")
     graph.output("y", None, np.dtype(np.int64))
@@ -265,7 +344,12 @@ def known_shape(graph: Graph) -> str:
     inputs = random_inputs(model)
     result = irc.compile(model).model
     assert run(result, inputs)["y"].tolist() == run(model, inputs)["y"].tolist()
-    return next(str(value.type) for node in from_model(model).graph for value in node.outputs if value.name == "h")
+    return next(
+        str(value.type)
+        for node in from_model(model).graph
+        for value in node.outputs
+        if value.name == "h"
+    )
 
 
 @pytest.mark.parametrize("name", [b"scales", b"sc\xffles"])

@@ -22,11 +22,15 @@ def declared(name: str, *shape: object, kind: int = TensorProto.FLOAT) -> onnx.V
 
 
 def padding() -> ModelProto:
-    """The sum of x and z, which are [N,3,H,W], and three channels of ones, as large as the shape of the sum says."""
+    """The sum of x and z, which are [N,3,H,W], and three channels of ones, as large as the shape of
+    the sum says.
+    """
     nodes = [
         helper.make_node("Add", ["x", "z"], ["a"]),
         helper.make_node("Shape", ["a"], ["s"]),
-        helper.make_node("ConstantOfShape", ["s"], ["o"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        helper.make_node(
+            "ConstantOfShape", ["s"], ["o"], value=numpy_helper.from_array(np.ones(1, np.float32))
+        ),
         helper.make_node("Concat", ["a", "o"], ["y"], axis=1),
     ]
     inputs = [declared("x", "N", 3, "H", "W"), declared("z", "N", 3, "H", "W")]
@@ -50,7 +54,13 @@ def test_extents_go_everywhere_and_shapes_become_constants() -> None:
     assert [shape(info) for info in fixed.graph.input] == [[2, 3, 4, 5], [2, 3, 4, 5]]
     assert shape(fixed.graph.output[0]) == [2, 6, 4, 5]
     inputs = harness.random_inputs(fixed)
-    assert all(map(np.array_equal, harness.run(fixed, inputs).values(), harness.run(dynamic, inputs).values()))
+    assert all(
+        map(
+            np.array_equal,
+            harness.run(fixed, inputs).values(),
+            harness.run(dynamic, inputs).values(),
+        )
+    )
 
 
 def test_extents_may_stay_open() -> None:
@@ -60,16 +70,23 @@ def test_extents_may_stay_open() -> None:
 
 
 def test_symbols_of_bodies_follow() -> None:
-    branch = helper.make_graph([helper.make_node("Relu", ["x"], ["i"])], "a", [], [declared("i", "N", 3)])
-    other = helper.make_graph([helper.make_node("Neg", ["x"], ["j"])], "b", [], [declared("j", "N", 3)])
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["i"])], "a", [], [declared("i", "N", 3)]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["j"])], "b", [], [declared("j", "N", 3)]
+    )
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=other)
     inputs = [declared("x", "N", 3), declared("c", kind=TensorProto.BOOL)]
     model = helper.make_model(
-        helper.make_graph([node], "g", inputs, [declared("y", "N", 3)]), opset_imports=[helper.make_opsetid("", 17)]
+        helper.make_graph([node], "g", inputs, [declared("y", "N", 3)]),
+        opset_imports=[helper.make_opsetid("", 17)],
     )
     fixed = irc.compile(model, "none", input_shapes={"x": (7, 3)}).model
     bodies = [attribute.g for attribute in fixed.graph.node[0].attribute]
-    assert [shape(info) for info in (*fixed.graph.output, *(body.output[0] for body in bodies))] == [[7, 3]] * 3
+    assert [
+        shape(info) for info in (*fixed.graph.output, *(body.output[0] for body in bodies))
+    ] == [[7, 3]] * 3
     onnx.checker.check_model(fixed, full_check=True)
 
 
@@ -83,7 +100,9 @@ def test_symbols_of_bodies_follow() -> None:
         ({"x": (0, 3, 2, 2)}, "an extent of input 'x' is less than 1"),
     ],
 )
-def test_contradictions_are_one_sentence(shapes: dict[str, tuple[int, ...]], message: str, tmp_path: Path) -> None:
+def test_contradictions_are_one_sentence(
+    shapes: dict[str, tuple[int, ...]], message: str, tmp_path: Path
+) -> None:
     onnx.save(padding(), tmp_path / "m.onnx")
     irc.compile(tmp_path / "m.onnx", "none").save(tmp_path / "m.irc")
     for model in (padding(), tmp_path / "m.onnx", tmp_path / "m.irc"):
@@ -127,7 +146,12 @@ def test_text_is_fixed_as_the_model_is(tmp_path: Path) -> None:
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out.onnx")
     fix = ["--input-shape", "image=4,?,8,8"]
-    assert main(["compile", str(EXAMPLE), "-o", out, *fix, "--verify=end", "--fold-map", f"{out}.json"]) == 0
+    assert (
+        main(
+            ["compile", str(EXAMPLE), "-o", out, *fix, "--verify=end", "--fold-map", f"{out}.json"]
+        )
+        == 0
+    )
     fixed = onnx.load(out)
     assert shape(fixed.graph.input[0]) == [4, 1, 8, 8]
     assert shape(fixed.graph.output[0]) == [4, 10]
@@ -148,13 +172,19 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("path", [path for path in harness.shared_models("exported") if "dynamo" in path.name], ids=str)
+@pytest.mark.parametrize(
+    "path", [path for path in harness.shared_models("exported") if "dynamo" in path.name], ids=str
+)
 def test_exported_models_compute_the_same(path: Path) -> None:
     model = harness.load(path)
     inputs = harness.random_inputs(model, batch=3)
     expected = harness.results(model, inputs)
-    fixed = irc.compile(path, input_shapes={name: array.shape for name, array in inputs.items()}).model
-    assert [shape(info) for info in harness.required_inputs(fixed)] == [list(array.shape) for array in inputs.values()]
+    fixed = irc.compile(
+        path, input_shapes={name: array.shape for name, array in inputs.items()}
+    ).model
+    assert [shape(info) for info in harness.required_inputs(fixed)] == [
+        list(array.shape) for array in inputs.values()
+    ]
     assert all(isinstance(dim, int) for info in fixed.graph.output for dim in shape(info))
     assert expected is not None
     harness.assert_computes_the_same(model, fixed, inputs)

@@ -29,7 +29,9 @@ NODES = {
 def test_a_node_stays_foreign(name: str) -> None:
     opset, node = NODES[name]
     inputs = [helper.make_tensor_value_info(*info) for info in (("x", F, [2, 3]), ("b", B, [2, 3]))]
-    graph = helper.make_graph([node], "main", inputs, [helper.make_tensor_value_info("y", F, [2, 3])])
+    graph = helper.make_graph(
+        [node], "main", inputs, [helper.make_tensor_value_info("y", F, [2, 3])]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     module = from_model(model)
     assert [found.op for found in module.graph] == [f"::{node.op_type}"]
@@ -62,4 +64,7 @@ def test_what_is_not_lowered_has_a_reason(case: str) -> None:
 
 def test_what_is_lowered_has_none() -> None:
     assert lower("", "Add", NodeView(14, {}, (X, X), ("y",))) == ("add", None)
-    assert lower("", "LeakyRelu", NodeView(14, {"alpha": 0.5}, (X,), ("y",))) == ("nn.leaky_relu", None)
+    assert lower("", "LeakyRelu", NodeView(14, {"alpha": 0.5}, (X,), ("y",))) == (
+        "nn.leaky_relu",
+        None,
+    )

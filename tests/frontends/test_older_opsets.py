@@ -1,4 +1,6 @@
-"""Operators of older opsets: the IR has them in the form of the newest one, and they come out in their own form."""
+"""Operators of older opsets: the IR has them in the form of the newest one, and they come out in
+their own form.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ FLOAT = TensorProto.FLOAT
 
 def one(*nodes: NodeProto, opset: int, x: Shape, y: Shape, **constants: Any) -> ModelProto:
     inits = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    ends = [[helper.make_tensor_value_info(name, FLOAT, shape)] for name, shape in (("x", x), ("y", y))]
+    ends = [
+        [helper.make_tensor_value_info(name, FLOAT, shape)] for name, shape in (("x", x), ("y", y))
+    ]
     graph = helper.make_graph(list(nodes), "main", *ends, inits)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
@@ -111,12 +115,17 @@ TWINS: dict[str, tuple[ModelProto, ModelProto, list[tuple[str, dict[str, Any]]]]
         [("Resize", {}), ("Relu", {})],
     ),
 }  # fmt: skip
-"""A model, the same in a newer opset, and the operators that are left of the first, with their attributes."""
+"""A model, the same in a newer opset, and the operators that are left of the first, with their
+attributes.
+"""
 
 
 def described(module: Module) -> list[object]:
     """Return every operator with its attributes, and with the elements of its constant operands."""
-    return [(node.op, node.attrs, [operand(node, i) for i in range(len(node.inputs))]) for node in operators(module)]
+    return [
+        (node.op, node.attrs, [operand(node, i) for i in range(len(node.inputs))])
+        for node in operators(module)
+    ]
 
 
 def operators(module: Module) -> list[Node]:
@@ -126,7 +135,11 @@ def operators(module: Module) -> list[Node]:
 def operand(node: Node, index: int) -> object:
     value = node.input(index)
     payload = None if value is None or value.node is None else value.node.attrs.get("value")
-    return (str(payload.type), payload.numpy().tolist()) if isinstance(payload, Tensor) else value is not None
+    return (
+        (str(payload.type), payload.numpy().tolist())
+        if isinstance(payload, Tensor)
+        else value is not None
+    )
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
@@ -194,13 +207,23 @@ def test_paddings_of_opset_1() -> None:
 
 
 MIXED = {
-    "axes as an attribute of opset 13": one(op("Squeeze", "x", "y", axes=[0]), opset=13, x=IMAGE, y=(2, 3, 3)),
-    "axes as an input of opset 11": one(op("Squeeze", "x a", "y"), opset=11, x=IMAGE, y=(2, 3, 3), a=ints(0)),
+    "axes as an attribute of opset 13": one(
+        op("Squeeze", "x", "y", axes=[0]), opset=13, x=IMAGE, y=(2, 3, 3)
+    ),
+    "axes as an input of opset 11": one(
+        op("Squeeze", "x a", "y"), opset=11, x=IMAGE, y=(2, 3, 3), a=ints(0)
+    ),
     "no axes": one(op("ReduceMean", "x", "y", axes=[0]), opset=13, x=IMAGE, y=IMAGE),
     "pads in opset 1": one(op("Pad", "x", "y", pads=PADS), opset=1, x=IMAGE, y=LARGE),
-    "paddings in opset 2": one(op("Pad", "x", "y", pads=PADS, paddings=PADS), opset=2, x=IMAGE, y=LARGE),
+    "paddings in opset 2": one(
+        op("Pad", "x", "y", pads=PADS, paddings=PADS), opset=2, x=IMAGE, y=LARGE
+    ),
     "scales as an attribute of Resize": one(
-        op("Resize", "x s", "y", scales=[1.0, 1.0, 1.0, 1.0]), opset=10, x=IMAGE, y=IMAGE, s=np.ones(4, F)
+        op("Resize", "x s", "y", scales=[1.0, 1.0, 1.0, 1.0]),
+        opset=10,
+        x=IMAGE,
+        y=IMAGE,
+        s=np.ones(4, F),
     ),
     "a Tile of one axis": one(op("Tile", "x t a", "y"), opset=1, x=IMAGE, y=IMAGE, t=F(1), a=F(0)),
     "a region of interest in opset 10": one(
@@ -308,13 +331,19 @@ def test_parameters_are_those_of_the_schemas(name: str) -> None:
 
 
 def test_a_slice_that_states_an_axis_twice_stays_at_unknown_rank() -> None:
-    """The second entry covers everything; onnxruntime refuses the model, which irc must not hide."""
+    """The second entry covers everything; onnxruntime refuses the model, which irc must
+    not hide.
+    """
     twice = op("Slice", "r", "s", axes=[0, 0], starts=[1, 0], ends=[3, 2**63 - 1])
     model = one(op("Relu", "x", "r"), twice, op("Sigmoid", "s", "y"), opset=9, x=IMAGE, y=IMAGE)
     del model.graph.input[0].type.tensor_type.shape.dim[:]
     model.graph.input[0].type.tensor_type.ClearField("shape")
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    assert [node.op_type for node in compile_model(model).model.graph.node] == ["Relu", "Slice", "Sigmoid"]
+    assert [node.op_type for node in compile_model(model).model.graph.node] == [
+        "Relu",
+        "Slice",
+        "Sigmoid",
+    ]
 
 
 @pytest.mark.parametrize("axes", [[7], [2, 9]])

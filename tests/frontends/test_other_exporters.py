@@ -1,4 +1,6 @@
-"""Graphs as tf2onnx and Paddle2ONNX write them, built by hand: every affine folds, and verification accuses nobody."""
+"""Graphs as tf2onnx and Paddle2ONNX write them, built by hand: every affine folds, and verification
+accuses nobody.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ class Keras(Graph):
     def conv(self, x: str, weight: Array, layer: str, *, bias: bool = False, **attrs: Any) -> str:
         inputs = [x, self.initializer(weight, f"{self.scope}/{layer}/ReadVariableOp:0")]
         if bias:
-            inputs.append(self.initializer(self.random(len(weight)), f"{self.scope}/{layer}/BiasAdd/ReadVariableOp:0"))
+            inputs.append(
+                self.initializer(
+                    self.random(len(weight)), f"{self.scope}/{layer}/BiasAdd/ReadVariableOp:0"
+                )
+            )
         return self.op("Conv", inputs, f"{layer}/Conv2D", kernel_shape=weight.shape[2:], **attrs)
 
     def norm(self, x: str, channels: int, layer: str) -> str:
@@ -47,9 +53,13 @@ class Keras(Graph):
         """Global average, Squeeze, and a dense layer with softmax, as MatMul and Add."""
         pooled = self.op("GlobalAveragePool", [x], "pool/Mean")
         flat = self.op("Squeeze", [pooled, ints(self, 2, 3)], "pool/Mean_Squeeze")
-        product = self.op("MatMul", [flat, self.initializer(self.random(channels, 5))], "predictions/MatMul")
+        product = self.op(
+            "MatMul", [flat, self.initializer(self.random(channels, 5))], "predictions/MatMul"
+        )
         logits = self.op("Add", [product, self.initializer(self.random(5))], "predictions/BiasAdd")
-        self.output(self.node("Softmax", [logits], "predictions", "predictions", axis=1), ["unk__9", 5])
+        self.output(
+            self.node("Softmax", [logits], "predictions", "predictions", axis=1), ["unk__9", 5]
+        )
 
 
 def keras(shape: Sequence[int | str] = ("unk__6", 12, 12, 3)) -> tuple[Keras, str]:
@@ -58,17 +68,25 @@ def keras(shape: Sequence[int | str] = ("unk__6", 12, 12, 3)) -> tuple[Keras, st
 
 
 def mobile_net() -> ModelProto:
-    """Channels last outside; padding of its own, depthwise convolutions as groups, ReLU6 as Clip of constants."""
+    """Channels last outside; padding of its own, depthwise convolutions as groups, ReLU6 as Clip of
+    constants.
+    """
     graph, x = keras()
     x = graph.turned(x, NCHW)
     x = graph.op("Pad", [x, ints(graph, 0, 0, 0, 0, 0, 0, 1, 1)], "Conv1_pad/Pad", mode="constant")
     x = graph.conv(x, graph.random(8, 3, 3, 3), "Conv1", strides=[2, 2], auto_pad="VALID")
     for i in range(2):
         x = graph.norm(x, 8, f"bn_{i}")
-        x = graph.op("Clip", [x, *(graph.initializer(np.float32(end)) for end in (0, 6))], f"relu_{i}/Relu6")
-        x = graph.conv(x, graph.random(8, 1, 3, 3), f"depthwise_{i}", group=8, auto_pad="SAME_UPPER")
+        x = graph.op(
+            "Clip", [x, *(graph.initializer(np.float32(end)) for end in (0, 6))], f"relu_{i}/Relu6"
+        )
+        x = graph.conv(
+            x, graph.random(8, 1, 3, 3), f"depthwise_{i}", group=8, auto_pad="SAME_UPPER"
+        )
         x = graph.norm(x, 8, f"depthwise_bn_{i}")
-        x = graph.conv(graph.op("Relu", [x], f"depthwise_relu_{i}"), graph.random(8, 8, 1, 1), f"project_{i}")
+        x = graph.conv(
+            graph.op("Relu", [x], f"depthwise_relu_{i}"), graph.random(8, 8, 1, 1), f"project_{i}"
+        )
     graph.head(graph.norm(x, 8, "project_bn"), 8)
     return graph.model()
 
@@ -77,7 +95,13 @@ def channels_last() -> ModelProto:
     """A Transpose around every convolution, a decomposed normalization over the last axis."""
     graph, x = keras()
     for i, into in enumerate((3, 6)):
-        x = graph.conv(graph.turned(x, NCHW), graph.random(6, into, 3, 3), f"conv_{i}", bias=bool(i), pads=[1] * 4)
+        x = graph.conv(
+            graph.turned(x, NCHW),
+            graph.random(6, into, 3, 3),
+            f"conv_{i}",
+            bias=bool(i),
+            pads=[1] * 4,
+        )
         x = graph.turned(x, NHWC)
         x = graph.op("Mul", [x, graph.initializer(graph.random(6))], f"bn_{i}/mul_1")
         x = graph.op("Add", [x, graph.initializer(graph.random(6))], f"bn_{i}/add_1")
@@ -106,13 +130,19 @@ def one_dimensional() -> ModelProto:
 
 
 def computed_shape() -> ModelProto:
-    """A Reshape to [batch, -1, 4] whose batch comes through Shape, Cast, Slice, Squeeze, Unsqueeze and Concat."""
+    """A Reshape to [batch, -1, 4] whose batch comes through Shape, Cast, Slice, Squeeze, Unsqueeze
+    and Concat.
+    """
     graph, x = keras()
     x = graph.conv(graph.turned(x, NCHW), graph.random(8, 3, 3, 3), "conv", bias=True)
     x = graph.turned(graph.op("Relu", [graph.norm(x, 8, "bn")], "relu"), NHWC)
     shape = graph.op("Cast", [graph.op("Shape", [x], "Shape")], "Shape_cast", to=TensorProto.INT32)
     batch = graph.op("Slice", [shape, *(ints(graph, n) for n in (0, 1, 0))], "strided_slice")
-    batch = graph.op("Unsqueeze", [graph.op("Squeeze", [batch, ints(graph, 0)], "strided"), ints(graph, 0)], "packed")
+    batch = graph.op(
+        "Unsqueeze",
+        [graph.op("Squeeze", [batch, ints(graph, 0)], "strided"), ints(graph, 0)],
+        "packed",
+    )
     rest = graph.initializer(np.array([-1, 4], np.int32))
     target = graph.op("Concat", [batch, rest], "Reshape/shape", axis=0)
     target = graph.op("Cast", [target], "Reshape_cast", to=TensorProto.INT64)
@@ -145,7 +175,10 @@ class Paddle(Graph):
     def norm(self, x: str, channels: int, *, how: str = "initializer") -> str:
         stem = f"batch_norm2d_{self.norms}"
         params = batch_norm(channels, self.norms + 1)
-        names = [self.constant(array, how, f"{stem}.{end}") for array, end in zip(params.arrays, ENDS, strict=True)]
+        names = [
+            self.constant(array, how, f"{stem}.{end}")
+            for array, end in zip(params.arrays, ENDS, strict=True)
+        ]
         self.norms += 1
         return self.batch_norm(x, params, f"{stem}.tmp_2", names=names, epsilon=1e-5, momentum=0.9)
 
@@ -158,8 +191,14 @@ class Paddle(Graph):
         if self.opset < 11:
             gate = self.node("Clip", [gate], min=0.0, max=6.0)
         else:
-            ends = [self.node("Constant", [], value_float=end) for end in (0.0, 6.0)] if self.opset > 11 else []
-            gate = self.node("Clip", [gate, *(ends or [self.initializer(np.float32(end)) for end in (0, 6)])])
+            ends = (
+                [self.node("Constant", [], value_float=end) for end in (0.0, 6.0)]
+                if self.opset > 11
+                else []
+            )
+            gate = self.node(
+                "Clip", [gate, *(ends or [self.initializer(np.float32(end)) for end in (0, 6)])]
+            )
         return self.node("Div", [self.node("Mul", [x, gate]), self.number(6)])
 
     def biased(self, x: str, bias: Array) -> str:
@@ -169,7 +208,9 @@ class Paddle(Graph):
 
     def result(self, x: str, shape: Sequence[int | str]) -> None:
         """A result under a name that an Identity gives."""
-        self.output(self.node("Identity", [x], f"save_infer_model/scale_{len(self.outputs)}.tmp_1"), shape)
+        self.output(
+            self.node("Identity", [x], f"save_infer_model/scale_{len(self.outputs)}.tmp_1"), shape
+        )
 
 
 ENDS = ("w_0", "b_0", "w_1", "w_2")
@@ -181,13 +222,23 @@ def paddle(opset: int, shape: Sequence[int | str] = (-1, 3, 16, 16)) -> tuple[Pa
 
 
 def text_detector(opset: int) -> ModelProto:
-    """The head of a text detector: squeeze and excite, nearest Resize, two ConvTranspose, a probability map."""
+    """The head of a text detector: squeeze and excite, nearest Resize, two ConvTranspose, a
+    probability map.
+    """
     graph, x = paddle(opset, ["batch", 3, 16, 16])
     how = "value" if opset < 11 else "initializer"
-    x = graph.hard_swish(graph.norm(graph.conv(x, graph.random(8, 3, 3, 3), pads=[1] * 4, strides=[2, 2]), 8, how=how))
-    deep = graph.norm(graph.conv(x, graph.random(8, 1, 5, 5), group=8, pads=[2] * 4, strides=[2, 2]), 8, how=how)
+    x = graph.hard_swish(
+        graph.norm(
+            graph.conv(x, graph.random(8, 3, 3, 3), pads=[1] * 4, strides=[2, 2]), 8, how=how
+        )
+    )
+    deep = graph.norm(
+        graph.conv(x, graph.random(8, 1, 5, 5), group=8, pads=[2] * 4, strides=[2, 2]), 8, how=how
+    )
     pooled = graph.node("GlobalAveragePool", [graph.hard_swish(deep)])
-    pooled = graph.node("Relu", [graph.biased(graph.conv(pooled, graph.random(4, 8, 1, 1)), graph.random(4))])
+    pooled = graph.node(
+        "Relu", [graph.biased(graph.conv(pooled, graph.random(4, 8, 1, 1)), graph.random(4))]
+    )
     gate = graph.biased(graph.conv(pooled, graph.random(8, 4, 1, 1)), graph.random(8))
     deep = graph.node("Mul", [deep, graph.node("HardSigmoid", [gate], alpha=0.2, beta=0.5)])
     scales = graph.constant(np.array([1, 1, 2, 2], np.float32), "value")
@@ -198,16 +249,24 @@ def text_detector(opset: int) -> ModelProto:
         none = graph.constant(np.zeros(0, np.float32), "value")
         deep = graph.node("Resize", [deep, none, scales], mode="nearest", **modes)
     x = graph.node("Concat", [x, deep], axis=1)
-    x = graph.node("Relu", [graph.norm(graph.conv(x, graph.random(6, 16, 3, 3), pads=[1] * 4), 6, how=how)])
-    x = graph.biased(graph.conv(x, graph.random(6, 6, 2, 2), "ConvTranspose", strides=[2, 2]), graph.random(6))
+    x = graph.node(
+        "Relu", [graph.norm(graph.conv(x, graph.random(6, 16, 3, 3), pads=[1] * 4), 6, how=how)]
+    )
+    x = graph.biased(
+        graph.conv(x, graph.random(6, 6, 2, 2), "ConvTranspose", strides=[2, 2]), graph.random(6)
+    )
     x = graph.node("Relu", [graph.norm(x, 6, how=how)])
-    x = graph.biased(graph.conv(x, graph.random(6, 1, 2, 2), "ConvTranspose", strides=[2, 2]), graph.random(1))
+    x = graph.biased(
+        graph.conv(x, graph.random(6, 1, 2, 2), "ConvTranspose", strides=[2, 2]), graph.random(1)
+    )
     graph.result(graph.node("Sigmoid", [x]), ["batch", 1, 32, 32])
     return graph.model()
 
 
 def text_classifier() -> ModelProto:
-    """A scale of the image, sizes through Shape, Cast and Slice, a dense head on a computed shape."""
+    """A scale of the image, sizes through Shape, Cast and Slice, a dense head on a
+    computed shape.
+    """
     graph, x = paddle(11, ["batch", 3, 16, 16])
     x = graph.conv(x, graph.random(8, 3, 3, 3), strides=[2, 2])
     x = graph.node("Mul", [x, graph.number(0.5)])
@@ -215,25 +274,39 @@ def text_classifier() -> ModelProto:
     x = graph.norm(x, 8)
     shape = graph.node("Cast", [graph.node("Shape", [x])], to=TensorProto.INT32)
     batch = graph.node("Slice", [shape, *(ints(graph, n) for n in (0, 1, 0))])
-    target = graph.node("Concat", [graph.node("Cast", [batch], to=TensorProto.INT64), ints(graph, 8, -1)], axis=0)
-    x = graph.node("ReduceMean", [graph.node("Reshape", [graph.hard_swish(x), target])], axes=[2], keepdims=0)
-    x = graph.node("MatMul", [x, graph.initializer(graph.random(8, 2), "linear_0.w_0")], "linear_0.tmp_0")
+    target = graph.node(
+        "Concat", [graph.node("Cast", [batch], to=TensorProto.INT64), ints(graph, 8, -1)], axis=0
+    )
+    x = graph.node(
+        "ReduceMean", [graph.node("Reshape", [graph.hard_swish(x), target])], axes=[2], keepdims=0
+    )
+    x = graph.node(
+        "MatMul", [x, graph.initializer(graph.random(8, 2), "linear_0.w_0")], "linear_0.tmp_0"
+    )
     x = graph.node("Add", [x, graph.initializer(graph.random(2), "linear_0.b_0")], "linear_0.tmp_1")
     graph.result(graph.node("Softmax", [x], axis=1), ["batch", 2])
     return graph.model()
 
 
 def pyramid() -> ModelProto:
-    """Nearest Resize to the size of another map, from Shape, Slice and Concat; two results of one map."""
+    """Nearest Resize to the size of another map, from Shape, Slice and Concat; two results of one
+    map.
+    """
     graph, x = paddle(11, ["batch", 3, "height", "width"])
     first = graph.norm(graph.conv(x, graph.random(6, 3, 3, 3), pads=[1] * 4), 6)
-    second = graph.conv(graph.node("Relu", [first]), graph.random(6, 6, 3, 3), pads=[1] * 4, strides=[2, 2])
+    second = graph.conv(
+        graph.node("Relu", [first]), graph.random(6, 6, 3, 3), pads=[1] * 4, strides=[2, 2]
+    )
     second = graph.node("LeakyRelu", [graph.norm(second, 6)], alpha=0.1)
     extent = [graph.node("Slice", [graph.node("Shape", [v]), *(ints(graph, n) for n in ends)]) for v, ends in
               ((second, (0, 2)), (first, (2, 4)))]  # fmt: skip
     none = [graph.constant(np.zeros(0, np.float32), "value") for _ in range(2)]
     sizes = graph.node("Concat", extent, axis=0)
-    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    modes = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     wide = graph.node("Resize", [second, *none, sizes], **modes)
     x = graph.norm(graph.conv(wide, graph.random(4, 6, 1, 1)), 4)
     for shape in (["batch", 4, "height", "width"], ["batch", 4, "rows", "columns"]):
@@ -257,7 +330,9 @@ STYLES: dict[str, Callable[[], ModelProto]] = {
 
 @pytest.mark.parametrize("style", STYLES)
 def test_every_affine_folds(style: str) -> None:
-    """But for the Add and the Div of a HardSwish written out, which a runtime may compute as one operator."""
+    """But for the Add and the Div of a HardSwish written out, which a runtime may compute as one
+    operator.
+    """
     result = check(STYLES[style]())
     kept = [source for source in result.fold_map.sources if source["status"] == "kept"]
     assert all(source["reason"] == "fused_unit" for source in kept), reasons(result)
@@ -268,7 +343,9 @@ def test_every_affine_folds(style: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
-def test_verification_accuses_nobody(style: str, record_property: Callable[[str, object], None]) -> None:
+def test_verification_accuses_nobody(
+    style: str, record_property: Callable[[str, object], None]
+) -> None:
     verify = VerifyNumerics()
     result = irc.compile(STYLES[style](), context=PassContext([verify]))
     verify.finish(result.module, result.model)

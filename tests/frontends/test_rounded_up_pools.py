@@ -1,6 +1,8 @@
-"""Extents after pools that round up (`ceil_mode`): onnx's shape inference is asked where runtimes count as it does.
+"""Extents after pools that round up (`ceil_mode`): onnx's shape inference is asked where runtimes
+count as it does.
 
-LRN stands for the operators whose types only that inference knows. A Shape behind it is a constant if they are known.
+LRN stands for the operators whose types only that inference knows. A Shape behind it is a constant
+if they are known.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ PADS = ([0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0])
 
 
 def pooled(size: int | str, pads: list[int], *, times: int = 1, op: str = "MaxPool") -> ModelProto:
-    """x -> pool -> LRN, again for each of the `times`, then times the number of elements of that."""
+    """x -> pool -> LRN, again for each of the `times`, then times the number of
+    elements of that.
+    """
     graph = Graph()
     value = graph.input("x", [1, 3, size, size])
     for i in range(times):
-        value = graph.node(op, [value], f"pool{i}", kernel_shape=[2, 2], strides=[2, 2], pads=pads, ceil_mode=1)
+        value = graph.node(
+            op, [value], f"pool{i}", kernel_shape=[2, 2], strides=[2, 2], pads=pads, ceil_mode=1
+        )
         value = graph.node("LRN", [value], f"lrn{i}", size=3)
     numbers = graph.node("Cast", [graph.node("Shape", [value])], to=1)
     graph.node("Mul", [value, graph.node("ReduceProd", [numbers], keepdims=0)], "y")
@@ -41,8 +47,12 @@ def extent(inferred: ModelProto | None, name: str) -> int | None:
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("pads", PADS)
 @pytest.mark.parametrize("size", [7, 8, 9, 10])
-def test_extents_are_known_exactly_where_onnx_and_onnxruntime_count_alike(size: int, pads: list[int], op: str) -> None:
-    """The neighbours: onnx counts 5 windows of 2 in 8 elements and 1 of padding behind them, onnxruntime 4."""
+def test_extents_are_known_exactly_where_onnx_and_onnxruntime_count_alike(
+    size: int, pads: list[int], op: str
+) -> None:
+    """The neighbours: onnx counts 5 windows of 2 in 8 elements and 1 of padding behind them,
+    onnxruntime 4.
+    """
     model = pooled(size, pads, op=op)
     said = extent(onnx.shape_inference.infer_shapes(model), "pool0")
     counted = run(model, {"x": np.ones((1, 3, size, size), np.float32)})["y"].shape[-1]

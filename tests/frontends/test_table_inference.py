@@ -1,4 +1,6 @@
-"""Types by the operator table alone: as much as onnx's shape inference knows, which is asked for no other model."""
+"""Types by the operator table alone: as much as onnx's shape inference knows, which is asked for no
+other model.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,26 @@ Node = tuple[str, tuple[int | str, ...], list[Any], dict[str, Any]]
 
 BY_TABLE: dict[str, tuple[Node, str]] = {
     "Relu": (("Relu", ("N", -1, 4), [], {}), "f32[N,?,4]"),
-    "Conv, open extents": (("Conv", (-1, 2, -1), [np.ones((3, 2, 3), np.float32)], {}), "f32[?,3,?]"),
+    "Conv, open extents": (
+        ("Conv", (-1, 2, -1), [np.ones((3, 2, 3), np.float32)], {}),
+        "f32[?,3,?]",
+    ),
     "Conv, SAME_UPPER": (
-        ("Conv", (1, 2, 7), [np.ones((3, 2, 3), np.float32)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
+        (
+            "Conv",
+            (1, 2, 7),
+            [np.ones((3, 2, 3), np.float32)],
+            {"auto_pad": "SAME_UPPER", "strides": [2]},
+        ),
         "f32[1,3,4]",
     ),
     "Conv, VALID": (
-        ("Conv", (1, 2, 7), [np.ones((3, 2, 3), np.float32)], {"auto_pad": "VALID", "strides": [2]}),
+        (
+            "Conv",
+            (1, 2, 7),
+            [np.ones((3, 2, 3), np.float32)],
+            {"auto_pad": "VALID", "strides": [2]},
+        ),
         "f32[1,3,3]",
     ),
     "MaxPool, SAME_LOWER": (
@@ -42,7 +57,10 @@ BY_TABLE: dict[str, tuple[Node, str]] = {
     "Shape, some extents": (("Shape", ("N", 3, 4, 5), [], {"start": 1, "end": -1}), "i64[2]"),
     "Shape, no extents": (("Shape", ("N", 3), [], {"start": 2}), "i64[0]"),
     "QuantizeLinear": (("QuantizeLinear", ("N", 3), [np.float32(0.5), np.int8(0)], {}), "i8[N,3]"),
-    "QuantizeLinear, no zero point": (("QuantizeLinear", ("N", 3), [np.float32(0.5)], {}), "u8[N,3]"),
+    "QuantizeLinear, no zero point": (
+        ("QuantizeLinear", ("N", 3), [np.float32(0.5)], {}),
+        "u8[N,3]",
+    ),
     "Squeeze without extents of 1": (("Squeeze", (2, 3), [], {}), "f32[2,3]"),
     "Slice, unknown bounds": (("Slice", (4, 3), ["counts", "counts"], {}), "f32[?,?]"),
     "Resize, unknown sizes": (("Resize", ("N", 3), ["", "", "counts"], {}), "f32[?,?]"),
@@ -59,7 +77,12 @@ BY_ONNX: dict[str, tuple[Node, str]] = {
         "f32[1,2,1]",
     ),
     "Conv, SAME_UPPER with dilations": (
-        ("Conv", (1, 2, 7), [np.ones((3, 2, 3), np.float32)], {"auto_pad": "SAME_UPPER", "dilations": [2]}),
+        (
+            "Conv",
+            (1, 2, 7),
+            [np.ones((3, 2, 3), np.float32)],
+            {"auto_pad": "SAME_UPPER", "dilations": [2]},
+        ),
         "f32[1,3,7]",
     ),
 }
@@ -70,12 +93,17 @@ DTYPES = {"f32": F32, "i64": np.dtype(np.int64), "i8": np.dtype(np.int8), "u8": 
 
 
 def model_of(node: Node, expected: str) -> ModelProto:
-    """Return a model of one node, whose second input `counts` holds two integers. Its output has an element type."""
+    """Return a model of one node, whose second input `counts` holds two integers.
+
+    Its output has an element type.
+    """
     op, extents, operands, attributes = node
     graph = Graph(opset=19)
     graph.input("x", ["N"])
     graph.input("counts", [2], np.dtype(np.int64))
-    named = [each if isinstance(each, str) else graph.initializer(np.asarray(each)) for each in operands]
+    named = [
+        each if isinstance(each, str) else graph.initializer(np.asarray(each)) for each in operands
+    ]
     graph.node(op, ["x", *named], "y", **attributes)
     graph.output("y", None, DTYPES[expected.partition("[")[0]])
     model = graph.model()
@@ -89,7 +117,9 @@ def imported(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> tuple[str, i
     runs: list[object] = []
     infer = shape_inference.infer_shapes
     with monkeypatch.context() as patch:
-        patch.setattr(shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1])
+        patch.setattr(
+            shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1]
+        )
         module = from_model(model)
     return str(module.graph.outputs[0].type), len(runs)
 
@@ -110,8 +140,12 @@ def test_onnx_is_asked_where_it_may_know_more(case: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("op", ["Relu", "ArgMax"])
-def test_a_declared_extent_of_minus_one_is_no_number(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """onnx calculated with it: a Conv of stride 2 on images [-1, 3, -1, -1] had results of 0 by 0 pixels."""
+def test_a_declared_extent_of_minus_one_is_no_number(
+    op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnx calculated with it: a Conv of stride 2 on images [-1, 3, -1, -1] had results of 0 by 0
+    pixels.
+    """
     graph = Graph(opset=13)
     graph.input("x", ["N", 3, "H", "W"])
     weight = graph.initializer(np.ones((4, 3, 3, 3), np.float32))
@@ -140,11 +174,15 @@ def knows_more(one: Type, other: Type) -> bool:
 
 
 def hold(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Assert that onnx knows no more than the table, and return whether the table alone was asked."""
+    """Assert that onnx knows no more than the table, and return whether the table alone
+    was asked.
+    """
     with monkeypatch.context() as patch:
         runs: list[object] = []
         infer = shape_inference.infer_shapes
-        patch.setattr(shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1])
+        patch.setattr(
+            shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1]
+        )
         by_table = from_model(model)
         if runs:
             return False
@@ -153,7 +191,9 @@ def hold(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> bool:
         assert runs
     for ours, theirs in zip(by_table.walk(), by_onnx.walk(), strict=True):
         for value, other in zip(ours.outputs, theirs.outputs, strict=True):
-            assert not knows_more(other.type, value.type), f"{ours.description}: {value.type}, by onnx {other.type}"
+            assert not knows_more(other.type, value.type), (
+                f"{ours.description}: {value.type}, by onnx {other.type}"
+            )
     return True
 
 
@@ -164,7 +204,9 @@ def test_onnx_knows_no_more_of_exporter_graphs(first: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_onnx_knows_no_more_of_random_graphs(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sum(hold(grow(70_000 + seed, F32), monkeypatch) for seed in range(first, first + 20)) >= 4
+    assert (
+        sum(hold(grow(70_000 + seed, F32), monkeypatch) for seed in range(first, first + 20)) >= 4
+    )
 
 
 @pytest.mark.shared
@@ -183,7 +225,9 @@ CONSTANT = {
 
 
 @pytest.mark.parametrize("case", CONSTANT)
-def test_types_are_completed_when_the_last_operator_that_reads_elements_is_computed(case: str) -> None:
+def test_types_are_completed_when_the_last_operator_that_reads_elements_is_computed(
+    case: str,
+) -> None:
     """All types seemed to follow from those of the inputs then, and a second compile knew more."""
     op, operands = CONSTANT[case]
     graph = Graph(opset=13)

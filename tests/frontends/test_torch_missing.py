@@ -17,7 +17,8 @@ def test_a_program_needs_torch(
     assert main(["compile", str(tmp_path / "net.pt2")]) == 1
     assert (
         capsys.readouterr().err
-        == f'irc: {tmp_path / "net.pt2"}: torch is not installed: pip install "irc-compiler[torch]"\n'
+        == f"irc: {tmp_path / 'net.pt2'}: torch is not installed: pip install"
+        ' "irc-compiler[torch]"\n'
     )
 
 

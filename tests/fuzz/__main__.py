@@ -15,12 +15,20 @@ from fuzz.targets import TARGETS
 
 
 def main() -> int:
-    grammar = argparse.ArgumentParser(prog="tests/fuzz", description="Mutate what irc reads, and see what comes of it.")
+    grammar = argparse.ArgumentParser(
+        prog="tests/fuzz", description="Mutate what irc reads, and see what comes of it."
+    )
     grammar.add_argument("--target", default="all", choices=(*TARGETS, "all"))
     grammar.add_argument("--executions", type=int, default=10_000, help="in sum over the targets")
-    grammar.add_argument("--minutes", type=float, default=1e6, help="stop after so many, in sum, whatever is left")
-    grammar.add_argument("--seed", type=int, default=0, help="the number of the first case of each target")
-    grammar.add_argument("--only", type=int, metavar="NUMBER", help="run this case alone, in this process")
+    grammar.add_argument(
+        "--minutes", type=float, default=1e6, help="stop after so many, in sum, whatever is left"
+    )
+    grammar.add_argument(
+        "--seed", type=int, default=0, help="the number of the first case of each target"
+    )
+    grammar.add_argument(
+        "--only", type=int, metavar="NUMBER", help="run this case alone, in this process"
+    )
     grammar.add_argument("--save", metavar="DIR", help="with --only: write its files there")
     options = grammar.parse_args()
     targets = list(TARGETS) if options.target == "all" else [options.target]

@@ -1,8 +1,9 @@
 """Executions in child processes that are watched for signals, hangs and memory.
 
-A child takes a range of numbers and runs the case of each; `Status`, which it shares with its parent, says which one is
-in hand and what it does. A hang is ended by faulthandler, which writes the stack; so is a signal. The child goes on
-behind a case that raised, the parent starts another one behind a case that killed it.
+A child takes a range of numbers and runs the case of each; `Status`, which it shares with its
+parent, says which one is in hand and what it does. A hang is ended by faulthandler, which writes
+the stack; so is a signal. The child goes on behind a case that raised, the parent starts another
+one behind a case that killed it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ BATCH = 4000
 
 @dataclass
 class Report:
-    """What a campaign saw: outcomes by count, and findings by what they are, with the numbers of the cases."""
+    """What a campaign saw: outcomes by count, and findings by what they are, with the numbers of
+    the cases.
+    """
 
     executions: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -58,9 +61,9 @@ class Report:
     def lines(self, target: str) -> list[str]:
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         lines = [
-            f"{target}: {self.executions} executions: {outcomes}; "
-            f"slowest {self.slowest[0]:.2f} s (case {self.slowest[1]}), "
-            f"most memory {self.largest[0] >> 20} MiB (case {self.largest[1]}); {len(self.findings)} findings"
+            f"{target}: {self.executions} executions: {outcomes}; slowest {self.slowest[0]:.2f} s"
+            f" (case {self.slowest[1]}), most memory {self.largest[0] >> 20} MiB (case"
+            f" {self.largest[1]}); {len(self.findings)} findings"
         ]
         for key, (numbers, text) in self.findings.items():
             lines.append(f"--- {target} {len(numbers)} times, {numbers[:5]}: {key}\n{text}")
@@ -95,9 +98,15 @@ def forget_peak() -> None:
         file.write("5")
 
 
-def execute(target: str, number: int, folder: Path, status: Status | None = None) -> tuple[str, Box]:
+def execute(
+    target: str, number: int, folder: Path, status: Status | None = None
+) -> tuple[str, Box]:
     """One case; raises what it raises."""
-    box = Box(Random(f"{target}/{number}"), folder, status.phase if status is not None else lambda name: None)
+    box = Box(
+        Random(f"{target}/{number}"),
+        folder,
+        status.phase if status is not None else lambda name: None,
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -112,14 +121,20 @@ def key_of(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
-    inner = [frame for frame in frames if "/tests/" not in frame.filename and "/.venv/" not in frame.filename]
+    inner = [
+        frame
+        for frame in frames
+        if "/tests/" not in frame.filename and "/.venv/" not in frame.filename
+    ]
     place = (inner or frames)[-1] if frames else None
     where = "" if place is None else f" in {Path(place.filename).name}:{place.lineno} {place.name}"
     what = str(error).split(":")[0][:60] if type(error).__name__ == "Finding" else ""
     return f"{type(error).__name__} {what}{where}"
 
 
-def child(target: str, numbers: range, status: Status, folder: Path, out: Path, deadline: float) -> None:
+def child(
+    target: str, numbers: range, status: Status, folder: Path, out: Path, deadline: float
+) -> None:
     """Run the cases; a line for each in `out`."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -168,15 +183,26 @@ def run(target: str, numbers: range, *, seconds: float = 1e9, quiet: bool = True
     try:
         next_ = numbers.start
         while next_ < numbers.stop and time.monotonic() < deadline:
-            next_ = batch(target, range(next_, min(next_ + BATCH, numbers.stop)), status, place, report, deadline)
+            next_ = batch(
+                target,
+                range(next_, min(next_ + BATCH, numbers.stop)),
+                status,
+                place,
+                report,
+                deadline,
+            )
             if not quiet:
-                sys.stderr.write(f"\r{target} {next_} {dict(report.outcomes)} {len(report.findings)} findings ")
+                sys.stderr.write(
+                    f"\r{target} {next_} {dict(report.outcomes)} {len(report.findings)} findings "
+                )
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return report
 
 
-def batch(target: str, numbers: range, status: Status, place: Path, report: Report, deadline: float) -> int:
+def batch(
+    target: str, numbers: range, status: Status, place: Path, report: Report, deadline: float
+) -> int:
     """Run one child; the number behind the last that it took in hand."""
     out, folder = place / "log", place / "files"
     out.write_text("")

@@ -1,4 +1,6 @@
-"""The seeds: models of the zoo, of onnx's own tests, of the rule tables and of the random grammar."""
+"""The seeds: models of the zoo, of onnx's own tests, of the rule tables and of the
+random grammar.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def models() -> tuple[bytes, ...]:
     found += [case.model() for case in scale_axis.CASES]
     found += [grow(seed) for seed in range(100)]
     found += [harness.load(path) for path in harness.onnx_files() if path.stat().st_size <= LARGEST]
-    contents = [model.SerializeToString(deterministic=True) for model in found if model.ByteSize() <= LARGEST]
+    contents = [
+        model.SerializeToString(deterministic=True)
+        for model in found
+        if model.ByteSize() <= LARGEST
+    ]
     return tuple(dict.fromkeys(contents))
 
 
@@ -33,7 +39,9 @@ def models() -> tuple[bytes, ...]:
 def foldable() -> tuple[bytes, ...]:
     """Models of which the default pipeline folds something."""
     made = [case.model(F32) for case in scale_axis.CASES[::10]]
-    return tuple(model.SerializeToString(deterministic=True) for model in made if model.ByteSize() <= LARGEST)
+    return tuple(
+        model.SerializeToString(deterministic=True) for model in made if model.ByteSize() <= LARGEST
+    )
 
 
 @cache

@@ -1,4 +1,6 @@
-"""Mutations: of bytes, of protobuf messages by their descriptors, of text by tokens, and of JSON documents."""
+"""Mutations: of bytes, of protobuf messages by their descriptors, of text by tokens, and of JSON
+documents.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,44 @@ INTEGERS = (
     *(0, 1, -1, 2, 3, 4, 5, 7, 8, 16, 127, 128, 255, 256, 1000, 65535, 10**6, 10**9, 10**12),
     *(2**31 - 1, 2**31, -(2**31), 2**32, 2**32 + 1, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), -2, -3),
 )
-FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, 3.4e38, 1e-45, float("inf"), float("-inf"), float("nan"))
+FLOATS = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1e-30,
+    1e30,
+    3.4e38,
+    1e-45,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
 NOT_UTF8 = "\x01NOT-UTF8\x01"
-"""Stands for bytes that are no text: python sets no such string, so that they are put into the serialized message."""
+"""Stands for bytes that are no text: python sets no such string, so that they are put into the
+serialized message.
+"""
 STRINGS = (
-    *("", " ", ".", "..", "/", "../x", "/etc/passwd", "x", "y", "a" * 5000, "\x00", "\n", '"', "\\", "%", "::", "a::b"),
+    *(
+        "",
+        " ",
+        ".",
+        "..",
+        "/",
+        "../x",
+        "/etc/passwd",
+        "x",
+        "y",
+        "a" * 5000,
+        "\x00",
+        "\n",
+        '"',
+        "\\",
+        "%",
+        "::",
+        "a::b",
+    ),
     *(
         "é",
         "\u202e",
@@ -35,7 +70,18 @@ STRINGS = (
         "0",
         "-1",
     ),
-    *("location", "offset", "length", "99999999999999999999", "irc.fold_map", "value", "axis", "to", "perm", "shape"),
+    *(
+        "location",
+        "offset",
+        "length",
+        "99999999999999999999",
+        "irc.fold_map",
+        "value",
+        "axis",
+        "to",
+        "perm",
+        "shape",
+    ),
 )
 OPERATORS = (
     *(
@@ -78,12 +124,73 @@ OPERATORS = (
         "Constant",
         "Where",
     ),
-    *("If", "Loop", "Scan", "Dropout", "Identity", "Pow", "Mod", "Sqrt", "Reciprocal", "Equal", "Not", "Max", "Min"),
-    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "GlobalAveragePool", "AveragePool", "MaxPool", "LpPool"),
-    *("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization", "PRelu", "LeakyRelu"),
-    *("DepthToSpace", "SpaceToDepth", "CumSum", "TopK", "NonZero", "OneHot", "ScatterND", "Einsum", "QuantizeLinear"),
-    *("DequantizeLinear", "SequenceConstruct", "SequenceAt", "Optional", "EyeLike", "Trilu", "Sum", "Mean", "Abs"),
-    *("LSTM", "GRU", "RandomNormal", "Softmax", "HardSigmoid", "Sigmoid", "Erf", "LRN", "Compress", "BlackmanWindow"),
+    *(
+        "If",
+        "Loop",
+        "Scan",
+        "Dropout",
+        "Identity",
+        "Pow",
+        "Mod",
+        "Sqrt",
+        "Reciprocal",
+        "Equal",
+        "Not",
+        "Max",
+        "Min",
+    ),
+    *(
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceL2",
+        "GlobalAveragePool",
+        "AveragePool",
+        "MaxPool",
+        "LpPool",
+    ),
+    *(
+        "LayerNormalization",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "RMSNormalization",
+        "PRelu",
+        "LeakyRelu",
+    ),
+    *(
+        "DepthToSpace",
+        "SpaceToDepth",
+        "CumSum",
+        "TopK",
+        "NonZero",
+        "OneHot",
+        "ScatterND",
+        "Einsum",
+        "QuantizeLinear",
+    ),
+    *(
+        "DequantizeLinear",
+        "SequenceConstruct",
+        "SequenceAt",
+        "Optional",
+        "EyeLike",
+        "Trilu",
+        "Sum",
+        "Mean",
+        "Abs",
+    ),
+    *(
+        "LSTM",
+        "GRU",
+        "RandomNormal",
+        "Softmax",
+        "HardSigmoid",
+        "Sigmoid",
+        "Erf",
+        "LRN",
+        "Compress",
+        "BlackmanWindow",
+    ),
 )
 
 
@@ -153,7 +260,12 @@ class Protos:
         """A name that stands in the model, or an odd one."""
         if self.rng.random() < 0.3:
             return self.rng.choice(STRINGS)
-        names = [name for node in self.all if isinstance(node, NodeProto) for name in (*node.input, *node.output)]
+        names = [
+            name
+            for node in self.all
+            if isinstance(node, NodeProto)
+            for name in (*node.input, *node.output)
+        ]
         return self.rng.choice(names)
 
     def value(self, field: FieldDescriptor, message: Message) -> Any:
@@ -163,7 +275,9 @@ class Protos:
         if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
             return rng.choice(FLOATS)
         if field.type == FieldDescriptor.TYPE_BYTES:
-            return rng.choice((b"", b"\x00", b"\xff\xfe", rng.randbytes(rng.choice((1, 3, 4, 8, 64)))))
+            return rng.choice(
+                (b"", b"\x00", b"\xff\xfe", rng.randbytes(rng.choice((1, 3, 4, 8, 64))))
+            )
         if field.type == FieldDescriptor.TYPE_STRING:
             return self.name() if rng.random() < 0.7 else rng.choice(OPERATORS)
         return rng.choice(INTEGERS) if rng.random() < 0.7 else rng.randint(-4, 12)
@@ -273,7 +387,9 @@ class Protos:
             )
         )
         if attribute.ints and rng.random() < 0.6:
-            value = [rng.choice(INTEGERS) if rng.random() < 0.5 else item for item in attribute.ints]
+            value = [
+                rng.choice(INTEGERS) if rng.random() < 0.5 else item for item in attribute.ints
+            ]
         attribute.CopyFrom(helper.make_attribute(name, value))
 
     def version(self) -> None:
@@ -281,12 +397,20 @@ class Protos:
         if self.rng.random() < 0.3:
             self.model.ir_version = self.rng.choice((0, 1, 2, 3, 4, 7, 10, 99, -1, 2**62))
         elif self.model.opset_import:
-            self.rng.choice(self.model.opset_import).version = self.rng.choice((*range(-1, 30), 1000, 2**62))
+            self.rng.choice(self.model.opset_import).version = self.rng.choice(
+                (*range(-1, 30), 1000, 2**62)
+            )
 
     def rename(self) -> None:
-        """A node that reads or writes another name: cycles, names defined twice, names that nothing defines."""
+        """A node that reads or writes another name: cycles, names defined twice, names that nothing
+        defines.
+        """
         node = self.one(NodeProto)
-        names = node.input if node.input and (not node.output or self.rng.random() < 0.6) else node.output
+        names = (
+            node.input
+            if node.input and (not node.output or self.rng.random() < 0.6)
+            else node.output
+        )
         names[self.rng.randrange(len(names))] = self.name()
 
     def nest(self) -> None:
@@ -296,7 +420,9 @@ class Protos:
             inner = GraphProto(name="inner", node=graph.node, output=graph.output)
             condition = self.name()
             del graph.node[:]
-            node = graph.node.add(op_type="If", input=[condition], output=[info.name for info in graph.output])
+            node = graph.node.add(
+                op_type="If", input=[condition], output=[info.name for info in graph.output]
+            )
             for branch in ("then_branch", "else_branch")[: self.rng.randint(1, 2)]:
                 node.attribute.append(helper.make_attribute(branch, inner))
                 if self.model.ByteSize() > 1 << 15:
@@ -310,14 +436,18 @@ class Protos:
             function = self.model.functions.add(name=f"f{i}", domain="d", input=["x"], output=["y"])
             function.opset_import.add(domain="", version=17)
             function.opset_import.add(domain="d", version=1)
-            callee = f"f{i if count == 1 else (i + 1) % count if rng.random() < 0.2 else max(i - 1, 0)}"
+            callee = (
+                f"f{i if count == 1 else (i + 1) % count if rng.random() < 0.2 else max(i - 1, 0)}"
+            )
             function.node.add(
                 op_type=callee if i or count == 1 else "Relu",
                 domain="d" if i or count == 1 else "",
                 input=["x"],
                 output=["t"],
             )
-            function.node.add(op_type=callee if i else "Relu", domain="d" if i else "", input=["t"], output=["y"])
+            function.node.add(
+                op_type=callee if i else "Relu", domain="d" if i else "", input=["t"], output=["y"]
+            )
         self.model.opset_import.add(domain="d", version=1)
         node = self.one(NodeProto)
         node.op_type, node.domain = f"f{count - 1}", "d"
@@ -325,12 +455,19 @@ class Protos:
     def explode(self) -> None:
         """A constant expression that is large, read by some node."""
         rng, graph = self.rng, self.model.graph
-        extents = [rng.choice((1, 3, 1000, 10**4, 10**6, 10**9, 2**40, 2**62)) for _ in range(rng.randint(1, 4))]
+        extents = [
+            rng.choice((1, 3, 1000, 10**4, 10**6, 10**9, 2**40, 2**62))
+            for _ in range(rng.randint(1, 4))
+        ]
         number = len(graph.node)
-        graph.initializer.append(helper.make_tensor(f"big{number}", TensorProto.INT64, [len(extents)], extents))
+        graph.initializer.append(
+            helper.make_tensor(f"big{number}", TensorProto.INT64, [len(extents)], extents)
+        )
         graph.initializer.append(helper.make_tensor(f"one{number}", TensorProto.FLOAT, [], [1.0]))
         graph.initializer.append(helper.make_tensor(f"i0{number}", TensorProto.INT64, [], [0]))
-        graph.initializer.append(helper.make_tensor(f"i1{number}", TensorProto.INT64, [], [extents[0]]))
+        graph.initializer.append(
+            helper.make_tensor(f"i1{number}", TensorProto.INT64, [], [extents[0]])
+        )
         step = graph.initializer.add()
         step.CopyFrom(helper.make_tensor(f"step{number}", TensorProto.INT64, [], [1]))
         made = rng.choice(
@@ -341,12 +478,16 @@ class Protos:
                 ("Range", ["i0", "i1", "step"]),
             )
         )
-        nodes = [helper.make_node(made[0], [f"{name}{number}" for name in made[1]], [f"huge{number}"])]
+        nodes = [
+            helper.make_node(made[0], [f"{name}{number}" for name in made[1]], [f"huge{number}"])
+        ]
         last = f"huge{number}"
         for i in range(rng.randrange(4)):
             nodes.append(
                 helper.make_node(
-                    rng.choice(("Neg", "Exp", "ReduceSum", "NonZero", "Add", "Shape", "Not")), [last], [f"{last}.{i}"]
+                    rng.choice(("Neg", "Exp", "ReduceSum", "NonZero", "Add", "Shape", "Not")),
+                    [last],
+                    [f"{last}.{i}"],
                 )
             )
             if nodes[-1].op_type == "Add":
@@ -379,16 +520,39 @@ class Protos:
             "\x00",
             "folder",
         )
-        numbers = ("0", "4", "8", "-1", "x", "99999999999999999999", "1e3", "", " 4", "4096", "0x10", "٣")
+        numbers = (
+            "0",
+            "4",
+            "8",
+            "-1",
+            "x",
+            "99999999999999999999",
+            "1e3",
+            "",
+            " 4",
+            "4096",
+            "0x10",
+            "٣",
+        )
         del tensor.external_data[:]
-        tensor.external_data.add(key="location", value=rng.choice(places) if rng.random() < 0.5 else "data.bin")
+        tensor.external_data.add(
+            key="location", value=rng.choice(places) if rng.random() < 0.5 else "data.bin"
+        )
         for key in ("offset", "length"):
             if rng.random() < 0.6:
                 tensor.external_data.add(key=key, value=rng.choice(numbers))
 
 
 TRICKS: Sequence[Callable[[Protos], None]] = (
-    *(Protos.operator, Protos.dims, Protos.payload, Protos.attribute, Protos.version, Protos.rename, Protos.nest),
+    *(
+        Protos.operator,
+        Protos.dims,
+        Protos.payload,
+        Protos.attribute,
+        Protos.version,
+        Protos.rename,
+        Protos.nest,
+    ),
     *(Protos.function, Protos.explode, Protos.external),
 )
 
@@ -451,7 +615,17 @@ WORDS = (
         "nan",
         "-inf",
     ),
-    *("1e999", "nan(0x7ff0000000000001)", "1.5f64", "-0.0", "floats[]", "true", 'b"\\x00"', '"\\u{110000}"', "@a:INT"),
+    *(
+        "1e999",
+        "nan(0x7ff0000000000001)",
+        "1.5f64",
+        "-0.0",
+        "floats[]",
+        "true",
+        'b"\\x00"',
+        '"\\u{110000}"',
+        "@a:INT",
+    ),
     *(
         "nn.conv",
         "nn.batch_norm",
@@ -478,7 +652,9 @@ WORDS = (
 
 
 def mutate_text(text: str, rng: Random, other: str) -> str:
-    """IR text with other tokens, lines or characters; half of the time only with what often parses."""
+    """IR text with other tokens, lines or characters; half of the time only with what
+    often parses.
+    """
     tokens, lent = TOKEN.findall(text), TOKEN.findall(other)
     mild = rng.random() < 0.5
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
@@ -499,7 +675,9 @@ def mutate_text(text: str, rng: Random, other: str) -> str:
             case 1:
                 tokens.insert(place, rng.choice(WORDS))
             case 2 | 3:
-                tokens[place : place + 1] = [rng.choice(WORDS) if rng.random() < 0.5 else rng.choice(tokens or [""])]
+                tokens[place : place + 1] = [
+                    rng.choice(WORDS) if rng.random() < 0.5 else rng.choice(tokens or [""])
+                ]
             case 4:
                 tokens[place : place + 1] = [str(rng.choice(INTEGERS))]
             case 5:
@@ -515,7 +693,9 @@ def mutate_text(text: str, rng: Random, other: str) -> str:
                 whole = "".join(tokens)
                 at = rng.randrange(len(whole) + 1)
                 tokens = TOKEN.findall(
-                    whole[:at] + rng.choice(("\x00", "\ud800", "é", '"', "\r", "\\", "\t")) + whole[at:]
+                    whole[:at]
+                    + rng.choice(("\x00", "\ud800", "é", '"', "\r", "\\", "\t"))
+                    + whole[at:]
                 )
     return "".join(tokens)
 
@@ -531,7 +711,13 @@ def mutate_document(document: Any, rng: Random) -> Any:
         stack = [document]
         while stack:
             item = stack.pop()
-            keys = item if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else ()
+            keys = (
+                item
+                if isinstance(item, dict)
+                else range(len(item))
+                if isinstance(item, list)
+                else ()
+            )
             places.extend((item, key) for key in keys)
             stack.extend(item[key] for key in keys)
         if not places:
@@ -554,7 +740,7 @@ def mutate_document(document: Any, rng: Random) -> Any:
                     held = [held]
                 holder[key] = held
             case _ if isinstance(holder[key], str):
-                holder[key] = mutate_bytes(holder[key].encode("utf-8", "replace"), rng, b"L0A0").decode(
-                    "utf-8", "replace"
-                )
+                holder[key] = mutate_bytes(
+                    holder[key].encode("utf-8", "replace"), rng, b"L0A0"
+                ).decode("utf-8", "replace")
     return document

@@ -1,7 +1,8 @@
-"""What is run on a mutated file or a random model, and what may come of it: the right result, or one clear error.
+"""What is run on a mutated file or a random model, and what may come of it: the right result, or
+one clear error.
 
-A target makes its case from a generator, writes its files, and runs them in a `Box`. It returns what came of it;
-anything that it raises is a finding.
+A target makes its case from a generator, writes its files, and runs them in a `Box`. It returns
+what came of it; anything that it raises is a finding.
 """
 
 from __future__ import annotations
@@ -50,10 +51,30 @@ from . import corpus
 from .mutate import mutate_bytes, mutate_document, mutate_model, mutate_text
 
 PASSES = (
-    *("default", "default", "default", "none", "InlineFunctions,default", "EliminateCommonSubexpr,default"),
-    *("default,DeadCodeElimination", "UnfuseBias", "FreezeInitializers,default", "default,UnfuseBias,default"),
-    *("CrossLayerEqualization,default", "default,HighBiasAbsorption,BiasCorrection", "SimplifyExpr", "FoldConstant"),
-    *("CrossLayerEqualization,HighBiasAbsorption,BiasCorrection", "FoldConstant{max_bytes=1000000}"),
+    *(
+        "default",
+        "default",
+        "default",
+        "none",
+        "InlineFunctions,default",
+        "EliminateCommonSubexpr,default",
+    ),
+    *(
+        "default,DeadCodeElimination",
+        "UnfuseBias",
+        "FreezeInitializers,default",
+        "default,UnfuseBias,default",
+    ),
+    *(
+        "CrossLayerEqualization,default",
+        "default,HighBiasAbsorption,BiasCorrection",
+        "SimplifyExpr",
+        "FoldConstant",
+    ),
+    *(
+        "CrossLayerEqualization,HighBiasAbsorption,BiasCorrection",
+        "FoldConstant{max_bytes=1000000}",
+    ),
 )
 
 
@@ -67,7 +88,9 @@ class RuntimeOnly(Exception):
 
 @dataclass
 class Box:
-    """One execution: its generator, its folder, and `phase`, which tells the watcher what is being run."""
+    """One execution: its generator, its folder, and `phase`, which tells the watcher what is being
+    run.
+    """
 
     rng: Random
     folder: Path
@@ -112,7 +135,10 @@ def importer(box: Box) -> str:
     """Read, write unchanged, compile, and sometimes compare the numbers."""
     rng = box.rng
     runs = rng.random() < 0.5  # a model that computes something
-    data, other = pick(rng, corpus.foldable() if runs else corpus.models()), pick(rng, corpus.models())
+    data, other = (
+        pick(rng, corpus.foldable() if runs else corpus.models()),
+        pick(rng, corpus.models()),
+    )
     path = box.write("model.onnx", mutate_model(data, rng, other))
     surroundings(box)
     with refusals() as outcome:
@@ -122,7 +148,9 @@ def importer(box: Box) -> str:
         if module.source != source:
             raise Finding("the importer changed the source")
         emitted = irc.emit(module).model
-        if emitted.SerializeToString(deterministic=True) != source.SerializeToString(deterministic=True):
+        if emitted.SerializeToString(deterministic=True) != source.SerializeToString(
+            deterministic=True
+        ):
             raise Finding("import and emit is no identity")
         verify(module)
         box.phase("text")
@@ -141,7 +169,11 @@ def importer(box: Box) -> str:
         result.save(box.folder / "out.onnx")
         if ModelProto.FromString((box.folder / "out.onnx").read_bytes()) is None:
             raise Finding("what was written does not parse")
-        if runs and not outside(source) and all(pass_.preserves for pass_ in parse_pipeline(passes).flat):
+        if (
+            runs
+            and not outside(source)
+            and all(pass_.preserves for pass_ in parse_pipeline(passes).flat)
+        ):
             return compare(box, source, result.model)
         return "accepted"
     return outcome[0]
@@ -152,7 +184,9 @@ def outside(model: ModelProto) -> bool:
 
 
 def surroundings(box: Box) -> None:
-    """The files that external data may point at: one of 64 bytes, a FIFO, a folder, and links out."""
+    """The files that external data may point at: one of 64 bytes, a FIFO, a folder, and
+    links out.
+    """
     if not (box.folder / "data.bin").exists():
         import os
 
@@ -170,7 +204,9 @@ def compare(box: Box, source: ModelProto, made: ModelProto) -> str:
             return "accepted"
     except ValueError:  # the checker stumbles over element types
         return "accepted"
-    shapes = [[dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in source.graph.input]
+    shapes = [
+        [dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in source.graph.input
+    ]
     if sum(prod(max(dim, 8) for dim in shape) for shape in shapes) > 1 << 20:
         return "accepted"
     try:
@@ -186,7 +222,9 @@ def compare(box: Box, source: ModelProto, made: ModelProto) -> str:
     except Exception as error:
         if "alloc" in str(error):  # the address space of a child is bounded
             return "accepted"
-        raise Finding(f"the runtime runs the source, and not the result: {str(error)[:300]}") from error
+        raise Finding(
+            f"the runtime runs the source, and not the result: {str(error)[:300]}"
+        ) from error
     for name, want in before.items():
         found = after[name]
         if found.shape != want.shape or found.dtype != want.dtype:
@@ -208,11 +246,21 @@ def compare(box: Box, source: ModelProto, made: ModelProto) -> str:
             continue
         found, limit = after[name].astype(np.float64), bounds[0][name] + bounds[1][name] + 1e-30
         wide = want.astype(np.float64)
-        sure = np.isfinite(limit) & (limit < 1e30)  # where the magnitudes overflow, so may the numbers
+        sure = np.isfinite(limit) & (
+            limit < 1e30
+        )  # where the magnitudes overflow, so may the numbers
         with np.errstate(all="ignore"):
-            bad = sure & ~(np.abs(found - wide) <= limit) & ~(found == wide) & ~(np.isnan(found) & np.isnan(wide))
+            bad = (
+                sure
+                & ~(np.abs(found - wide) <= limit)
+                & ~(found == wide)
+                & ~(np.isnan(found) & np.isnan(wide))
+            )
         if bad.any():
-            raise Finding(f"{name} differs: {wide[bad][:4]} and {found[bad][:4]}, the bound is {limit[bad][:4]}")
+            raise Finding(
+                f"{name} differs: {wide[bad][:4]} and {found[bad][:4]}, the bound is"
+                f" {limit[bad][:4]}"
+            )
     return "compared"
 
 
@@ -223,7 +271,9 @@ def text(box: Box) -> str:
     while first is None or second is None:
         first, second = (corpus.text(rng.randrange(len(corpus.models()))) for _ in range(2))
     mutated = mutate_text(first, rng, second)
-    path = box.write("model.irc", mutated.encode("utf-8", "surrogatepass" if rng.random() < 0.5 else "replace"))
+    path = box.write(
+        "model.irc", mutated.encode("utf-8", "surrogatepass" if rng.random() < 0.5 else "replace")
+    )
     with refusals() as outcome:
         module = irc.load(path)
         printed = str(module)
@@ -233,7 +283,9 @@ def text(box: Box) -> str:
         with contextlib.suppress(EmitError):  # digests stand for elements
             irc.emit(module).model.SerializeToString()
         box.phase("compile")
-        irc.compile(module, pick(rng, PASSES), context=PassContext([Verify()] if rng.random() < 0.2 else []))
+        irc.compile(
+            module, pick(rng, PASSES), context=PassContext([Verify()] if rng.random() < 0.2 else [])
+        )
         return "accepted"
     return outcome[0]
 
@@ -246,7 +298,9 @@ def saved(fold_map: FoldMap, path: Path, store: str) -> dict[Path, bytes]:
     """The files of a fold map, which is written to `path`."""
     path.with_suffix(".npz").unlink(missing_ok=True)
     fold_map.save(path, store=store)
-    return {place: place.read_bytes() for place in (path, path.with_suffix(".npz")) if place.exists()}
+    return {
+        place: place.read_bytes() for place in (path, path.with_suffix(".npz")) if place.exists()
+    }
 
 
 def mutated_map(box: Box, fold_map: FoldMap, model: bytes, name: str = "map.json") -> Path:
@@ -261,12 +315,19 @@ def mutated_map(box: Box, fold_map: FoldMap, model: bytes, name: str = "map.json
     elif rng.random() < 0.8:
         document = mutate_document(json.loads(content), rng)
         store = document.get("tensor_store") if isinstance(document, dict) else None
-        if form == "inline" and isinstance(store, dict) and isinstance(store.get("arrays"), dict) and store["arrays"]:
+        if (
+            form == "inline"
+            and isinstance(store, dict)
+            and isinstance(store.get("arrays"), dict)
+            and store["arrays"]
+        ):
             key = rng.choice(sorted(store["arrays"]))
             if rng.random() < 0.2:
                 size = rng.choice((0, 1, 8, 10**7))
                 store["arrays"][key] = base64.b64encode(zlib.compress(bytes(size))).decode()
-        with contextlib.suppress(RecursionError):  # deeper than python writes; it reads no deeper either
+        with contextlib.suppress(
+            RecursionError
+        ):  # deeper than python writes; it reads no deeper either
             content = json.dumps(document).encode("utf-8", "surrogatepass")
     for place, stored in arrays.items():
         if rng.random() < 0.5:
@@ -284,7 +345,11 @@ def mutated_map(box: Box, fold_map: FoldMap, model: bytes, name: str = "map.json
                     )
                 )
             np.savez_compressed(made, **items)
-            changed = made.getvalue() if rng.random() < 0.5 else mutate_bytes(stored, rng, made.getvalue())
+            changed = (
+                made.getvalue()
+                if rng.random() < 0.5
+                else mutate_bytes(stored, rng, made.getvalue())
+            )
             if rng.random() < 0.9:
                 content = content.replace(_digest(stored).encode(), _digest(changed).encode())
             stored = changed
@@ -322,7 +387,10 @@ def questions(loaded: FoldMap, model: ModelProto, rng: Random) -> None:
         lambda: copy.copy(loaded).adopt(model),
         *(lambda layer=layer: loaded.output_stats(layer["id"]) for layer in loaded.layers),
         *(lambda layer=layer: loaded.input_stats(layer["id"]) for layer in loaded.layers),
-        *(lambda export=export: export(model, loaded, {}, {}, 6.0) for export in EXPORTERS.values()),
+        *(
+            lambda export=export: export(model, loaded, {}, {}, 6.0)
+            for export in EXPORTERS.values()
+        ),
     ]
     for attempt in rng.sample(attempts, 3):
         try:
@@ -352,9 +420,9 @@ def unfolding(box: Box) -> str:
         proto, base_dir = read_model(path)
         box.phase("unfold")
         found = unfold(proto, loaded, base_dir)
-        if found.SerializeToString(deterministic=True) != ModelProto.FromString(source).SerializeToString(
-            deterministic=True
-        ):
+        if found.SerializeToString(deterministic=True) != ModelProto.FromString(
+            source
+        ).SerializeToString(deterministic=True):
             # a map that was changed may say of another source that it is that of this model
             if what == 1 or loaded.data["source_model"] == fold_map.data["source_model"]:
                 raise Finding("what came back is not the source")
@@ -413,9 +481,18 @@ def arguments(box: Box, files: Mapping[str, Path]) -> list[str]:
                 )
                 if rng.random() < 0.15
             ]
-            if ["--freeze-initializers"] in chosen:  # it changes the inputs, which the certificate compares
+            if [
+                "--freeze-initializers"
+            ] in chosen:  # it changes the inputs, which the certificate compares
                 chosen = [option for option in chosen if option[0] != "--certificate"]
-            return ["compile", str(model), "-o", str(back), *common, *(word for option in chosen for word in option)]
+            return [
+                "compile",
+                str(model),
+                "-o",
+                str(back),
+                *common,
+                *(word for option in chosen for word in option),
+            ]
 
 
 MADE = ("made.onnx", "page.html", "made.json", "made.npz", "sum.json", "x.json", "made.cert.json")
@@ -431,7 +508,9 @@ def command(box: Box) -> str:
     files = {
         "model": box.write("model.onnx", mutate_model(data, rng, other)),
         "other": box.write("other.onnx", data),
-        "folded": box.write("folded.onnx", folded if rng.random() < 0.7 else mutate_model(folded, rng, source)),
+        "folded": box.write(
+            "folded.onnx", folded if rng.random() < 0.7 else mutate_model(folded, rng, source)
+        ),
         "map": mutated_map(box, fold_map, folded),
     }
     surroundings(box)
@@ -456,7 +535,9 @@ def command(box: Box) -> str:
             raise Finding(f"an accident in a pass: {said[-500:]}")
         if words[0] not in ("diff", "foldmap"):
             left = {path.name for path in box.folder.iterdir()} - before - {"dump"}
-            if "sum.json" in left and json.loads((box.folder / "sum.json").read_text()).get("error"):
+            if "sum.json" in left and json.loads((box.folder / "sum.json").read_text()).get(
+                "error"
+            ):
                 left.remove("sum.json")
             if left:
                 raise Finding(f"exit status 1, and files are left: {sorted(left)}")
@@ -466,7 +547,9 @@ def command(box: Box) -> str:
 
 
 def graph(box: Box) -> str:
-    """Compile a random model of either grammar, at times with functions: a fixpoint, valid, the same numbers."""
+    """Compile a random model of either grammar, at times with functions: a fixpoint, valid, the
+    same numbers.
+    """
     grow_ = pick(box.rng, (grow, export))
     source = plain = grow_(box.rng.getrandbits(32), *((F32,) if grow_ is grow else ()))
     if box.rng.randrange(2):
@@ -494,7 +577,9 @@ def graph(box: Box) -> str:
     return "compared"
 
 
-irc.tools.cli.main.parser = cache(irc.tools.cli.main.parser)  # the grammar is most of the time of a small command
+irc.tools.cli.main.parser = cache(
+    irc.tools.cli.main.parser
+)  # the grammar is most of the time of a small command
 
 TARGETS: dict[str, Callable[[Box], str]] = {
     "importer": importer,

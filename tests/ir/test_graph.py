@@ -1,4 +1,6 @@
-"""The graph's own invariants: use lists, order, removal while iterating, regions, verification, size."""
+"""The graph's own invariants: use lists, order, removal while iterating, regions, verification,
+size.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def test_operators_are_the_nodes_that_are_not_constants() -> None:
         if nodes and rng.random() < 0.45:
             graph.remove(nodes[rng.integers(len(nodes))])
         else:
-            anchor = [*nodes, graph.return_][rng.integers(len(nodes) + 1) if rng.random() < 0.7 else 0]
+            anchor = [*nodes, graph.return_][
+                rng.integers(len(nodes) + 1) if rng.random() < 0.7 else 0
+            ]
             graph.insert_before(anchor, Node("constant" if rng.random() < 0.7 else "nn.relu"))
         assert list(graph.operators()) == [node for node in graph if node.op != "constant"]
 
@@ -134,9 +138,15 @@ BREAKAGES: dict[str, tuple[Callable[[Module], object], str]] = {
     "absent": (lambda m: first(m).set_inputs([None]), "lacks a required input"),
     "payload": (lambda m: first(m).__setattr__("op", "constant"), "has no payload"),
     "names": (lambda m: m.graph.__setattr__("output_names", ()), "returns 1 values under 0 names"),
-    "region": (lambda m: list(m.graph)[1].regions[0].__setattr__("parent", None), "does not know its node"),
+    "region": (
+        lambda m: list(m.graph)[1].regions[0].__setattr__("parent", None),
+        "does not know its node",
+    ),
     "input": (lambda m: m.graph.inputs.reverse(), "input 0 of graph 'main' is not its own"),
-    "output": (lambda m: first(m).output.__setattr__("index", 3), "output 0 of nn.relu %a is not its own"),
+    "output": (
+        lambda m: first(m).output.__setattr__("index", 3),
+        "output 0 of nn.relu %a is not its own",
+    ),
     "origin": (lambda m: first(m).__setattr__("origins", (99,)), "an origin that does not exist"),
     "links": (lambda m: first(m).__setattr__("prev", first(m)), "is broken before"),
     "function": (lambda m: m.functions.update({("a", "b", ""): function()}), "is registered as"),
@@ -199,7 +209,9 @@ def test_a_hundred_thousand_nodes_need_no_recursion() -> None:
 
 @pytest.mark.slow
 def test_node_visits_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule applications and recognitions in the default pipeline, counted, are proportional to the graph's size."""
+    """Rule applications and recognitions in the default pipeline, counted, are proportional to the
+    graph's size.
+    """
     from irc.passes.affine.algebra import recognise
     from irc.passes.affine.records import source_affines
     from irc.passes.affine.search import chains
@@ -227,7 +239,9 @@ def affine_chain(length: int) -> Module:
     value = graph.add_input("x", F32)
     for i in range(length):
         payload = ArrayTensor(np.full(3, 1 + i % 3, np.float32))
-        constant = graph.append(Node("constant", attrs={"value": payload}, outputs=[(f"c{i}", payload.type)])).output
+        constant = graph.append(
+            Node("constant", attrs={"value": payload}, outputs=[(f"c{i}", payload.type)])
+        ).output
         op = "add" if i % 2 else "multiply"
         value = graph.append(Node(op, [value, constant], outputs=[(f"v{i}", F32)])).output
         if i % 10 == 9:

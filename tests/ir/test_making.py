@@ -1,4 +1,6 @@
-"""Nodes that passes make: operators of every domain, numbers as operands, types and attributes that are checked."""
+"""Nodes that passes make: operators of every domain, numbers as operands, types and attributes that
+are checked.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,39 @@ graph @g(%x: f32[N,3,8,8], %h: f16[2], %i: i64[2], %u: ?[3]) {{
 
 def rewriter(opset: int = 21) -> tuple[Rewriter, dict[str, Value], Node]:
     module = irc.parse(SOURCE.format(opset=opset))
-    return Rewriter(module), {value.name: value for value in module.graph.inputs}, module.graph.return_
+    return (
+        Rewriter(module),
+        {value.name: value for value in module.graph.inputs},
+        module.graph.return_,
+    )
 
 
 def loaded(opset: int = 20) -> Module:
     """A module that comes from a message, as those of files do."""
     shape = ["N", 3, 4, 4]
     graph = helper.make_graph(
-        [helper.make_node("Sin", ["x"], ["s"], name="sin"), helper.make_node("Neg", ["s"], ["y"], name="neg")],
+        [
+            helper.make_node("Sin", ["x"], ["s"], name="sin"),
+            helper.make_node("Neg", ["s"], ["y"], name="neg"),
+        ],
         "g",
         [helper.make_tensor_value_info("x", 1, shape)],
         [helper.make_tensor_value_info("y", 1, shape)],
     )
-    return from_model(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)]))
+    return from_model(
+        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
+    )
 
 
 def test_operators_of_onnx_go_by_any_of_their_names() -> None:
     editor, values, end = rewriter()
-    for op in ("::HardSwish", "onnx::HardSwish", "ai.onnx::HardSwish", "HardSwish", "nn.hard_swish"):
+    for op in (
+        "::HardSwish",
+        "onnx::HardSwish",
+        "ai.onnx::HardSwish",
+        "HardSwish",
+        "nn.hard_swish",
+    ):
         node = editor.make(op, [values["x"]], before=end)
         assert (node.op, str(node.output.type)) == ("nn.hard_swish", "f32[N,3,8,8]")
 
@@ -88,9 +105,17 @@ def test_numbers_that_the_element_type_lacks_are_refused() -> None:
         ("onnx::Hardswsh", {}, "ONNX has no operator 'Hardswsh'; did you mean HardSwish"),
         ("onnx::Swish", {}, "opset 21 of ONNX.* has no Swish: ONNX has it from opset 24 on"),
         ("onnx::Upsample", {}, "has no Upsample: ONNX has it in older opsets only"),
-        ("onnx::Gelu", {"aproximate": "tanh"}, "Gelu has no attribute 'aproximate'; did you mean approximate"),
+        (
+            "onnx::Gelu",
+            {"aproximate": "tanh"},
+            "Gelu has no attribute 'aproximate'; did you mean approximate",
+        ),
         ("onnx::Gelu", {"approximate": 1}, "attribute approximate is of kind string, and 1 is not"),
-        ("nn.max_pool", {"kernel": [1, 1]}, "MaxPool has no attribute 'kernel'; did you mean kernel_shape"),
+        (
+            "nn.max_pool",
+            {"kernel": [1, 1]},
+            "MaxPool has no attribute 'kernel'; did you mean kernel_shape",
+        ),
         ("nn.leaky_relu", {"alpha": "a"}, "LeakyRelu.*alpha"),
         ("onnx::Cast", {}, "Cast needs the attribute to"),
         ("add", {}, "Add takes 2 inputs, not 1"),
@@ -130,7 +155,9 @@ def test_other_domains_are_imported_by_the_emitted_model() -> None:
     editor, end = Rewriter(module), module.graph.return_
     _, negative = module.graph.operators()
     attrs, type_ = {"a": 1, "b": [1.0]}, negative.output.type
-    node = editor.make("com.acme::Foo", [negative.operand(), 0.5], attrs, before=negative, opset=3, type_=type_)
+    node = editor.make(
+        "com.acme::Foo", [negative.operand(), 0.5], attrs, before=negative, opset=3, type_=type_
+    )
     editor.forward(negative.output, node.output)
     with pytest.raises(IRError, match=r"imports opset 3 of com.acme, so Foo cannot be of opset 4"):
         editor.make("com.acme::Foo", [node.output], before=end, opset=4)
@@ -161,7 +188,11 @@ def test_what_is_made_computes() -> None:
     editor, end = Rewriter(module), module.graph.return_
     sin, negative = module.graph.operators()
     scaled = editor.make("onnx::Mul", [sin.output, np.arange(3.0).reshape(3, 1, 1)], before=end)
-    made = editor.make("onnx::HardSwish", [editor.make("subtract", [1, scaled.output], before=end).output], before=end)
+    made = editor.make(
+        "onnx::HardSwish",
+        [editor.make("subtract", [1, scaled.output], before=end).output],
+        before=end,
+    )
     editor.forward(negative.output, made.output)
     module.changed = True
     model = irc.emit(module).model

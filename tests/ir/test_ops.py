@@ -19,7 +19,9 @@ IRC_ONLY = {("nn.bias_add", "axis")}
 
 
 def known(info: OpInfo) -> list[defs.OpSchema]:
-    """Return the schemas of an operator, none where the installed onnx package is older than the operator."""
+    """Return the schemas of an operator, none where the installed onnx package is older than the
+    operator.
+    """
     return SCHEMAS.get(info.onnx or "", [])
 
 
@@ -39,7 +41,11 @@ def test_attributes_that_a_row_checks_are_those_of_onnx(name: str) -> None:
     if not known(info):
         pytest.skip("newer than the installed onnx package")
     real = {attribute for schema in known(info) for attribute in schema.attributes}
-    assert not {attribute for attribute in info.attrs if attribute not in real and (name, attribute) not in IRC_ONLY}
+    assert not {
+        attribute
+        for attribute in info.attrs
+        if attribute not in real and (name, attribute) not in IRC_ONLY
+    }
 
 
 def test_every_trait_is_of_some_operator() -> None:

@@ -1,4 +1,6 @@
-"""Patterns of operators: each element in a case that matches, and beside it one that does not, with the reason."""
+"""Patterns of operators: each element in a case that matches, and beside it one that does not, with
+the reason.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +33,54 @@ X = value("x")
 CASES: list[tuple[str, Pattern, list[str], str]] = [
     ("operator", op("nn.relu", X), ["%y = nn.relu(%x)"], ""),
     ("onnx name", op("onnx::Relu", X), ["%y = nn.relu(%x)"], ""),
-    ("another operator", op("nn.relu", X), ["%y = sigmoid(%x)"], "the value is not the result of Relu, but of Sigmoid"),
+    (
+        "another operator",
+        op("nn.relu", X),
+        ["%y = sigmoid(%x)"],
+        "the value is not the result of Relu, but of Sigmoid",
+    ),
     ("one of several", op(("nn.relu", "sigmoid"), X), ["%y = sigmoid(%x)"], ""),
     ("constant", op("add", X, const(3)), ["%y = add(%x, %three)"], ""),
     ("constant on the left", op("add", X, const(3)), ["%y = add(%three, %x)"], ""),
-    ("no commuting", op("subtract", X, const(3)), ["%y = subtract(%three, %x)"], "operand of Sub .* is not constant"),
-    ("another number", op("add", X, const(4)), ["%y = add(%x, %three)"], r"constant %three of Add .* is not 4"),
+    (
+        "no commuting",
+        op("subtract", X, const(3)),
+        ["%y = subtract(%three, %x)"],
+        "operand of Sub .* is not constant",
+    ),
+    (
+        "another number",
+        op("add", X, const(4)),
+        ["%y = add(%x, %three)"],
+        r"constant %three of Add .* is not 4",
+    ),
     ("all elements", op("add", X, const(1)), ["%y = add(%x, %ones)"], ""),
-    ("not all elements", op("add", X, const(1)), ["%y = add(%x, %w)"], "constant %w of Add .* is not 1"),
+    (
+        "not all elements",
+        op("add", X, const(1)),
+        ["%y = add(%x, %w)"],
+        "constant %w of Add .* is not 1",
+    ),
     ("any constant", op("add", X, const()), ["%y = add(%x, %w)"], ""),
     ("not constant", op("add", X, const()), ["%y = add(%x, %z)"], "is not constant"),
-    ("one value twice", op("multiply", X, op("sigmoid", X)), ["%s = sigmoid(%x)", "%y = multiply(%s, %x)"], ""),
+    (
+        "one value twice",
+        op("multiply", X, op("sigmoid", X)),
+        ["%s = sigmoid(%x)", "%y = multiply(%s, %x)"],
+        "",
+    ),
     (
         "two values",
         op("multiply", X, op("sigmoid", X)),
         ["%s = sigmoid(%z)", "%y = multiply(%s, %x)"],
         "'x' is %x in one place and %z in another",
     ),
-    ("attribute", op("nn.leaky_relu", X, attrs={"alpha": 0.5}), ["%y = nn.leaky_relu(%x) {alpha=0.5}"], ""),
+    (
+        "attribute",
+        op("nn.leaky_relu", X, attrs={"alpha": 0.5}),
+        ["%y = nn.leaky_relu(%x) {alpha=0.5}"],
+        "",
+    ),
     (
         "another attribute",
         op("nn.leaky_relu", X, attrs={"alpha": 0.5}),
@@ -61,15 +93,35 @@ CASES: list[tuple[str, Pattern, list[str], str]] = [
         ["%y = nn.leaky_relu(%x)"],
         "attribute alpha of LeakyRelu .* is None",
     ),
-    ("a part that is there", op("nn.relu", op("sigmoid", X).maybe()), ["%s = sigmoid(%x)", "%y = nn.relu(%s)"], ""),
+    (
+        "a part that is there",
+        op("nn.relu", op("sigmoid", X).maybe()),
+        ["%s = sigmoid(%x)", "%y = nn.relu(%s)"],
+        "",
+    ),
     ("a part that is not", op("nn.relu", op("sigmoid", X).maybe()), ["%y = nn.relu(%x)"], ""),
     ("the second alternative", op("nn.relu", X) | op("sigmoid", X), ["%y = sigmoid(%x)"], ""),
-    ("no alternative", op("nn.relu", X) | op("tanh", X), ["%y = sigmoid(%x)"], "is not the result of Relu"),
+    (
+        "no alternative",
+        op("nn.relu", X) | op("tanh", X),
+        ["%y = sigmoid(%x)"],
+        "is not the result of Relu",
+    ),
     ("absent", op("clip", X, value().absent(), const()), ["%y = clip(%x, _, %three)"], ""),
-    ("not absent", op("clip", X, value(), const()), ["%y = clip(%x, _, %three)"], "an operand of Clip .* is absent"),
+    (
+        "not absent",
+        op("clip", X, value(), const()),
+        ["%y = clip(%x, _, %three)"],
+        "an operand of Clip .* is absent",
+    ),
     ("the rest", op("clip", X, ...), ["%y = clip(%x, _, %three)"], ""),
     ("too many", op("clip", X), ["%y = clip(%x, _, %three)"], "Clip .* has 3 operands, not 1"),
-    ("read once", op("nn.relu", op("sigmoid", X).once()), ["%s = sigmoid(%x)", "%y = nn.relu(%s)"], ""),
+    (
+        "read once",
+        op("nn.relu", op("sigmoid", X).once()),
+        ["%s = sigmoid(%x)", "%y = nn.relu(%s)"],
+        "",
+    ),
     (
         "read twice",
         op("add", op("sigmoid", X).once(), op("tanh", value())),
@@ -85,7 +137,9 @@ CASES: list[tuple[str, Pattern, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "lines", "reason"), [each[1:] for each in CASES], ids=[each[0] for each in CASES])
+@pytest.mark.parametrize(
+    ("pattern", "lines", "reason"), [each[1:] for each in CASES], ids=[each[0] for each in CASES]
+)
 def test_patterns_match_or_say_why_not(pattern: Pattern, lines: list[str], reason: str) -> None:
     found = match(pattern, *lines)
     if reason:
@@ -99,7 +153,12 @@ def test_patterns_match_or_say_why_not(pattern: Pattern, lines: list[str], reaso
 
 def test_commuting_is_tried_at_every_level() -> None:
     pattern = op("add", op("multiply", X, const(3)), op("add", X, op("nn.relu", value("z"))))
-    lines = ["%m = multiply(%three, %x)", "%r = nn.relu(%z)", "%a = add(%r, %x)", "%y = add(%a, %m)"]
+    lines = [
+        "%m = multiply(%three, %x)",
+        "%r = nn.relu(%z)",
+        "%a = add(%r, %x)",
+        "%y = add(%a, %m)",
+    ]
     found = match(pattern, *lines)
     assert isinstance(found, Match)
     assert found["z"].name == "z"
@@ -122,7 +181,10 @@ def drop_pair(found: Match, rewriter: Rewriter) -> irc.ir.Value:
 
 
 def test_a_rewrite_is_a_rule_with_a_reason() -> None:
-    source = "graph(%x: f32[2]) {\n  %a = negative(%x)\n  %b = negative(%a)\n  %y = nn.relu(%b)\n  return(%y)\n}"
+    source = (
+        "graph(%x: f32[2]) {\n  %a = negative(%x)\n  %b = negative(%a)\n  %y = nn.relu(%b)\n "
+        " return(%y)\n}"
+    )
     module = irc.parse(source)
     rewriter = Rewriter(module)
     assert "negative" in rule_table([drop_pair])

@@ -1,8 +1,10 @@
-"""Provenance that nobody writes: an affine is `kept` if and only if a node that computes it is still there.
+"""Provenance that nobody writes: an affine is `kept` if and only if a node that computes it is
+still there.
 
-The oracle reads the models and not the bookkeeping. Every node of the source gets a name of its own. An affine whose
-node is gone from the result, by name and kind, may not be `kept`; one whose node is there with the very constants that
-it had must be. A node that is there with other constants computes something else, of which the affine may be a part.
+The oracle reads the models and not the bookkeeping. Every node of the source gets a name of its
+own. An affine whose node is gone from the result, by name and kind, may not be `kept`; one whose
+node is there with the very constants that it had must be. A node that is there with other constants
+computes something else, of which the affine may be a part.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ KIND = {
     "Mean": "mean",
     "BatchNormalization": "both",
 }
-"""Operators that compute an affine, by its kind: one in the place of two in a row may be another of its kind."""
+"""Operators that compute an affine, by its kind: one in the place of two in a row may be another of
+its kind.
+"""
 PIPELINES = (
     "default",
     f"default,{CSE},DeadCodeElimination",
@@ -65,7 +69,11 @@ def constants_of(model: ModelProto) -> dict[str, bytes]:
     found: dict[str, TensorProto] = {}
     for graph in all_graphs(model):
         found.update({tensor.name: tensor for tensor in graph.initializer})
-        constants = [node for node in graph.node if node.op_type == "Constant" and node.attribute[0].HasField("t")]
+        constants = [
+            node
+            for node in graph.node
+            if node.op_type == "Constant" and node.attribute[0].HasField("t")
+        ]
         found.update({node.output[0]: node.attribute[0].t for node in constants})
     return {name: numpy_helper.to_array(tensor).tobytes() for name, tensor in found.items()}
 
@@ -87,13 +95,19 @@ def hold(source: ModelProto, result: Result) -> None:
         node = after.get(name)
         if node is None or KIND.get(node.op_type) != KIND.get(before[name].op_type):
             assert affine["status"] != "kept", affine
-        elif node.op_type == before[name].op_type and operands(before[name], old) == operands(node, new):
+        elif node.op_type == before[name].op_type and operands(before[name], old) == operands(
+            node, new
+        ):
             assert affine["status"] in ("kept", "partial"), affine
 
 
 def assert_accounted(module: Module) -> None:
     """Assert that every imported node is emitted, or went into one that is, or was dropped."""
-    emitted = {origin for node in module.walk() for origin in flatten_origins((node.origins, node.inherited))}
+    emitted = {
+        origin
+        for node in module.walk()
+        for origin in flatten_origins((node.origins, node.inherited))
+    }
     dropped = set(flatten_origins(tuple(module.provenance.dropped)))
     assert emitted | dropped == set(range(module.next_origin))
 
@@ -137,7 +151,11 @@ def chain(*operators: tuple[str, Sequence[float] | None], twice: bool = False) -
     for _ in range(2 if twice else 1):
         value = first
         for op, constant in operators:
-            given = [] if constant is None else [graph.initializer(np.reshape(constant, (-1, 1, 1)).astype(np.float32))]
+            given = (
+                []
+                if constant is None
+                else [graph.initializer(np.reshape(constant, (-1, 1, 1)).astype(np.float32))]
+            )
             value = graph.node(op, [value, *given])
         ends.append(value)
     graph.node("Concat", ends, "y", axis=1)
@@ -163,7 +181,11 @@ def test_neutral_elements_are_merged() -> None:
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("mul", "merged"), ("add", "kept"), ("add", "merged")]
     removed = "was removed, because it has no effect, by SimplifyExpr.drop_neutral"
-    assert [affine["detail"] == removed for affine in result.fold_map.sources] == [True, False, True]
+    assert [affine["detail"] == removed for affine in result.fold_map.sources] == [
+        True,
+        False,
+        True,
+    ]
     hold(source, result)
 
 
@@ -179,7 +201,10 @@ def test_constants_in_a_row_are_merged_into_the_last() -> None:
     source = chain(("Add", (1, 2, 3)), ("Add", (1, 1, 1)))
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("add", "merged"), ("add", "kept")]
-    assert result.fold_map.sources[0]["detail"] == "went into another operator by SimplifyExpr.merge_affines"
+    assert (
+        result.fold_map.sources[0]["detail"]
+        == "went into another operator by SimplifyExpr.merge_affines"
+    )
     hold(source, result)
 
 
@@ -199,13 +224,17 @@ def test_a_sum_that_becomes_a_bias_is_merged() -> None:
 def test_an_affine_of_constants_is_merged() -> None:
     graph = Graph()
     graph.input("x", [2, 3])
-    table = graph.node("Mul", [graph.node("Add", [graph.initializer([1, 2, 3]), graph.initializer([1])]), "two"])
+    table = graph.node(
+        "Mul", [graph.node("Add", [graph.initializer([1, 2, 3]), graph.initializer([1])]), "two"]
+    )
     graph.initializer([2], "two")
     graph.node("Add", ["x", table], "y")
     graph.output("y", [2, 3])
     source = named(graph.model())
     result = compiled(source, "FoldConstant")
-    assert all(source["status"] != "kept" or source["kind"] == "add" for source in result.fold_map.sources)
+    assert all(
+        source["status"] != "kept" or source["kind"] == "add" for source in result.fold_map.sources
+    )
     hold(source, result)
 
 
@@ -239,8 +268,13 @@ def test_what_stands_in_a_branch_is_accounted_for(passes: str) -> None:
     graph.initializer(np.asarray(True), "c")
     branches = []
     for op in ("Neg", "Exp"):
-        nodes = [helper.make_node("Sin", ["x"], [f"{op} 1"]), helper.make_node(op, [f"{op} 1"], [f"{op} 2"])]
-        branches.append(helper.make_graph(nodes, op, [], [helper.make_tensor_value_info(f"{op} 2", 1, [2, 3])]))
+        nodes = [
+            helper.make_node("Sin", ["x"], [f"{op} 1"]),
+            helper.make_node(op, [f"{op} 1"], [f"{op} 2"]),
+        ]
+        branches.append(
+            helper.make_graph(nodes, op, [], [helper.make_tensor_value_info(f"{op} 2", 1, [2, 3])])
+        )
     chosen = graph.node("If", ["c"], then_branch=branches[0], else_branch=branches[1])
     graph.node("Relu", [chosen if passes == "SimplifyExpr" else "x"], "y")
     graph.output("y", [2, 3])
@@ -293,8 +327,15 @@ def test_a_rule_without_provenance_code(of_input: bool, read_twice: bool) -> Non
 
 def test_a_second_pass_keeps_what_the_first_recorded() -> None:
     source = chain(("Add", (1, 2, 3)), ("Add", (1, 1, 1)), twice=True)
-    result = compiled(source, Sequential([*parse_pipeline("SimplifyExpr").passes, *parse_pipeline(CSE).passes]))
-    assert statuses(result) == [("add", "merged"), ("add", "kept"), ("add", "merged"), ("add", "merged")]
+    result = compiled(
+        source, Sequential([*parse_pipeline("SimplifyExpr").passes, *parse_pipeline(CSE).passes])
+    )
+    assert statuses(result) == [
+        ("add", "merged"),
+        ("add", "kept"),
+        ("add", "merged"),
+        ("add", "merged"),
+    ]
     assert "merge_affines" in result.fold_map.sources[0]["detail"]
     hold(source, result)
 

@@ -85,7 +85,9 @@ def test_a_rule_that_reads_an_operator_is_tried_at_its_readers_alone() -> None:
 
 
 @pytest.mark.parametrize("watched", [False, True])
-@pytest.mark.parametrize(("dtype", "expected"), [("f32", []), ("i64", ["negative", "negative", "nn.relu"])])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("f32", []), ("i64", ["negative", "negative", "nn.relu"])]
+)
 def test_a_rule_that_skips_floats_is_tried_at_other_results_alone(
     dtype: str, expected: list[str], watched: bool
 ) -> None:
@@ -113,14 +115,25 @@ def test_rules_that_run_in_circles_are_an_error() -> None:
 
 
 def test_rules_that_a_fold_may_run_leave_affines_and_pads() -> None:
-    assert {op: tuple(each for each in rules if each.affine == "untouched") for op, rules in RULES.items()} == CLEAN_UP
+    assert {
+        op: tuple(each for each in rules if each.affine == "untouched")
+        for op, rules in RULES.items()
+    } == CLEAN_UP
     names = {each.name for rules in CLEAN_UP.values() for each in rules}
     assert {"drop_identity", "merge_transposes", "single_operand"} <= names
-    assert not names & {"drop_neutral", "merge_affines", "merge_constants", "matmul_to_dense", "pad_into_conv"}
+    assert not names & {
+        "drop_neutral",
+        "merge_affines",
+        "merge_constants",
+        "matmul_to_dense",
+        "pad_into_conv",
+    }
 
 
 def everything() -> ModelProto:
-    """Return a model in which every pass but InlineFunctions and FreezeInitializers finds something."""
+    """Return a model in which every pass but InlineFunctions and FreezeInitializers finds
+    something.
+    """
     graph = Graph()
     graph.input("x", [1, 3, 4, 4])
     weight = graph.initializer(np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3, 1, 1))
@@ -128,11 +141,20 @@ def everything() -> ModelProto:
     value = graph.batch_norm(value, batch_norm(3))
     value = graph.node("Identity", [graph.node("Relu", [value])])
     first = graph.node(
-        "Conv", [value, graph.initializer(np.full((3, 3, 1, 1), 2, np.float32)), graph.initializer([9, 9, 9])]
+        "Conv",
+        [
+            value,
+            graph.initializer(np.full((3, 3, 1, 1), 2, np.float32)),
+            graph.initializer([9, 9, 9]),
+        ],
     )
     graph.node("Sin", ["x"])
-    twice = [graph.node("Mul", [first, graph.node("Exp", [graph.initializer([2])])]) for _ in range(2)]
-    graph.node("Concat", [*twice, graph.node("Relu", [graph.batch_norm("x", batch_norm(3))])], "y", axis=1)
+    twice = [
+        graph.node("Mul", [first, graph.node("Exp", [graph.initializer([2])])]) for _ in range(2)
+    ]
+    graph.node(
+        "Concat", [*twice, graph.node("Relu", [graph.batch_norm("x", batch_norm(3))])], "y", axis=1
+    )
     graph.output("y", None)
     return graph.model()
 
@@ -154,7 +176,9 @@ def layers() -> ModelProto:
     for i in range(3):
         weight = graph.initializer(graph.random(3, 3, 1, 1), f"w{i}")
         value = graph.node("Conv", [value, weight], f"c{i}", f"conv{i}")
-        value = value if i == 2 else graph.batch_norm(value, batch_norm(3, i + 1), f"n{i}", f"bn{i}")
+        value = (
+            value if i == 2 else graph.batch_norm(value, batch_norm(3, i + 1), f"n{i}", f"bn{i}")
+        )
     graph.output(value)
     return graph.model()
 
@@ -178,7 +202,9 @@ PASSES = {
 
 
 def test_every_pass_is_among_them() -> None:
-    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG) - {"InferTypes"}, "which has no rules"
+    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG) - {"InferTypes"}, (
+        "which has no rules"
+    )
 
 
 @pytest.mark.parametrize("passes", PASSES)
@@ -206,7 +232,9 @@ def test_every_pass_counts_its_steps_and_stops_at_the_limit(passes: str) -> None
 
 
 @pytest.mark.parametrize("passes", PASSES)
-def test_bisect_finds_a_fault_inside_every_pass(passes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bisect_finds_a_fault_inside_every_pass(
+    passes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some step of the last pass negates the first result of the model."""
     pipeline, modules = parse_pipeline(passes), []
 
@@ -226,7 +254,9 @@ def test_bisect_finds_a_fault_inside_every_pass(passes: str, monkeypatch: pytest
             rewriter = Rewriter(modules[-1])
             result = modules[-1].graph.return_.inputs[0]
             negated = rewriter.make("negative", [result], before=modules[-1].graph.return_)
-            rewriter.set_inputs(modules[-1].graph.return_, [negated.output, *modules[-1].graph.return_.inputs[1:]])
+            rewriter.set_inputs(
+                modules[-1].graph.return_, [negated.output, *modules[-1].graph.return_.inputs[1:]]
+            )
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
         return "a Neg" if any(node.op_type == "Neg" for node in model.graph.node) else None
@@ -271,7 +301,19 @@ def test_a_reason_names_the_operators_that_a_rule_looks_for() -> None:
 
 def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(everything(), tmp_path / "m.onnx")
-    assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx"), "-q", "--debug-rules"]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "m.onnx"),
+                "-o",
+                str(tmp_path / "o.onnx"),
+                "-q",
+                "--debug-rules",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().err
     assert "SimplifyInference\n  BatchNormalization" in printed
     assert "lower_batch_norm: applied" in printed
@@ -281,16 +323,26 @@ def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_context_may_be_an_evaluator() -> None:
     @rule(affine="merges")
     def fold(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
-        return rewriter.decline("the operand is no constant") if evaluator.array(node.inputs[0]) is None else True
+        return (
+            rewriter.decline("the operand is no constant")
+            if evaluator.array(node.inputs[0]) is None
+            else True
+        )
 
     module = parse(TEXT)
-    assert not RuleDriver(Rewriter(module), {"negative": (fold,)}, ConstantEvaluator()).run(module.graph)
+    assert not RuleDriver(Rewriter(module), {"negative": (fold,)}, ConstantEvaluator()).run(
+        module.graph
+    )
 
 
 def test_the_trace_names_what_is_in_the_file() -> None:
-    """Passes rename values that hold other numbers, and split operators; a message has the name in the file."""
+    """Passes rename values that hold other numbers, and split operators; a message has the name in
+    the file.
+    """
     graph = Graph()
-    value = graph.node("Conv", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 3, 1, 1))], "c")
+    value = graph.node(
+        "Conv", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 3, 1, 1))], "c"
+    )
     value = graph.node("Relu", [value], "r")
     value = graph.batch_norm(value, batch_norm(3), "n")
     graph.output(graph.node("Sigmoid", [value], "y"))
@@ -298,7 +350,11 @@ def test_the_trace_names_what_is_in_the_file() -> None:
     known = {tensor.name for tensor in model.graph.initializer} | {"x", "c", "r", "n", "y"}
     module = parse_pipeline("default")(read(model), PassContext([TraceRules(lines.append)]))
     assert {value.name for node in module.graph for value in node.outputs} - known
-    traced = {line.partition("'")[2].rstrip("'") for line in lines if line.startswith("  ") and line[2] != " "}
+    traced = {
+        line.partition("'")[2].rstrip("'")
+        for line in lines
+        if line.startswith("  ") and line[2] != " "
+    }
     assert traced
     assert traced <= known
     assert not any("%" in line or ".scaled" in line for line in lines)

@@ -1,4 +1,6 @@
-"""IR text: what is printed is parsed to the same module, whatever that holds, and errors point at their cause."""
+"""IR text: what is printed is parsed to the same module, whatever that holds, and errors point at
+their cause.
+"""
 
 import struct
 import sys
@@ -65,7 +67,9 @@ def digest(tensor: Tensor) -> str:
 
 
 def assert_same_graph(a: Graph, b: Graph, twins: dict[Value, Value], exact: bool) -> None:
-    """Node by node, with no help of the printer; `twins` maps the values of `a`, names agree but for suffixes."""
+    """Node by node, with no help of the printer; `twins` maps the values of `a`, names agree but
+    for suffixes.
+    """
 
     def pair(x: Value, y: Value) -> None:
         assert x.type == y.type
@@ -80,7 +84,9 @@ def assert_same_graph(a: Graph, b: Graph, twins: dict[Value, Value], exact: bool
         assert content(a.defaults.get(x)) == content(b.defaults.get(y))
     for m, n in zip(a, b, strict=True):
         assert (m.op, m.overload, m.name) == (n.op, n.overload, n.name)
-        assert [(k, content(v)) for k, v in m.attrs.items()] == [(k, content(v)) for k, v in n.attrs.items()]
+        assert [(k, content(v)) for k, v in m.attrs.items()] == [
+            (k, content(v)) for k, v in n.attrs.items()
+        ]
         assert [value and twins[value] for value in m.inputs] == list(n.inputs)
         for inner, other in zip(m.regions, n.regions, strict=True):
             assert_same_graph(inner, other, twins, exact)
@@ -239,15 +245,27 @@ def test_names_are_kept_unless_they_would_mislead() -> None:
     graph = Graph("main", {"": 21})
     module = Module(graph)
     x, cond = graph.add_input("x", F32_4), graph.add_input("c", TensorType(DTYPES["bool"], ()))
-    first = graph.append(Node("nn.relu", (x,), outputs=[("y", F32_4)])).output  # the name of a result, not its value
+    first = graph.append(
+        Node("nn.relu", (x,), outputs=[("y", F32_4)])
+    ).output  # the name of a result, not its value
     anonymous = graph.append(Node("nn.relu", (first,), outputs=[("", F32_4)])).output
     region = Graph("r", graph.opsets)
-    hider = region.append(Node("nn.relu", (x,), outputs=[("x", F32_4)])).output  # may hide x, but not below
+    hider = region.append(
+        Node("nn.relu", (x,), outputs=[("x", F32_4)])
+    ).output  # may hide x, but not below
     twin = region.append(Node("nn.relu", (hider,), outputs=[("x", F32_4)])).output
-    reader = region.append(Node("add", (x, twin), outputs=[("c", F32_4)])).output  # hides c, which nobody reads
+    reader = region.append(
+        Node("add", (x, twin), outputs=[("c", F32_4)])
+    ).output  # hides c, which nobody reads
     region.set_outputs([reader])
     graph.append(
-        Node("::If", (cond,), {"then_branch": RegionRef(0)}, outputs=[("z", F32_4), ("", UNKNOWN)], regions=[region])
+        Node(
+            "::If",
+            (cond,),
+            {"then_branch": RegionRef(0)},
+            outputs=[("z", F32_4), ("", UNKNOWN)],
+            regions=[region],
+        )
     )
     result = graph.append(Node("nn.relu", (anonymous,), outputs=[("y", F32_4)])).output
     graph.set_outputs([result, x, first], ["y", "x", "0"])
@@ -336,11 +354,20 @@ def test_errors_point_at_their_cause(case: str) -> None:
     [
         ("", "<text>:1:1: expected 'graph', found end of text\n\n^"),
         ("modul {}", "<text>:1:1: expected 'graph', found 'modul'\nmodul {}\n^"),
-        ("module {ir=3}", "<text>:1:9: expected 'ir_version' or 'opsets', found 'ir'\nmodule {ir=3}\n        ^"),
-        ('graph @"x(', '<text>:1:7: expected a name, found an unterminated string\ngraph @"x(\n      ^'),
+        (
+            "module {ir=3}",
+            "<text>:1:9: expected 'ir_version' or 'opsets', found 'ir'\nmodule {ir=3}\n        ^",
+        ),
+        (
+            'graph @"x(',
+            '<text>:1:7: expected a name, found an unterminated string\ngraph @"x(\n      ^',
+        ),
         (
             "graph(%x,\r\n %x)",
-            "<text>:2:2: expected a name that is not defined yet in this graph, found '%x'\n %x)\n ^",
+            (
+                "<text>:2:2: expected a name that is not defined yet in this graph, found '%x'\n"
+                " %x)\n ^"
+            ),
         ),
     ],
 )
@@ -365,7 +392,9 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
 
 
 any_text = st.text(st.characters())
-dtypes = st.sampled_from([*DTYPES.values(), DType("onnx999", 0, "unknown"), DType("onnx-1", 0, "unknown")])
+dtypes = st.sampled_from(
+    [*DTYPES.values(), DType("onnx999", 0, "unknown"), DType("onnx-1", 0, "unknown")]
+)
 dims = st.one_of(st.none(), st.integers(0, 2**63 - 1), any_text.filter(bool))
 shapes = st.one_of(st.none(), st.lists(dims, max_size=3).map(tuple))
 tensor_types = st.builds(TensorType, st.none() | dtypes, shapes)
@@ -398,7 +427,9 @@ def tensors(draw: st.DrawFn) -> Tensor:
     return ArrayTensor(np.frombuffer(data, storage).reshape(shape), dtype)
 
 
-sparse = st.builds(SparseTensor, tensors(), tensors(), st.lists(st.integers(0, 9), max_size=3).map(tuple))
+sparse = st.builds(
+    SparseTensor, tensors(), tensors(), st.lists(st.integers(0, 9), max_size=3).map(tuple)
+)
 kinds = [
     st.integers(),
     st.floats(),
@@ -412,7 +443,9 @@ attributes = st.one_of(
     *kinds,
     *(st.lists(kind, max_size=3).map(tuple) for kind in kinds),
     st.builds(AttributeRef, any_text, st.sampled_from(["FLOAT", "SPARSE_TENSOR"]) | any_text),
-    st.sampled_from(["floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"]).map(EmptyList),
+    st.sampled_from(
+        ["floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "type_protos"]
+    ).map(EmptyList),
 )
 
 
@@ -424,18 +457,30 @@ def test_attributes_round_trip(attrs: dict[str, object]) -> None:
     parsed = parse(to_text(module), data=data)
     assert to_text(parsed) == to_text(module)
     assert_same(module, parsed)
-    assert all(isinstance(tensor, OpaqueTensor) for tensor in side_data(parse(to_text(module))).values())
+    assert all(
+        isinstance(tensor, OpaqueTensor) for tensor in side_data(parse(to_text(module))).values()
+    )
 
 
 @settings(deadline=None)
-@given(st.lists(any_text, min_size=6, max_size=6, unique=True), st.lists(any_text, min_size=6, max_size=6), types)
+@given(
+    st.lists(any_text, min_size=6, max_size=6, unique=True),
+    st.lists(any_text, min_size=6, max_size=6),
+    types,
+)
 def test_names_round_trip(values: list[str], names: list[str], type_: object) -> None:
     graph = Graph(names[0], {names[1]: -1, "": 21})
     module = Module(graph)
     inputs = [graph.add_input(name, type_) for name in values[:2]]  # type: ignore[arg-type]
     op = f"{names[2]}::{names[3]}"
     node = graph.append(
-        Node(op, [*inputs, None], outputs=[(v, UNKNOWN) for v in values[2:4]], name=names[4], overload=names[5])
+        Node(
+            op,
+            [*inputs, None],
+            outputs=[(v, UNKNOWN) for v in values[2:4]],
+            name=names[4],
+            overload=names[5],
+        )
     )
     graph.set_outputs([node.outputs[0], inputs[0], inputs[1]], [values[4], values[0], values[5]])
     body = Graph(names[3], dict(graph.opsets))
@@ -457,7 +502,9 @@ def scopes(draw: st.DrawFn) -> Module:
         visible.extend(graph.add_input(name, UNKNOWN) for name in unique)
         for _ in range(draw(st.integers(0, 4))):
             reads = draw(st.lists(st.sampled_from([None, *visible]), max_size=2))
-            regions = [Graph("r", graph.opsets) for _ in range(draw(st.integers(0, 2)) if depth else 0)]
+            regions = [
+                Graph("r", graph.opsets) for _ in range(draw(st.integers(0, 2)) if depth else 0)
+            ]
             outputs = [(name, UNKNOWN) for name in draw(st.lists(names, max_size=2))]
             node = graph.append(Node("::F", reads, outputs=outputs, regions=regions))
             for region in regions:
@@ -475,11 +522,17 @@ def scopes(draw: st.DrawFn) -> Module:
 @given(scopes())
 def test_scopes_round_trip(module: Module) -> None:
     parsed = round_trip(module, exact=False)
-    assert [value.name for value in parsed.graph.inputs] == [value.name for value in module.graph.inputs]
+    assert [value.name for value in parsed.graph.inputs] == [
+        value.name for value in module.graph.inputs
+    ]
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.integers(0, len(EXAMPLE)), st.integers(0, 6), st.text('%@_x1.,:=(){}[]<>#"\\/ f32region', max_size=4))
+@given(
+    st.integers(0, len(EXAMPLE)),
+    st.integers(0, 6),
+    st.text('%@_x1.,:=(){}[]<>#"\\/ f32region', max_size=4),
+)
 def test_a_damaged_text_is_parsed_or_refused(place: int, removed: int, added: str) -> None:
     text = EXAMPLE[:place] + added + EXAMPLE[place + removed :]
     try:
@@ -496,7 +549,9 @@ def test_every_half_is_written_shortly_and_exactly(name: str) -> None:
     odd = np.array([text is None for text in texts])
     assert odd.sum() == np.isnan(halves.astype(np.float32)).sum() - 1  # the usual NaN has a name
     literals = ", ".join(text[1:-1] if text else "nan" for text in texts)
-    node = next(iter(parse(f"graph() {{ constant {{value={name}[65536] [{literals}]}} return() }}").graph))
+    node = next(
+        iter(parse(f"graph() {{ constant {{value={name}[65536] [{literals}]}} return() }}").graph)
+    )
     payload = node.attrs["value"]
     assert isinstance(payload, Tensor)
     assert (odd | (payload.numpy().view(np.uint16) == halves.view(np.uint16))).all()
@@ -536,8 +591,12 @@ def chain(length: int) -> Module:
         weight = Node("constant", attrs={"value": kernel}, outputs=[(f"w{i}", kernel.type)])
         bias = Node("constant", attrs={"value": payload}, outputs=[(f"b{i}", payload.type)])
         inputs = [value, graph.append(weight).output, graph.append(bias).output]
-        conv = Node("nn.conv", inputs, {"pads": (1, 1, 1, 1)}, outputs=[(f"c{i}", image)], name=f"/conv{i}")
-        value = graph.append(Node("::Sigmoid", [graph.append(conv).output], outputs=[(f"/s{i}", image)])).output
+        conv = Node(
+            "nn.conv", inputs, {"pads": (1, 1, 1, 1)}, outputs=[(f"c{i}", image)], name=f"/conv{i}"
+        )
+        value = graph.append(
+            Node("::Sigmoid", [graph.append(conv).output], outputs=[(f"/s{i}", image)])
+        ).output
     graph.set_outputs([value])
     return module
 
@@ -577,9 +636,13 @@ def test_a_chain_of_100k_nodes() -> None:
 
 
 def test_an_operator_in_quotes_is_foreign_whatever_its_name() -> None:
-    """The printer quotes an operator that the importer could not lower, so the parser may not lower it either."""
+    """The printer quotes an operator that the importer could not lower, so the parser may not lower
+    it either.
+    """
     header = 'module {ir_version=10, opsets={"": 21}}'
-    text = header + '\n\ngraph @main(%x: f32[2]) {\n  %y = "Sigmoid"(%x) : f32[2]\n  return(%y)\n}\n'
+    text = (
+        header + '\n\ngraph @main(%x: f32[2]) {\n  %y = "Sigmoid"(%x) : f32[2]\n  return(%y)\n}\n'
+    )
     module = parse(text)
     (node,) = module.graph
     assert node.op == "::Sigmoid"

@@ -1,4 +1,6 @@
-"""`python tests/mutations`: drop every condition of legality in turn, and write docs/mutations.md."""
+"""`python tests/mutations`: drop every condition of legality in turn, and write
+docs/mutations.md.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,19 @@ from mutations.trials import Outcome, Trials
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="?", default="", help="those whose module, function or text contain this")
+    parser.add_argument(
+        "only", nargs="?", default="", help="those whose module, function or text contain this"
+    )
     parser.add_argument("--list", action="store_true", help="print the conditions and stop")
-    parser.add_argument("--again", action="store_true", help="forget the outcomes of a run that was stopped")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="tests at a time (default: 2)")
-    parser.add_argument("--known", type=Path, default=ROOT / "build" / "mutations.jsonl", help="the outcomes so far")
+    parser.add_argument(
+        "--again", action="store_true", help="forget the outcomes of a run that was stopped"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=2, metavar="N", help="tests at a time (default: 2)"
+    )
+    parser.add_argument(
+        "--known", type=Path, default=ROOT / "build" / "mutations.jsonl", help="the outcomes so far"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         package = copy_package(Path(name) / "listed")
@@ -42,20 +52,33 @@ def main() -> int:
 
 
 def run(trials: Trials, chosen: Sequence[Mutant]) -> int:
-    """Try the chosen mutants, and write the page if these are all; return whether some test is missing."""
+    """Try the chosen mutants, and write the page if these are all; return whether some test is
+    missing.
+    """
     begun = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True)
 
     outcomes = {mutant: outcome for mutant, outcome in trials.noticed().items() if mutant in chosen}
-    say(f"{len(chosen)} conditions and statements, {len(outcomes)} known from a run that was stopped")
+    say(
+        f"{len(chosen)} conditions and statements, {len(outcomes)} known from a run that was"
+        " stopped"
+    )
     failing: list[str] = []
-    names = {as_cell(short(test)): test for test in trials.collected()} if len(outcomes) < len(chosen) else {}
+    names = (
+        {as_cell(short(test)): test for test in trials.collected()}
+        if len(outcomes) < len(chosen)
+        else {}
+    )
     before = noticed_before(REPORT.read_text() if REPORT.exists() else "")
     last = {mutant: test for mutant in chosen if (test := names.get(before.get(where(mutant), "")))}
     passing = trials.passing([test for mutant, test in last.items() if mutant not in outcomes])
-    first = {mutant: [test] for mutant, test in last.items() if mutant not in outcomes and test in passing}
+    first = {
+        mutant: [test]
+        for mutant, test in last.items()
+        if mutant not in outcomes and test in passing
+    }
     say(f"{len(first)} have a test that noticed them before; {len(names)} tests in all")
     for mutant, outcome in trials.each(first):
         if outcome.test:
@@ -68,7 +91,9 @@ def run(trials: Trials, chosen: Sequence[Mutant]) -> int:
         say(f"{len(left)} have none: which tests come to them? The suite runs once")
         reached, failing = trials.reaching(say)
         useful = set(last.values())
-        tests = {mutant: sorted(reached[mutant], key=lambda test: test not in useful) for mutant in left}
+        tests = {
+            mutant: sorted(reached[mutant], key=lambda test: test not in useful) for mutant in left
+        }
         for mutant, outcome in trials.each(tests):
             outcomes[mutant] = outcome
             say(f"{len(outcomes)} of {len(chosen)}  {row(mutant, outcome)}")

@@ -1,10 +1,12 @@
-"""The places of the package that are changed: conditions that lead to a refusal, statements that write provenance.
+"""The places of the package that are changed: conditions that lead to a refusal, statements that
+write provenance.
 
-A condition is the test of an `if` one side of which ends by raising Refused, by returning a Refusal, or None where a
-function of the affine algebra declines so, or of a conditional expression one side of which is a Refusal. Dropping it
-means that the refusal never happens: the test keeps its effects, and its outcome is replaced. A function of no result
-that ends by raising Refused is counted, too: its last statement is dropped. `raise Refused.of(refusal)` only hands on a
-refusal, and is not counted: the condition that made the refusal is.
+A condition is the test of an `if` one side of which ends by raising Refused, by returning a
+Refusal, or None where a function of the affine algebra declines so, or of a conditional expression
+one side of which is a Refusal. Dropping it means that the refusal never happens: the test keeps its
+effects, and its outcome is replaced. A function of no result that ends by raising Refused is
+counted, too: its last statement is dropped. `raise Refused.of(refusal)` only hands on a refusal,
+and is not counted: the condition that made the refusal is.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ DECLINING = tuple(
 
 @dataclass(frozen=True)
 class Stamp:
-    """A statement of the Rewriter that writes provenance, and the text that a mutant has in its place."""
+    """A statement of the Rewriter that writes provenance, and the text that a mutant has in its
+    place.
+    """
 
     text: str
     instead: str = "pass"
@@ -65,7 +69,9 @@ STAMPS = (
 
 @dataclass(frozen=True)
 class Condition:
-    """The expression at a place of a module whose outcome, `refused`, leads to a refusal; or a statement that does."""
+    """The expression at a place of a module whose outcome, `refused`, leads to a refusal; or a
+    statement that does.
+    """
 
     module: str
     function: str
@@ -92,7 +98,9 @@ def probed(source: str, conditions: Sequence[tuple[int, Condition]]) -> str:
         if condition.is_statement:
             insertions.append((condition.start, 1, 0, f"_irc_probe_({index}, True, True); "))
             continue
-        insertions.append((condition.start, 1, -length, f"_irc_probe_({index}, {condition.refused}, ("))
+        insertions.append(
+            (condition.start, 1, -length, f"_irc_probe_({index}, {condition.refused}, (")
+        )
         insertions.append((condition.end, 0, length, "))"))
     for position, _, _, text in sorted(insertions, reverse=True):
         source = source[:position] + text + source[position:]
@@ -103,14 +111,24 @@ def probed(source: str, conditions: Sequence[tuple[int, Condition]]) -> str:
 
 
 def functions_that_refuse(trees: Sequence[ast.Module]) -> set[str]:
-    """Names of functions whose annotated result is a Refusal, or the exception that carries one, and nothing else."""
-    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    """Names of functions whose annotated result is a Refusal, or the exception that carries one,
+    and nothing else.
+    """
+    functions = (
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+    )
     refusals = ("Refusal", "Refused")
-    return {node.name for node in functions if node.returns is not None and ast.unparse(node.returns) in refusals}
+    return {
+        node.name
+        for node in functions
+        if node.returns is not None and ast.unparse(node.returns) in refusals
+    }
 
 
 def is_refusal(expression: ast.expr | None, refusers: set[str]) -> bool:
-    """Whether the value of an expression is, or holds, a Refusal or the exception that carries one."""
+    """Whether the value of an expression is, or holds, a Refusal or the exception that
+    carries one.
+    """
     match expression:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
             return name in ("Refusal", "Refused") or name in refusers
@@ -171,23 +189,43 @@ class _Finder(ast.NodeVisitor):
         return is_refusal(result, self.refusers) or self.declines(last)
 
     def declines(self, last: ast.stmt) -> bool:
-        """Whether the statement returns None from a function of the algebra, where that means that there is nothing."""
+        """Whether the statement returns None from a function of the algebra, where that means that
+        there is nothing.
+        """
         if not (self.module.startswith(DECLINING) and isinstance(last, ast.Return) and self.stack):
             return False
         function = self.stack[-1]
-        returns = ast.unparse(function.returns) if isinstance(function, ast.FunctionDef) and function.returns else ""
-        nothing = last.value is None or (isinstance(last.value, ast.Constant) and last.value.value is None)
+        returns = (
+            ast.unparse(function.returns)
+            if isinstance(function, ast.FunctionDef) and function.returns
+            else ""
+        )
+        nothing = last.value is None or (
+            isinstance(last.value, ast.Constant) and last.value.value is None
+        )
         return nothing and "None" in returns and returns != "None"
 
     def add(self, test: ast.expr | ast.Raise, *, refused: bool) -> None:
         start, end = (
             len(self.source.encode()[: self.offsets[line - 1] + column].decode())
-            for line, column in ((test.lineno, test.col_offset), (test.end_lineno or 0, test.end_col_offset or 0))
+            for line, column in (
+                (test.lineno, test.col_offset),
+                (test.end_lineno or 0, test.end_col_offset or 0),
+            )
         )
         function = ".".join(node.name for node in self.stack)
         is_statement = isinstance(test, ast.Raise)
         self.found.append(
-            Condition(self.module, function, ast.unparse(test), start, end, test.lineno, refused, is_statement)
+            Condition(
+                self.module,
+                function,
+                ast.unparse(test),
+                start,
+                end,
+                test.lineno,
+                refused,
+                is_statement,
+            )
         )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 
 def digest(package: Path, tests: Path) -> str:
-    """Return a digest of the package, and of all tests with their data: an outcome is one of these files."""
+    """Return a digest of the package, and of all tests with their data: an outcome is one of these
+    files.
+    """
     found = hashlib.sha256()
     for file in _files(package, tests):
         found.update(f"{file.name}\0".encode() + file.read_bytes())
@@ -26,7 +28,9 @@ def _files(*folders: Path) -> Iterator[Path]:
 
 
 class Known:
-    """Values by key, in a file of JSON lines that begins with the digest of the files that they are of."""
+    """Values by key, in a file of JSON lines that begins with the digest of the files that they are
+    of.
+    """
 
     def __init__(self, file: Path, of: str) -> None:
         self.file = file

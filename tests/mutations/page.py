@@ -25,8 +25,14 @@ def is_equivalent(mutant: Mutant) -> bool:
 
 
 def noticed_before(text: str) -> dict[tuple[str, str], str]:
-    """Return the test that noticed each condition, by the first two cells of its row, in a page written before."""
-    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in text.splitlines() if "::" in line]
+    """Return the test that noticed each condition, by the first two cells of its row, in a page
+    written before.
+    """
+    rows = [
+        line.removeprefix("| ").removesuffix(" |").split(" | ")
+        for line in text.splitlines()
+        if "::" in line
+    ]
     return {(cells[0], cells[1]): cells[-1].strip("`") for cells in rows if len(cells) == 3}
 
 
@@ -39,7 +45,11 @@ def row(mutant: Mutant, outcome: Outcome) -> str:
     elif is_equivalent(mutant):
         verdict = f"equivalent: {EQUIVALENT[mutant.function, mutant.text]}"
     else:
-        verdict = f"**SURVIVED** {outcome.tried} tests" if outcome.tried else "**SURVIVED**: no test comes here"
+        verdict = (
+            f"**SURVIVED** {outcome.tried} tests"
+            if outcome.tried
+            else "**SURVIVED**: no test comes here"
+        )
     return f"| {' | '.join([*where(mutant), as_cell(verdict)])} |"
 
 
@@ -59,19 +69,29 @@ def as_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def render(mutants: Sequence[Mutant], outcomes: Mapping[Mutant, Outcome], failing: Sequence[str]) -> str:
+def render(
+    mutants: Sequence[Mutant], outcomes: Mapping[Mutant, Outcome], failing: Sequence[str]
+) -> str:
     """Return the page."""
     rows = [row(mutant, outcomes[mutant]) for mutant in mutants]
-    counts = [sum(mark in line for line in rows) for mark in ("| equivalent: ", "| **SURVIVED**", "| **UNDECIDED**")]
+    counts = [
+        sum(mark in line for line in rows)
+        for mark in ("| equivalent: ", "| **SURVIVED**", "| **UNDECIDED**")
+    ]
     equivalent, survived, undecided = counts
     text = (
-        "# Conditions of legality, dropped one at a time\n\n"
-        "Written by `make test-mutations` (`tests/mutations`, which says how): a row for every condition that makes a "
-        "fold\nbe refused, and for every statement that writes provenance, with a test that fails without it.\n\n"
-        f"{len(rows)} conditions and statements: {len(rows) - sum(counts)} noticed, {equivalent} equivalent, "
-        f"{survived} survived"
+        "# Conditions of legality, dropped one at a time\n\nWritten by `make test-mutations`"
+        " (`tests/mutations`, which says how): a row for every condition that makes a fold\nbe"
+        " refused, and for every statement that writes provenance, with a test that fails without"
+        f" it.\n\n{len(rows)} conditions and statements: {len(rows) - sum(counts)} noticed,"
+        f" {equivalent} equivalent, {survived} survived"
     )
     text += f", {undecided} undecided.\n" if undecided else ".\n"
     if failing:
         text += f"{len(failing)} tests failed before anything was dropped, and were left out.\n"
-    return text + "\n| where | condition | dropped, it is noticed by |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    return (
+        text
+        + "\n| where | condition | dropped, it is noticed by |\n| --- | --- | --- |\n"
+        + "\n".join(rows)
+        + "\n"
+    )

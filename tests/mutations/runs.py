@@ -1,8 +1,8 @@
 """Runs of tests against a copy of the package, each in a process of its own.
 
-A process is forked from this one, which has imported everything heavy but the package and the tests, so that a run
-takes little more than its tests. A test that fails for want of time has said nothing: it is told apart from one that
-fails.
+A process is forked from this one, which has imported everything heavy but the package and the
+tests, so that a run takes little more than its tests. A test that fails for want of time has said
+nothing: it is told apart from one that fails.
 """
 
 from __future__ import annotations
@@ -49,12 +49,16 @@ class Found:
     @classmethod
     def read(cls, data: dict[str, Any]) -> Found:
         """Return the outcome of its JSON form."""
-        return cls(**{**data, "reached": {int(index): tests for index, tests in data["reached"].items()}})
+        return cls(
+            **{**data, "reached": {int(index): tests for index, tests in data["reached"].items()}}
+        )
 
 
 def copy_package(to: Path) -> Path:
     """Return the folder of a copy of the package that can be imported from `to`."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]
     for name in packages:
         source, target = ROOT.joinpath(*name.split(".")[1:]), to.joinpath(*name.split("."))
         target.mkdir(parents=True, exist_ok=True)
@@ -115,7 +119,9 @@ def _run(package: Path, arguments: Sequence[str], out: Path, first: bool) -> Non
     sys.path.insert(0, str(package.parent))
     recorder = _Recorder(first=first)
     builtins._irc_probe_ = recorder.probe  # type: ignore[attr-defined]
-    status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins=[recorder])
+    status = pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins=[recorder]
+    )
     found = recorder.found
     if status not in (0, 1, 2) and not found.failed:
         found.late.append(f"exit status {int(status)}")
@@ -124,7 +130,11 @@ def _run(package: Path, arguments: Sequence[str], out: Path, first: bool) -> Non
 
 
 def run_tests(
-    package: Path, tests: Sequence[str], *options: str, first: bool = False, timeout: float = TIMEOUT
+    package: Path,
+    tests: Sequence[str],
+    *options: str,
+    first: bool = False,
+    timeout: float = TIMEOUT,
 ) -> Found:
     """Return the outcome of tests that import the package from a folder."""
     with tempfile.TemporaryDirectory() as folder:

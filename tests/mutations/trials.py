@@ -1,12 +1,13 @@
 """Trials: which test notices that a condition is dropped.
 
-The test that noticed it last time is tried first, alone: on a page that is nearly current, a trial is one test. What
-is left is tried with the tests that could notice it: those during which the condition led to a refusal at least once,
-in a run of the suite over a copy of the package in which every condition reports when it does. First come the tests
-that notice others, then the fastest.
+The test that noticed it last time is tried first, alone: on a page that is nearly current, a trial
+is one test. What is left is tried with the tests that could notice it: those during which the
+condition led to a refusal at least once, in a run of the suite over a copy of the package in which
+every condition reports when it does. First come the tests that notice others, then the fastest.
 
-A test notices a mutant if it fails with it and passes without it. One that fails for want of time, and a run that
-does not end or ends abruptly, count for nothing: the mutant is undecided, and is tried again in the next run.
+A test notices a mutant if it fails with it and passes without it. One that fails for want of time,
+and a run that does not end or ends abruptly, count for nothing: the mutant is undecided, and is
+tried again in the next run.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ LONG = 7200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """The test that noticed a mutant; else the number of tests that did not, and why some said nothing."""
+    """The test that noticed a mutant; else the number of tests that did not, and why some said
+    nothing.
+    """
 
     test: str = ""
     tried: int = 0
@@ -55,7 +58,9 @@ class Outcome:
 class Trials:
     """Copies of the package, and the outcomes so far."""
 
-    def __init__(self, mutants: Sequence[Mutant], known: Known, folder: Path, processes: int) -> None:
+    def __init__(
+        self, mutants: Sequence[Mutant], known: Known, folder: Path, processes: int
+    ) -> None:
         self.mutants, self.known = mutants, known
         self.plain, *copies = [copy_package(folder / str(i)) for i in range(processes + 1)]
         self.copies: SimpleQueue[Path] = SimpleQueue()
@@ -67,7 +72,11 @@ class Trials:
     def files(self) -> list[str]:
         """Return the files of all tests that are tried."""
         paths = [ROOT / name for name in dict.fromkeys((*TESTS, *PROVENANCE_TESTS))]
-        found = (file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py"))))
+        found = (
+            file
+            for path in paths
+            for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))
+        )
         return list(dict.fromkeys(str(file.relative_to(ROOT)) for file in found))
 
     def collected(self) -> list[str]:
@@ -81,7 +90,9 @@ class Trials:
         """Return the tests that pass on the package as it is."""
         todo = [test for test in dict.fromkeys(tests) if f"passes {test}" not in self.known.values]
         groups = [group for i in range(2) if (group := todo[i::2])]
-        for group, found in self._in_parallel(groups, lambda group: run_tests(self.plain, group, timeout=LONG)):
+        for group, found in self._in_parallel(
+            groups, lambda group: run_tests(self.plain, group, timeout=LONG)
+        ):
             for test in group:
                 if test in found.durations or test in found.failed:
                     self.known.write(f"passes {test}", test not in (*found.failed, *found.late))
@@ -89,7 +100,9 @@ class Trials:
 
     def each(self, tests: Mapping[Mutant, Sequence[str]]) -> Iterator[tuple[Mutant, Outcome]]:
         """Yield the outcome of each mutant with its tests, as soon as it is there."""
-        for mutant, outcome in self._in_parallel(list(tests), lambda mutant: self._tried(mutant, tests[mutant])):
+        for mutant, outcome in self._in_parallel(
+            list(tests), lambda mutant: self._tried(mutant, tests[mutant])
+        ):
             if outcome.test:
                 self.known.write(self.keys[mutant], asdict(outcome))
             yield mutant, outcome
@@ -97,15 +110,23 @@ class Trials:
     def noticed(self) -> dict[Mutant, Outcome]:
         """Return the mutants of which it is known that a test noticed them."""
         values = self.known.values
-        return {mutant: Outcome(**values[key]) for mutant, key in self.keys.items() if key in values}
+        return {
+            mutant: Outcome(**values[key]) for mutant, key in self.keys.items() if key in values
+        }
 
     def reaching(self, say: Callable[[str], None]) -> tuple[dict[Mutant, list[str]], list[str]]:
-        """Return the tests that could notice each mutant, the fastest first, and those that fail anyway."""
-        conditions = [(i, mutant) for i, mutant in enumerate(self.mutants) if isinstance(mutant, Condition)]
+        """Return the tests that could notice each mutant, the fastest first, and those that fail
+        anyway.
+        """
+        conditions = [
+            (i, mutant) for i, mutant in enumerate(self.mutants) if isinstance(mutant, Condition)
+        ]
         package = copy_package(self.plain.parent.parent / "probed")
         for module in {condition.module for _, condition in conditions}:
             file = package / module
-            file.write_text(probed(file.read_text(), [each for each in conditions if each[1].module == module]))
+            file.write_text(
+                probed(file.read_text(), [each for each in conditions if each[1].module == module])
+            )
         files = self.files()
         todo = [file for file in files if f"reaches {file}" not in self.known.values]
         for done, (file, found) in enumerate(
@@ -114,21 +135,36 @@ class Trials:
             if not found.durations and not found.failed and found.late:
                 raise SystemExit(f"{file} does not run: {found.late[0]}")
             self.known.write(f"reaches {file}", asdict(found))
-            say(f"{done} of {len(todo)} files of tests: {file}, {sum(found.durations.values()):.0f} s")
+            say(
+                f"{done} of {len(todo)} files of tests: {file},"
+                f" {sum(found.durations.values()):.0f} s"
+            )
         suite = [Found.read(self.known.values[f"reaches {file}"]) for file in files]
         failing = [test for found in suite for test in (*found.failed, *found.late)]
-        seconds = {test: time for found in suite for test, time in found.durations.items() if test not in failing}
+        seconds = {
+            test: time
+            for found in suite
+            for test, time in found.durations.items()
+            if test not in failing
+        }
         reached: dict[Mutant, list[str]] = {}
         for number, mutant in enumerate(self.mutants):
             if isinstance(mutant, Stamp):
                 tests = [test for test in seconds if test.startswith(PROVENANCE_TESTS)]
             else:
-                tests = [test for found in suite for test in found.reached.get(number, []) if test in seconds]
+                tests = [
+                    test
+                    for found in suite
+                    for test in found.reached.get(number, [])
+                    if test in seconds
+                ]
             reached[mutant] = sorted(tests, key=lambda test: seconds[test])
         return reached, failing
 
     def _tried(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-        """Return the outcome of a mutant: the first test alone, then the others, up to the first that fails."""
+        """Return the outcome of a mutant: the first test alone, then the others, up to the first
+        that fails.
+        """
         package, late = self.copies.get(), ""
         file = package / mutant.module
         source = file.read_text()
@@ -144,8 +180,12 @@ class Trials:
             self.copies.put(package)
         return Outcome("", len(tests), late)
 
-    def _in_parallel(self, items: Sequence[Any], function: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each item with its result, as they come; what has not begun is dropped when the caller stops."""
+    def _in_parallel(
+        self, items: Sequence[Any], function: Callable[[Any], Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield each item with its result, as they come; what has not begun is dropped when the
+        caller stops.
+        """
         futures = {self.pool.submit(function, item): item for item in items}
         try:
             for future in as_completed(futures):

@@ -22,7 +22,11 @@ def layer(op: str, *, bias: bool = True, **attrs: object) -> ModelProto:
     graph.input("x", [2, 4] if op == "Gemm" else [2, 4, 4, 4])
     weight = graph.random(4, 4) if op == "Gemm" else graph.random(4, 4, 1, 1)
     extra = [graph.initializer(graph.random(4), "b")] if bias else []
-    graph.node("Relu", [graph.node(op, ["x", graph.initializer(weight, "w"), *extra], "h", "layer", **attrs)], "y")
+    graph.node(
+        "Relu",
+        [graph.node(op, ["x", graph.initializer(weight, "w"), *extra], "h", "layer", **attrs)],
+        "y",
+    )
     graph.output("y")
     return graph.model()
 
@@ -56,6 +60,8 @@ def test_unfused_layers_still_fold() -> None:
 
 @pytest.mark.parametrize("op", IN_HOUSE)
 def test_a_bias_set_apart_goes_out_as_a_bias(op: str) -> None:
-    """UnfuseBias, then CanonicalizeOps: the bare `add` that is left must not become one operator more."""
+    """UnfuseBias, then CanonicalizeOps: the bare `add` that is left must not become one operator
+    more.
+    """
     result = check(layer(op), [op, "Relu"], passes="UnfuseBias,CanonicalizeOps")
     assert operators(compiled(result.model).model) == [op, "Relu"]

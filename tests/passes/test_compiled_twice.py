@@ -1,4 +1,6 @@
-"""Models of which a second compile once changed more: what they have in common is a constant that is known late."""
+"""Models of which a second compile once changed more: what they have in common is a constant that
+is known late.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def twice(model: ModelProto) -> ModelProto:
     return result.model
 
 
-def dropout(mode: str, results: str = "d", *, more: str = "", outputs: str = "float[2,3] y") -> ModelProto:
+def dropout(
+    mode: str, results: str = "d", *, more: str = "", outputs: str = "float[2,3] y"
+) -> ModelProto:
     """A Dropout of which `mode` says by way of other operators whether it trains."""
     return parse_model(
         f"""<ir_version: 9, opset_import: ["": 18]> g (float[2,3] x) => ({outputs})
@@ -34,7 +38,10 @@ def test_a_dropout_whose_mode_is_computed_goes(mode: str) -> None:
 
 def test_a_dropout_that_trains_or_whose_mask_is_read_stays() -> None:
     assert operators(twice(dropout("Not(no)"))) == ["Dropout", "Sin"]
-    assert operators(twice(dropout("Not(yes)", "d, m", outputs="float[2,3] y, bool[2,3] m"))) == ["Dropout", "Sin"]
+    assert operators(twice(dropout("Not(yes)", "d, m", outputs="float[2,3] y, bool[2,3] m"))) == [
+        "Dropout",
+        "Sin",
+    ]
 
 
 def test_a_dropout_in_a_branch_whose_mode_is_computed_outside_goes() -> None:
@@ -50,7 +57,9 @@ def test_a_dropout_in_a_branch_whose_mode_is_computed_outside_goes() -> None:
 
 
 @pytest.mark.parametrize(("elements", "left"), [("1.5, 1.5, 2, 2", 1), ("1.5, 1.6, 2, 2", 3)])
-def test_per_element_parameters_behind_an_identity_fold_where_they_are_per_channel(elements: str, left: int) -> None:
+def test_per_element_parameters_behind_an_identity_fold_where_they_are_per_channel(
+    elements: str, left: int
+) -> None:
     model = parse_model(
         f"""<ir_version: 8, opset_import: ["": 8]> g (float[N,2,1,2] x) => (float[N,2,1,2] y)
         <float[2,1,2] g = {{{elements}}}, float[2] b = {{0.2, 1}}, float[2] v = {{0.7, 1}},
@@ -61,7 +70,9 @@ def test_per_element_parameters_behind_an_identity_fold_where_they_are_per_chann
 
 
 def annotated() -> ModelProto:
-    """A weight that a fold changes, a value that goes and one that stays, each with an annotation."""
+    """A weight that a fold changes, a value that goes and one that stays, each with an
+    annotation.
+    """
     model = parse_model(
         """<ir_version: 9, opset_import: ["": 17]> g (float[N,2,3,3] x) => (float[N,2,3,3] y)
         <float[2,2,1,1] w = {1, 2, 3, 4}, float s_w = {0.1}, float s_h = {0.2}, float s_y = {0.3}, float[2] k = {2, 3},
@@ -88,9 +99,9 @@ def test_a_scale_of_a_kept_annotation_or_an_operator_stays() -> None:
     assert "s_y" in {tensor.name for tensor in twice(model).graph.initializer}
     model = annotated()
     model.graph.node[2].CopyFrom(
-        parse_model('<ir_version: 9, opset_import: ["": 17]> g (float x) => (float y) { y = Pow(n, s_h) }').graph.node[
-            0
-        ]
+        parse_model(
+            '<ir_version: 9, opset_import: ["": 17]> g (float x) => (float y) { y = Pow(n, s_h) }'
+        ).graph.node[0]
     )
     assert "s_h" in {tensor.name for tensor in twice(model).graph.initializer}
 
@@ -102,7 +113,9 @@ def test_annotations_stay_without_passes() -> None:
 
 @pytest.mark.parametrize("declared", ["float[1,12]", "float[N,6]", "float[N,12]"])
 def test_declarations_that_types_contradict_which_are_known_late_are_dropped(declared: str) -> None:
-    """The target of the Reshape is computed by onnxruntime: its rank is unknown when the model is read."""
+    """The target of the Reshape is computed by onnxruntime: its rank is unknown when the model is
+    read.
+    """
     model = parse_model(
         f"""<ir_version: 9, opset_import: ["": 18]> g (float[N,4,3] x) => (float[N,12] y)
         <float[2] e = {{0, 0}}, int64[2] signs = {{0, -1}}, {declared} q, {declared} r>
@@ -114,7 +127,9 @@ def test_declarations_that_types_contradict_which_are_known_late_are_dropped(dec
 
 
 def test_calls_of_which_one_gives_the_next_an_affine_are_inlined_in_the_same_compile() -> None:
-    """The product of the first body is left before the second call once FoldScaleAxis has seen it."""
+    """The product of the first body is left before the second call once FoldScaleAxis
+    has seen it.
+    """
     assert "Block0" not in operators(twice(export(701439)))
 
 
@@ -124,7 +139,9 @@ def test_a_call_behind_an_inlined_reshape_gets_its_rank_at_once() -> None:
 
 
 def test_an_inlined_result_keeps_the_rank_that_was_known_of_the_call() -> None:
-    """Without it, the Add that a fold has left behind the call cannot be written for onnx's shape inference."""
+    """Without it, the Add that a fold has left behind the call cannot be written for onnx's shape
+    inference.
+    """
     result = irc.compile(with_functions(export(3000691), 3000691), freeze_initializers=True)
     assert "F0" not in operators(result.model)
 

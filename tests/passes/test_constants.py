@@ -1,4 +1,6 @@
-"""Where constants come from: disguises, old and new ways to list them, and those that callers may override."""
+"""Where constants come from: disguises, old and new ways to list them, and those that callers may
+override.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,18 @@ from onnx import ModelProto, TensorProto, helper, parser
 def test_disguises(how: str, what: str) -> None:
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
-    weight, bias, params, factor = graph.random(4, 3, 2, 2), graph.random(4), batch_norm(4), graph.positive(4, 1, 1)
+    weight, bias, params, factor = (
+        graph.random(4, 3, 2, 2),
+        graph.random(4),
+        batch_norm(4),
+        graph.positive(4, 1, 1),
+    )
     disguise: Callable[[str], str] = lambda kind: how if what in (kind, "all") else "initializer"  # noqa: E731
-    inputs = ["x", graph.constant(weight, disguise("weight")), graph.constant(bias, disguise("bias"))]
+    inputs = [
+        "x",
+        graph.constant(weight, disguise("weight")),
+        graph.constant(bias, disguise("bias")),
+    ]
     graph.node("Conv", inputs, "h", "conv")
     graph.batch_norm("h", params, "t", "bn", disguise("parameters"))
     graph.node("Mul", ["t", graph.constant(factor, disguise("arithmetic"))], "y")
@@ -51,7 +62,9 @@ def test_disguises(how: str, what: str) -> None:
     conv = the(result.model, "Conv")
     scale = (params.scale * wide(factor).ravel())[:, None, None, None]
     assert same_bits(operand(result.model, conv, 1), rounded(wide(weight) * scale, F32))
-    assert same_bits(operand(result.model, conv, 2), rounded(params.bias(bias) * wide(factor).ravel(), F32))
+    assert same_bits(
+        operand(result.model, conv, 2), rounded(params.bias(bias) * wide(factor).ravel(), F32)
+    )
 
 
 def test_constant_nodes_of_one_number() -> None:
@@ -59,7 +72,9 @@ def test_constant_nodes_of_one_number() -> None:
     graph.input("x", [2, 3, 4, 4])
     graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv")
     graph.node("Mul", ["h", graph.node("Constant", [], value_float=0.5)], "t")
-    graph.node("Add", ["t", graph.node("Constant", [], value=helper.make_tensor("", 1, [], [0.25]))], "u")
+    graph.node(
+        "Add", ["t", graph.node("Constant", [], value=helper.make_tensor("", 1, [], [0.25]))], "u"
+    )
     graph.node("Sub", ["u", graph.node("Constant", [], value_floats=[0.125])], "y")
     graph.output("y", [2, 4, 4, 4])
     check(graph.model(), ["Conv"])
@@ -67,7 +82,9 @@ def test_constant_nodes_of_one_number() -> None:
 
 @pytest.mark.parametrize(("content", "shape"), [(None, [4]), (1.0, [4]), (-0.5, [4])])
 def test_constant_of_shape(content: float | None, shape: list[int]) -> None:
-    """ConstantOfShape is 0 unless told otherwise: as a bias, and as parameters where that is legal."""
+    """ConstantOfShape is 0 unless told otherwise: as a bias, and as parameters where
+    that is legal.
+    """
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
     attrs = {} if content is None else {"value": helper.make_tensor("", 1, [1], [content])}
@@ -93,7 +110,9 @@ def test_constant_of_shape_as_weight() -> None:
 
 @pytest.mark.parametrize("dtype", [F32, F16, F64], ids=str)
 def test_the_zero_bias_of_dynamo(dtype: np.dtype[Any]) -> None:
-    """torch's exporter computes the absent bias of a Conv: CastLike(Expand(0.0, Shape(w)[0:1]), x)."""
+    """torch's exporter computes the absent bias of a Conv: CastLike(Expand(0.0,
+    Shape(w)[0:1]), x).
+    """
     graph = Graph(opset=18, dtype=dtype)
     graph.input("x", ["N", 3, 4, 4])
     weight, params = graph.random(4, 3, 3, 3), batch_norm(4, dtype=dtype)
@@ -107,7 +126,10 @@ def test_the_zero_bias_of_dynamo(dtype: np.dtype[Any]) -> None:
     graph.output("y", ["N", 4, 2, 2])
     result = check(graph.model(), ["Conv"])
     conv = the(result.model, "Conv")
-    assert same_bits(operand(result.model, conv, 1), rounded(wide(weight) * params.scale[:, None, None, None], dtype))
+    assert same_bits(
+        operand(result.model, conv, 1),
+        rounded(wide(weight) * params.scale[:, None, None, None], dtype),
+    )
     assert same_bits(operand(result.model, conv, 2), rounded(params.bias(), dtype))
 
 
@@ -158,7 +180,9 @@ def listed(model: ModelProto, *names: str) -> ModelProto:
     have = {info.name for info in model.graph.input}
     for tensor in model.graph.initializer:
         if tensor.name not in have and (not names or tensor.name in names):
-            model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+            model.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
     return model
 
 
@@ -183,7 +207,10 @@ def test_ir_version_3_lists_its_constants(bias: bool) -> None:
     model = named_conv_bn(3, bias=bias)
     result = check(model, ["Conv", "Relu"])
     assert [info.name for info in result.model.graph.input] == ["x", "conv.weight", "conv.bias"]
-    assert {tensor.name for tensor in result.model.graph.initializer} == {"conv.weight", "conv.bias"}
+    assert {tensor.name for tensor in result.model.graph.initializer} == {
+        "conv.weight",
+        "conv.bias",
+    }
     assert not result.warnings
 
 
@@ -191,12 +218,18 @@ def test_ir_version_3_with_shapes_that_change_lists_the_new_shape() -> None:
     graph = Graph(ir=3, opset=8)
     graph.input("x", [2, 3])
     graph.node(
-        "Gemm", ["x", graph.initializer(graph.random(3, 4), "w"), graph.initializer(graph.random(1), "c")], "h", "g"
+        "Gemm",
+        ["x", graph.initializer(graph.random(3, 4), "w"), graph.initializer(graph.random(1), "c")],
+        "h",
+        "g",
     )
     graph.batch_norm("h", batch_norm(4), "y")
     graph.output("y", [2, 4])
     result = check(graph.model(), ["Gemm"])
-    types = {info.name: [d.dim_value for d in info.type.tensor_type.shape.dim] for info in result.model.graph.input}
+    types = {
+        info.name: [d.dim_value for d in info.type.tensor_type.shape.dim]
+        for info in result.model.graph.input
+    }
     for tensor in result.model.graph.initializer:
         assert types[tensor.name] == list(tensor.dims)
 
@@ -211,7 +244,9 @@ def test_overridable_initializers_are_no_constants(ir: int) -> None:
     assert "--freeze-initializers" in warning
 
 
-@pytest.mark.parametrize("name", ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "bn.mean", "bn.var"])
+@pytest.mark.parametrize(
+    "name", ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "bn.mean", "bn.var"]
+)
 def test_one_overridable_initializer_is_enough(name: str) -> None:
     result = check_unchanged(listed(named_conv_bn(8, bias=True), name), "overridable_initializer")
     assert len(result.warnings) == 1
@@ -222,7 +257,12 @@ def test_the_warning_counts_every_fold_held_back() -> None:
     graph.input("x", [2, 4, 4, 4])
     hidden = "x"
     for i in range(3):
-        graph.node("Conv", [hidden, graph.initializer(graph.random(4, 4, 1, 1), f"w{i}")], f"h{i}", f"conv{i}")
+        graph.node(
+            "Conv",
+            [hidden, graph.initializer(graph.random(4, 4, 1, 1), f"w{i}")],
+            f"h{i}",
+            f"conv{i}",
+        )
         hidden = graph.batch_norm(f"h{i}", batch_norm(4), f"y{i}", f"bn{i}")
         hidden = graph.node("Sigmoid", [hidden])
     graph.output(hidden, [2, 4, 4, 4])
@@ -282,7 +322,10 @@ def test_an_overridable_initializer_keeps_its_effect() -> None:
     graph.output("y", [1, 2, 2, 2])
     model = listed(graph.model(), "gain")
     result = check(model, ["Conv", "Mul"])
-    inputs: dict[str, Array] = {"x": np.ones((1, 2, 2, 2), np.float32), "gain": np.full((2, 1, 1), 7, np.float32)}
+    inputs: dict[str, Array] = {
+        "x": np.ones((1, 2, 2, 2), np.float32),
+        "gain": np.full((2, 1, 1), 7, np.float32),
+    }
     assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5)
 
 
@@ -317,13 +360,17 @@ def test_a_default_that_callers_may_override_gives_no_extents(
 
 
 def test_orphans_were_there_before() -> None:
-    """DeadCodeElimination removes an initializer that nothing reads; the passes that fold leave it."""
+    """DeadCodeElimination removes an initializer that nothing reads; the passes that
+    fold leave it.
+    """
     graph, _, _ = conv_bn()
     graph.initializer(graph.random(7), "orphan")
     graph.output("y", [2, 4, 4, 4])
     result = check(graph.model(), ["Conv"])
     assert "orphan" not in constants(result.model)
-    folded = compiled(graph.model(), passes="SimplifyInference,FoldScaleAxis,SimplifyExpr,FoldConstant")
+    folded = compiled(
+        graph.model(), passes="SimplifyInference,FoldScaleAxis,SimplifyExpr,FoldConstant"
+    )
     assert "orphan" in constants(folded.model)
 
 
@@ -352,7 +399,9 @@ def test_zero_channels() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_initializers_of_a_branch_that_is_inlined_into_a_function_become_constants(*, sparse: bool) -> None:
+def test_initializers_of_a_branch_that_is_inlined_into_a_function_become_constants(
+    *, sparse: bool
+) -> None:
     model = parser.parse_model(
         """<ir_version: 9, opset_import: ["": 17, "f": 1]> g (float[3] x) => (float[3] y) { h = f.Body(x)  y = Relu(h) }
         <domain: "f", opset_import: ["": 17]> Body (a) => (z)
@@ -368,7 +417,9 @@ def test_initializers_of_a_branch_that_is_inlined_into_a_function_become_constan
         branch.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
     result = irc.compile(model)
     assert is_valid(result.model) is None
-    assert [node.op_type for node in result.model.functions[0].node if node.op_type != "Constant"] == [
+    assert [
+        node.op_type for node in result.model.functions[0].node if node.op_type != "Constant"
+    ] == [
         "RandomUniformLike",
         "Add",
         "Mul",

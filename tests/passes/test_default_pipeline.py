@@ -15,7 +15,9 @@ from random_graphs import grow
 
 
 def network(hidden: str, *, scale: float = 1.0) -> ModelProto:
-    """A Conv with a BatchNormalization whose gamma is computed by the operator `hidden` of a constant."""
+    """A Conv with a BatchNormalization whose gamma is computed by the operator `hidden` of a
+    constant.
+    """
     graph = Graph(dtype=F32)
     graph.input("x", [1, 4, 3, 3])
     params = batch_norm(4, 1, F32)
@@ -65,7 +67,9 @@ def test_a_number_for_each_column_does_not() -> None:
 def dead_channel(beta: float) -> ModelProto:
     graph = Graph(dtype=F32)
     graph.input("x", [1, 1, 4, 4])
-    data = graph.node("Conv", ["x", graph.initializer(np.array([1.0, 1e-3], F32).reshape(2, 1, 1, 1))])
+    data = graph.node(
+        "Conv", ["x", graph.initializer(np.array([1.0, 1e-3], F32).reshape(2, 1, 1, 1))]
+    )
     gamma = graph.initializer(np.array([1.0, 1e-41], F32))
     shift = graph.initializer(np.array([1.0, beta], F32))
     rest = [graph.initializer(np.zeros(2, F32)), graph.initializer(np.ones(2, F32))]
@@ -89,7 +93,10 @@ def test_a_channel_without_a_bias_may_not_vanish() -> None:
 def test_equal_operators_are_merged_and_equal_constants_stay() -> None:
     graph = Graph(dtype=F32)
     graph.input("x", [2, 3])
-    parts = [graph.node("Pow", ["x", graph.initializer(np.array(power, F32))]) for power in (3.0, 3.0, 5.0)]
+    parts = [
+        graph.node("Pow", ["x", graph.initializer(np.array(power, F32))])
+        for power in (3.0, 3.0, 5.0)
+    ]
     graph.node("Concat", parts, "y", axis=1)
     graph.output("y", [2, 9])
     model = compiled(graph.model()).model
@@ -115,7 +122,9 @@ def called(op_type: str) -> ModelProto:
     names = ["s", "b", "m", "v"] if op_type == "BatchNormalization" else []
     body = [helper.make_node(op_type, ["a", *names], ["r"])]
     graph.functions.append(
-        helper.make_function("com.acme", "F", ["a", *names], ["r"], body, [helper.make_opsetid("", 17)])
+        helper.make_function(
+            "com.acme", "F", ["a", *names], ["r"], body, [helper.make_opsetid("", 17)]
+        )
     )
     data = graph.node("Conv", ["x", graph.initializer(graph.random(4, 4, 1, 1))])
     params = [graph.initializer(graph.positive(4)) for _ in names]
@@ -133,12 +142,18 @@ def test_other_calls_stay() -> None:
 
 
 def test_the_type_of_a_result_that_became_known_opens_rewrites() -> None:
-    """The rank is known once the Reshape is gone, to the call and, by onnx's inference of the whole, after it."""
+    """The rank is known once the Reshape is gone, to the call and, by onnx's inference of the
+    whole, after it.
+    """
     graph = Graph(dtype=F32, opset=17, domains={"com.acme": 1})
     body = [helper.make_node("Sigmoid", ["a"], ["b"])]
-    graph.functions.append(helper.make_function("com.acme", "F", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    graph.functions.append(
+        helper.make_function("com.acme", "F", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    )
     data = graph.node("Abs", [graph.input("x", ["N", "T", 4])])
-    data = graph.node("F", [graph.node("Reshape", [data, graph.node("Shape", [data])])], domain="com.acme")
+    data = graph.node(
+        "F", [graph.node("Reshape", [data, graph.node("Shape", [data])])], domain="com.acme"
+    )
     data = graph.node("Neg", [graph.node("Add", [data, graph.input("g", [4])])])
     graph.node("Mul", [data, graph.initializer(np.array(3.0, F32))], "y")
     graph.output("y", None)
@@ -160,7 +175,11 @@ def test_repeated_passes_as_text() -> None:
     text = "(SimplifyExpr{affines=keep},FoldConstant)*,SimplifyInference"
     pipeline = parse_pipeline(text)
     assert str(pipeline) == text
-    assert [pass_.name for pass_ in pipeline.flat] == ["SimplifyExpr", "FoldConstant", "SimplifyInference"]
+    assert [pass_.name for pass_ in pipeline.flat] == [
+        "SimplifyExpr",
+        "FoldConstant",
+        "SimplifyInference",
+    ]
 
 
 def test_the_docs_have_the_passes_of_the_default_pipeline_with_their_reasons() -> None:

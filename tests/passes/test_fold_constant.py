@@ -48,7 +48,10 @@ def test_a_folded_weight_of_any_size_is_computed() -> None:
     graph.batch_norm("h", params, "y")
     graph.output("y", [1, 100])
     result = check(graph.model(), ["Gemm"])
-    assert same_bits(operand(result.model, the(result.model, "Gemm"), 1), rounded(wide(weight) * params.scale, F32))
+    assert same_bits(
+        operand(result.model, the(result.model, "Gemm"), 1),
+        rounded(wide(weight) * params.scale, F32),
+    )
     assert the(result.model, "Gemm").input[1] == "w"
 
 
@@ -63,7 +66,9 @@ def test_a_folded_weight_of_any_size_is_computed() -> None:
         ("ReduceMax", (2**63 - 1, 1), True),
     ],
 )
-def test_reductions_of_integers_that_overflow_stay(op_type: str, items: tuple[int, ...], folds: bool) -> None:
+def test_reductions_of_integers_that_overflow_stay(
+    op_type: str, items: tuple[int, ...], folds: bool
+) -> None:
     """onnxruntime clamps them, others wrap, and ONNX leaves it open."""
     graph = Graph()
     data = graph.input("x", [1], I64)
@@ -73,7 +78,9 @@ def test_reductions_of_integers_that_overflow_stay(op_type: str, items: tuple[in
 
 
 def test_float64_constants_beside_narrower_data_are_rounded_once() -> None:
-    """A shift that no layer takes: (x + a) + b is one Add of the rounded sum, beside narrower data."""
+    """A shift that no layer takes: (x + a) + b is one Add of the rounded sum, beside
+    narrower data.
+    """
     graph = Graph()
     graph.input("x", [2, 3])
     a, b = np.float32(0.1), np.float32(0.7)
@@ -102,7 +109,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def exotic(graph: Graph, count: int) -> list[str]:
-    """Constant expressions of operators that the op table does not know, or only for other types."""
+    """Constant expressions of operators that the op table does not know, or only for
+    other types.
+    """
     made = []
     for i in range(count):
         number = graph.initializer(graph.positive(3))
@@ -144,7 +153,10 @@ def test_what_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPat
     sessions = counted(monkeypatch)
     graph = Graph()
     names = exotic(graph, 7)
-    bad = graph.node("Gather", [graph.node("Sigmoid", [graph.initializer(graph.random(3))]), ints(graph, 5, 5, 5)])
+    bad = graph.node(
+        "Gather",
+        [graph.node("Sigmoid", [graph.initializer(graph.random(3))]), ints(graph, 5, 5, 5)],
+    )
     names.insert(3, graph.node("Exp", [graph.node("Einsum", [bad], equation="i->i")]))
     result = compiled(reads_all(graph, names))
     assert operators(result.model) == ["Gather", "Einsum", "Exp", "Max"]
@@ -188,7 +200,10 @@ def test_an_operator_that_ends_the_runtime_stays_with_a_warning(
     processes = started(monkeypatch)
     graph = Graph()
     fine = [graph.node("Log", [graph.initializer(graph.positive(3))]) for _ in range(100)]
-    bad = [graph.node("Exp", [graph.node(op, [graph.initializer(graph.positive(3))])]) for _ in range(100)]
+    bad = [
+        graph.node("Exp", [graph.node(op, [graph.initializer(graph.positive(3))])])
+        for _ in range(100)
+    ]
     source = reads_all(graph, [name for pair in zip(fine, bad, strict=True) for name in pair])
     result = irc.compile(source)
     assert operators(result.model) == [op, "Exp"] * 100 + ["Max"]
@@ -200,11 +215,16 @@ def test_an_operator_that_ends_the_runtime_stays_with_a_warning(
 
 
 @pytest.mark.usefixtures("hostile")
-def test_operators_of_many_types_that_end_the_runtime_do_so_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_of_many_types_that_end_the_runtime_do_so_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(evaluator, "MAX_CRASHES", 3)
     processes = started(monkeypatch)
     graph = Graph()
-    names = [graph.node(op, [graph.initializer(graph.positive(3))]) for op in ("Erf", "Sinh", "Softplus", "Log")]
+    names = [
+        graph.node(op, [graph.initializer(graph.positive(3))])
+        for op in ("Erf", "Sinh", "Softplus", "Log")
+    ]
     result = irc.compile(reads_all(graph, names))
     assert operators(result.model) == ["Erf", "Sinh", "Softplus", "Log", "Max"]
     assert len(processes) == 3
@@ -213,12 +233,16 @@ def test_operators_of_many_types_that_end_the_runtime_do_so_a_few_times(monkeypa
 
 
 @pytest.mark.usefixtures("hostile")
-def test_an_operator_that_ends_the_runtime_in_a_branch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_ends_the_runtime_in_a_branch_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     processes = started(monkeypatch)
     branches: dict[str, Any] = {}
     for name, op in (("then_branch", "Erf"), ("else_branch", "Log")):
         inner = Graph()
-        inner.node("Add", ["x", inner.node(op, [inner.initializer(inner.positive(3))])], f"{name}.y")
+        inner.node(
+            "Add", ["x", inner.node(op, [inner.initializer(inner.positive(3))])], f"{name}.y"
+        )
         inner.output(f"{name}.y", [3])
         branches[name] = inner.model().graph
     graph = Graph()
@@ -228,7 +252,10 @@ def test_an_operator_that_ends_the_runtime_in_a_branch_stays(monkeypatch: pytest
     graph.output("y", [3])
     result = irc.compile(graph.model())
     (node,) = result.model.graph.node
-    assert [[inner.op_type for inner in attribute.g.node] for attribute in node.attribute] == [["Add"], ["Erf", "Add"]]
+    assert [[inner.op_type for inner in attribute.g.node] for attribute in node.attribute] == [
+        ["Add"],
+        ["Erf", "Add"],
+    ]
     assert len(result.warnings) == 1
     assert len(processes) <= 3
 
@@ -247,7 +274,9 @@ def test_a_split_of_which_one_result_is_not_read(monkeypatch: pytest.MonkeyPatch
     """onnxruntime's Split crashes where a result has no name."""
     for op_set in (13, 21):
         graph = Graph(opset=op_set)
-        first = graph.node("Split", [graph.initializer(graph.random(2, 4)), ints(graph, 2, 2)], ["a", "b"], axis=1)
+        first = graph.node(
+            "Split", [graph.initializer(graph.random(2, 4)), ints(graph, 2, 2)], ["a", "b"], axis=1
+        )
         result = irc.compile(reads_all(graph, [first]))
         assert operators(result.model) == ["Max"]
         assert not result.warnings
@@ -261,7 +290,9 @@ def test_results_of_unknown_type_are_left_to_the_runtime_and_results_of_the_grap
     graph.input("x", [3])
     graph.node("Sigmoid", [graph.initializer([1, 2, 3])], "c")
     unique = graph.node("Unique", [ints(graph, 1, 0, 3)])
-    graph.node("Add", ["x", graph.node("Cast", [graph.node("ReduceMax", [unique], keepdims=0)], to=1)], "y")
+    graph.node(
+        "Add", ["x", graph.node("Cast", [graph.node("ReduceMax", [unique], keepdims=0)], to=1)], "y"
+    )
     graph.output("y", [3])
     graph.output("c", [3])
     model = graph.model()
@@ -274,7 +305,9 @@ def test_the_size_rule_holds_before_anything_is_computed(monkeypatch: pytest.Mon
     sessions = counted(monkeypatch)
     graph = Graph()
     graph.input("x", [300, 300])
-    wide = graph.node("EyeLike", [graph.node("Expand", [graph.initializer([1.0]), ints(graph, 300, 300)])])
+    wide = graph.node(
+        "EyeLike", [graph.node("Expand", [graph.initializer([1.0]), ints(graph, 300, 300)])]
+    )
     graph.node("Max", ["x", wide], "y")
     graph.output("y", [300, 300])
     model = graph.model()
@@ -282,13 +315,17 @@ def test_the_size_rule_holds_before_anything_is_computed(monkeypatch: pytest.Mon
     assert not sessions
 
 
-def test_an_operator_of_a_model_function_is_no_standard_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_of_a_model_function_is_no_standard_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sessions = counted(monkeypatch)
     graph = Graph(domains={"com.acme": 1})
     body = [helper.make_node("RandomUniformLike", ["a"], ["b"])]
     imports = [helper.make_opsetid("", 21)]
     graph.functions.append(helper.make_function("com.acme", "Sigmoid", ["a"], ["b"], body, imports))
-    model = reads_all(graph, [graph.node("Sigmoid", [graph.initializer([1, 2, 3])], domain="com.acme")])
+    model = reads_all(
+        graph, [graph.node("Sigmoid", [graph.initializer([1, 2, 3])], domain="com.acme")]
+    )
     assert compiled(model).model == model
     assert not sessions
 
@@ -297,7 +334,9 @@ def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> 
     """onnx.reference is wrong on both, which is why it is not used."""
     graph = Graph()
     weight = graph.initializer(graph.random(4, 1, 2, 2))
-    hidden = graph.node("ConvTranspose", [graph.initializer(graph.random(1, 4, 2, 2)), weight], group=2)
+    hidden = graph.node(
+        "ConvTranspose", [graph.initializer(graph.random(1, 4, 2, 2)), weight], group=2
+    )
     params = batch_norm(2)
     graph.batch_norm(hidden, params, "c")
     graph.input("x", [1, 2, 3, 3])
@@ -307,21 +346,29 @@ def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> 
     result = compiled(model)
     assert operators(result.model) == ["Max"]
     inputs = {"x": np.full((1, 2, 3, 3), -99, np.float32)}
-    assert np.allclose(evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5, atol=1e-6)
+    assert np.allclose(
+        evaluate(model, inputs)["y"], evaluate(result.model, inputs)["y"], rtol=1e-5, atol=1e-6
+    )
 
 
 def position_bias(window: int, heads: int, *, gemm: bool = False) -> Any:
-    """The position bias of SwinV2: two layers of 512 channels on coordinates, of which 16 * sigmoid is gathered."""
+    """The position bias of SwinV2: two layers of 512 channels on coordinates, of which 16 * sigmoid
+    is gathered.
+    """
     graph = Graph()
     places = (2 * window - 1) ** 2
     grid = graph.initializer(graph.random(places, 2))
-    first, bias, second = (graph.initializer(graph.random(*shape)) for shape in [(2, 512), (512,), (512, heads)])
+    first, bias, second = (
+        graph.initializer(graph.random(*shape)) for shape in [(2, 512), (512,), (512, heads)]
+    )
     if gemm:
         hidden = graph.node("Gemm", [grid, first, bias])
     else:
         hidden = graph.node("Add", [graph.node("MatMul", [grid, first]), bias])
     table = graph.node("MatMul", [graph.node("Relu", [hidden]), second])
-    rows = graph.node("Gather", [graph.node("Sigmoid", [table]), ints(graph, *[i % places for i in range(64)])])
+    rows = graph.node(
+        "Gather", [graph.node("Sigmoid", [table]), ints(graph, *[i % places for i in range(64)])]
+    )
     graph.input("x", [64, heads])
     graph.node("Add", ["x", graph.node("Mul", [rows, graph.initializer(np.float32(16))])], "y")
     graph.output("y", [64, heads])
@@ -330,7 +377,9 @@ def position_bias(window: int, heads: int, *, gemm: bool = False) -> Any:
 
 @pytest.mark.parametrize(("window", "heads"), [(4, 2), (8, 6), (16, 32)])
 @pytest.mark.parametrize("gemm", [False, True])
-def test_a_small_result_folds_though_what_it_is_made_of_is_large(window: int, heads: int, gemm: bool) -> None:
+def test_a_small_result_folds_though_what_it_is_made_of_is_large(
+    window: int, heads: int, gemm: bool
+) -> None:
     model = position_bias(window, heads, gemm=gemm)
     result = compiled(model).model
     assert operators(result) == ["Add"]
@@ -352,7 +401,9 @@ def reduced(rows: int, *, large: bool = False) -> Any:
     return graph.model()
 
 
-@pytest.mark.parametrize(("rows", "left"), [(200, ["Max"]), (2100, ["Sigmoid", "Expand", "Exp", "ReduceMax", "Max"])])
+@pytest.mark.parametrize(
+    ("rows", "left"), [(200, ["Max"]), (2100, ["Sigmoid", "Expand", "Exp", "ReduceMax", "Max"])]
+)
 def test_what_a_small_result_is_made_of_has_a_limit_of_its_own(rows: int, left: list[str]) -> None:
     model = reduced(rows)
     model.opset_import[0].version = 17
@@ -367,7 +418,9 @@ def test_a_large_result_that_is_read_stays_and_what_is_made_of_it_is_computed() 
     assert irc.compile(result).model == result
 
 
-def test_the_budget_bounds_what_the_runtime_makes_of_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_bounds_what_the_runtime_makes_of_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = reduced(1000)
     model.opset_import[0].version = 17
     assert operators(compiled(model).model) == ["Max"]

@@ -1,4 +1,6 @@
-"""Folding into layers: which affine goes where, bit for bit, and the neighbour of each case that must stay."""
+"""Folding into layers: which affine goes where, bit for bit, and the neighbour of each case that
+must stay.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Layer:
     rank: int
     attrs: dict[str, Any]
 
-    def build(self, graph: Graph, bias: Array | str | None = None, name: str = "layer") -> tuple[str, Array]:
+    def build(
+        self, graph: Graph, bias: Array | str | None = None, name: str = "layer"
+    ) -> tuple[str, Array]:
         """The layer over a new input `x`, with its weight."""
         graph.input("x", self.x)
         weight = graph.random(*self.w)
@@ -56,7 +60,9 @@ class Layer:
         return graph.node(self.op, inputs, "h", name, **self.attrs), weight
 
     def scaled(self, weight: Array, scale: Array) -> Array:
-        """The weight times the scale of the output channel of each element, in float64, element by element."""
+        """The weight times the scale of the output channel of each element, in float64, element by
+        element.
+        """
         result = wide(weight).copy()
         group = self.attrs.get("group", 1)
         for index in np.ndindex(*self.w[:2]):
@@ -73,7 +79,9 @@ class Layer:
 def layer(op: str, x: Sequence[int], w: Sequence[int], **attrs: Any) -> Layer:
     """A row of the table."""
     group = attrs.get("group", 1)
-    channels = {"Conv": w[0], "ConvTranspose": w[1] * group}.get(op, w[0] if attrs.get("transB") else w[-1])
+    channels = {"Conv": w[0], "ConvTranspose": w[1] * group}.get(
+        op, w[0] if attrs.get("transB") else w[-1]
+    )
     return Layer(op, tuple(x), tuple(w), channels, len(x), attrs)
 
 
@@ -83,8 +91,12 @@ LAYERS: dict[str, Layer] = {
     "conv2d": layer("Conv", [2, 3, 4, 4], [4, 3, 3, 3]),
     "conv2d, asymmetric pads": layer("Conv", [1, 2, 4, 4], [3, 2, 3, 3], pads=[1, 0, 2, 1]),
     "conv2d, strides": layer("Conv", [1, 2, 5, 5], [4, 2, 2, 2], strides=[2, 1], pads=[1, 1, 0, 0]),
-    "conv2d, same upper": layer("Conv", [1, 2, 5, 5], [4, 2, 2, 2], strides=[2, 2], auto_pad="SAME_UPPER"),
-    "conv2d, same lower": layer("Conv", [1, 2, 5, 5], [4, 2, 2, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
+    "conv2d, same upper": layer(
+        "Conv", [1, 2, 5, 5], [4, 2, 2, 2], strides=[2, 2], auto_pad="SAME_UPPER"
+    ),
+    "conv2d, same lower": layer(
+        "Conv", [1, 2, 5, 5], [4, 2, 2, 2], strides=[2, 2], auto_pad="SAME_LOWER"
+    ),
     "conv2d, valid": layer("Conv", [1, 2, 5, 5], [4, 2, 2, 2], auto_pad="VALID"),
     "conv2d, 2 groups": layer("Conv", [1, 4, 4, 4], [6, 2, 3, 3], group=2, pads=[1, 1, 1, 1]),
     "conv2d, depthwise": layer("Conv", [1, 4, 4, 4], [4, 1, 3, 3], group=4),
@@ -98,16 +110,27 @@ LAYERS: dict[str, Layer] = {
     "transposed 2d": layer("ConvTranspose", [1, 3, 3, 3], [3, 4, 3, 3]),
     "transposed 2d, square": layer("ConvTranspose", [1, 4, 3, 3], [4, 4, 2, 2], strides=[2, 2]),
     "transposed 2d, output padding": layer(
-        "ConvTranspose", [1, 2, 3, 3], [2, 3, 3, 3], strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]
+        "ConvTranspose",
+        [1, 2, 3, 3],
+        [2, 3, 3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
+        output_padding=[1, 1],
     ),
-    "transposed 2d, stride beyond kernel": layer("ConvTranspose", [1, 2, 3, 3], [2, 3, 2, 2], strides=[3, 3]),
+    "transposed 2d, stride beyond kernel": layer(
+        "ConvTranspose", [1, 2, 3, 3], [2, 3, 2, 2], strides=[3, 3]
+    ),
     "transposed 2d, output shape": layer(
         "ConvTranspose", [1, 2, 3, 3], [2, 3, 3, 3], strides=[2, 2], output_shape=[6, 6]
     ),
     "transposed 2d, 2 groups": layer("ConvTranspose", [1, 4, 3, 3], [4, 3, 2, 2], group=2),
     "transposed 2d, 2 groups, square": layer("ConvTranspose", [1, 4, 3, 3], [4, 2, 2, 2], group=2),
-    "transposed 2d, depthwise": layer("ConvTranspose", [1, 4, 3, 3], [4, 1, 2, 2], group=4, strides=[2, 2]),
-    "transposed 2d, depthwise multiplier": layer("ConvTranspose", [1, 3, 3, 3], [3, 2, 2, 2], group=3),
+    "transposed 2d, depthwise": layer(
+        "ConvTranspose", [1, 4, 3, 3], [4, 1, 2, 2], group=4, strides=[2, 2]
+    ),
+    "transposed 2d, depthwise multiplier": layer(
+        "ConvTranspose", [1, 3, 3, 3], [3, 2, 2, 2], group=3
+    ),
     "transposed 3d, 2 groups": layer("ConvTranspose", [1, 4, 2, 2, 2], [4, 2, 2, 2, 2], group=2),
     "gemm": layer("Gemm", [2, 3], [3, 4]),
     "gemm, square": layer("Gemm", [4, 4], [4, 4]),
@@ -122,7 +145,9 @@ LAYERS: dict[str, Layer] = {
 
 @dataclass(frozen=True)
 class Affine:
-    """One operator or more: how to append it, and what it does to numbers whose last axis has the channels."""
+    """One operator or more: how to append it, and what it does to numbers whose last axis has the
+    channels.
+    """
 
     build: Callable[[Graph, str, int, int, str], str]
     apply: Callable[[Array, int], tuple[Array, Callable[[Array], Array]]]
@@ -131,10 +156,14 @@ class Affine:
 def numbers(seed: int, channels: int) -> Array:
     """Constants of both signs, none close to zero."""
     rng = np.random.default_rng(seed)
-    return np.asarray(rng.uniform(0.5, 2, channels) * rng.choice([-1, 1], channels)).astype(np.float32)
+    return np.asarray(rng.uniform(0.5, 2, channels) * rng.choice([-1, 1], channels)).astype(
+        np.float32
+    )
 
 
-def binary(op: str, *, left: bool = False, uniform: bool = False, seed: int = 11, full: bool = False) -> Affine:
+def binary(
+    op: str, *, left: bool = False, uniform: bool = False, seed: int = 11, full: bool = False
+) -> Affine:
     """Mul, Add, Sub or Div with a constant on one side."""
 
     def constant(channels: int) -> Array:
@@ -207,7 +236,9 @@ CHAINS: dict[str, list[Affine]] = {
     "sub, div (standardisation)": [binary("Sub"), binary("Div", seed=14)],
     "neg, sub, neg": [negation(), binary("Sub", left=True), negation()],
     "scalar, bn, scalar": [binary("Mul", uniform=True), norm(3), binary("Add", uniform=True)],
-    "six in a row": [binary(op, seed=i) for i, op in enumerate(("Mul", "Add", "Sub", "Div", "Mul", "Add"))],
+    "six in a row": [
+        binary(op, seed=i) for i, op in enumerate(("Mul", "Add", "Sub", "Div", "Mul", "Add"))
+    ],
 }
 
 
@@ -227,7 +258,9 @@ def fold_case(which: Layer, chain: Sequence[Affine], bias: str, dtype: np.dtype[
     hidden, weight = which.build(graph, {"present": given, "absent": None, "empty": ""}[bias])
     for i, affine in enumerate(chain):
         last = i == len(chain) - 1
-        hidden = affine.build(graph, hidden, which.channels, which.rank, "y" if last else graph.fresh("t"))
+        hidden = affine.build(
+            graph, hidden, which.channels, which.rank, "y" if last else graph.fresh("t")
+        )
     graph.output("y")
     result = check(graph.model(), [which.op])
     node = the(result.model, which.op)
@@ -302,7 +335,9 @@ def test_gemm(c: str, attrs: str, dtype: np.dtype[Any]) -> None:
     params = batch_norm(3, dtype=dtype)
     extra = [""] if c == "empty" else [] if make is None else [graph.initializer(make(graph), "c")]
     weight = graph.random(3, 3)
-    graph.node("Gemm", ["x", graph.initializer(weight, "w"), *extra], "h", "gemm", **GEMM_ATTRS[attrs])
+    graph.node(
+        "Gemm", ["x", graph.initializer(weight, "w"), *extra], "h", "gemm", **GEMM_ATTRS[attrs]
+    )
     graph.batch_norm("h", params, "y")
     graph.output("y", [3, 3])
     result = check(graph.model(), ["Gemm"])
@@ -312,7 +347,9 @@ def test_gemm(c: str, attrs: str, dtype: np.dtype[Any]) -> None:
     given = 1.0 if make is None else float(np.float32(GEMM_ATTRS[attrs].get("beta", 1.0)))
     beta = float(attribute(node, "beta", 1.0))
     assert beta == (given or 1.0) or make is None
-    start = np.zeros(3) if make is None or given == 0 else wide(constants(graph.model())["c"]) * given
+    start = (
+        np.zeros(3) if make is None or given == 0 else wide(constants(graph.model())["c"]) * given
+    )
     expected = params.bias(np.broadcast_to(start, np.broadcast_shapes(start.shape, (3,))))
     assert same_bits(operand(result.model, node, 2), rounded(expected / beta, dtype))
 
@@ -331,7 +368,11 @@ def test_gemm_with_a_bias_that_old_opsets_require(opset: int) -> None:
 def test_gemm_with_a_full_bias_below_opset_7_needs_broadcast() -> None:
     graph = Graph(opset=6)
     graph.input("x", [2, 3])
-    graph.node("Gemm", ["x", graph.initializer(graph.random(3, 4)), graph.initializer(graph.random(2, 4))], "h")
+    graph.node(
+        "Gemm",
+        ["x", graph.initializer(graph.random(3, 4)), graph.initializer(graph.random(2, 4))],
+        "h",
+    )
     graph.batch_norm("h", batch_norm(4), "y")
     graph.output("y", [2, 4])
     check(graph.model(), ["Gemm"])
@@ -393,7 +434,9 @@ def test_matmul_takes_scale_and_leaves_one_add(
         ([1, 4, 4, 4], [4, 4], 4, ["MatMul", "BatchNormalization"]),
     ],
 )
-def test_batch_normalization_behind_matmul(x: list[int], w: list[int], channels: int, left: list[str]) -> None:
+def test_batch_normalization_behind_matmul(
+    x: list[int], w: list[int], channels: int, left: list[str]
+) -> None:
     graph = Graph()
     graph.input("x", x)
     graph.node("MatMul", ["x", graph.initializer(graph.random(*w))], "h", "mm")
@@ -417,7 +460,9 @@ UNIFORM_FIRST: dict[str, tuple[str, list[int]]] = {
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("case", UNIFORM_FIRST)
 def test_a_uniform_affine_first_does_not_hide_the_axis_of_the_next(case: str, side: str) -> None:
-    """Every extent is 4, so nothing but the axis tells the channels of MatMul from those of the affine."""
+    """Every extent is 4, so nothing but the axis tells the channels of MatMul from those of the
+    affine.
+    """
     op, shape = UNIFORM_FIRST[case]
     graph = Graph()
     graph.input("x", [4, 4, 4])
@@ -476,7 +521,9 @@ def test_limited_broadcast_below_opset_7(case: str, op: str) -> None:
     shape, attrs, folds = LEGACY[case]
     graph = Graph(opset=6)
     graph.input("x", [4, 4, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 4, 1, 1))], "h", "conv", kernel_shape=[1, 1])
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 4, 1, 1))], "h", "conv", kernel_shape=[1, 1]
+    )
     graph.node(op, ["h", graph.initializer(graph.positive(*shape))], "y", **attrs)
     graph.output("y", [4, 4, 4, 4])
     if folds:
@@ -516,7 +563,10 @@ def test_numbers_of_a_constant(case: str) -> None:
         check(graph.model(), ["Conv"])
     else:
         result = check_unchanged(graph.model())
-        assert set(reasons(result).values()) <= {f"kept: {reason}", "kept: nonfinite"}  # division by zero is no affine
+        assert set(reasons(result).values()) <= {
+            f"kept: {reason}",
+            "kept: nonfinite",
+        }  # division by zero is no affine
 
 
 @pytest.mark.parametrize("where", ["weight", "bias"])
@@ -543,7 +593,9 @@ def two_convs(*, both: bool, share_params: bool = False) -> Graph:
     graph.input("z", [2, 3, 4, 4])
     graph.initializer(graph.random(4, 3, 1, 1), "w")
     graph.initializer(graph.random(4), "b")
-    names = [graph.initializer(graph.positive(4), name) for name in ("gamma", "beta", "mean", "var")]
+    names = [
+        graph.initializer(graph.positive(4), name) for name in ("gamma", "beta", "mean", "var")
+    ]
     graph.node("Conv", ["x", "w", "b"], "h1", "conv1")
     graph.node("Conv", ["z", "w", "b"], "h2" if both else "y2", "conv2")
     graph.batch_norm("h1", batch_norm(4), "y1", "bn1", names=names)
@@ -583,7 +635,9 @@ def test_one_initializer_as_weight_and_data() -> None:
 # layers that cannot
 
 
-@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "Mul"])
+@pytest.mark.parametrize(
+    "op", ["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "Mul"]
+)
 @pytest.mark.parametrize("domain", ["com.acme", "ai.onnx.ml"])
 def test_operators_of_another_domain_only_share_their_name(op: str, domain: str) -> None:
     graph = Graph(domains={domain: 1})
@@ -605,7 +659,9 @@ def test_operators_of_another_domain_only_share_their_name(op: str, domain: str)
 def test_the_long_name_of_the_default_domain() -> None:
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv", domain="ai.onnx")
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1))], "h", "conv", domain="ai.onnx"
+    )
     graph.batch_norm("h", batch_norm(4), "y", "bn")
     graph.nodes[-1].domain = "ai.onnx"
     graph.output("y", [2, 4, 4, 4])
@@ -619,8 +675,12 @@ def test_metamorphic_an_exact_pair_vanishes() -> None:
         graph.input("x", [1, 3, 4, 4])
         weight = graph.random(3, 3, 3, 3)
         graph.node("Conv", ["x", graph.initializer(weight)], "h", "conv")
-        graph.node("Mul", ["h", graph.initializer(np.asarray([2, 4, 0.5], dtype).reshape(3, 1, 1))], "t")
-        graph.node("Mul", ["t", graph.initializer(np.asarray([0.5, 0.25, 2], dtype).reshape(3, 1, 1))], "y")
+        graph.node(
+            "Mul", ["h", graph.initializer(np.asarray([2, 4, 0.5], dtype).reshape(3, 1, 1))], "t"
+        )
+        graph.node(
+            "Mul", ["t", graph.initializer(np.asarray([0.5, 0.25, 2], dtype).reshape(3, 1, 1))], "y"
+        )
         graph.output("y", [1, 3, 2, 2])
         result = check(graph.model(), ["Conv"])
         assert same_bits(operand(result.model, the(result.model, "Conv"), 1), weight)
@@ -672,6 +732,10 @@ def test_what_was_crossed_is_named_as_it_was() -> None:
 
 
 def test_the_fold_in_numpy_at_the_head_of_the_layers_is_right() -> None:
-    code = "\n".join(line[4:] for line in (layers.__doc__ or "").splitlines() if line.startswith("    ") or not line)
+    code = "\n".join(
+        line[4:]
+        for line in (layers.__doc__ or "").splitlines()
+        if line.startswith("    ") or not line
+    )
     assert code.count("assert") == 3
     exec(code, {"np": np, "rng": np.random.default_rng(7), "close": np.allclose})

@@ -1,4 +1,6 @@
-"""Passes as such: composition, options, errors, instruments; every order of the five gives an equivalent model."""
+"""Passes as such: composition, options, errors, instruments; every order of the five gives an
+equivalent model.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ from onnx import ModelProto, helper
 
 
 def mixed_model(dtype: np.dtype[Any] = F64) -> ModelProto:
-    """Something to do for every pass, something to refuse, and something that the order of passes matters for."""
+    """Something to do for every pass, something to refuse, and something that the order of passes
+    matters for.
+    """
     graph = Graph(dtype=dtype)
     graph.input("x", [2, 3, 4, 4])
     graph.input("c", [], np.dtype(np.bool_))
@@ -60,10 +64,15 @@ def mixed_model(dtype: np.dtype[Any] = F64) -> ModelProto:
     graph.batch_norm("h1", batch_norm(4, 1, dtype), "n1", "bn1", "identity")
     graph.node("Mul", [graph.initializer(graph.positive(4, 1, 1)), "n1"], "m1")
     graph.node("Dropout", [graph.node("Relu", ["m1"])], "r1")
-    graph.node("ConvTranspose", ["r1", graph.initializer(graph.random(4, 2, 2, 2))], "h2", "up", group=2)
+    graph.node(
+        "ConvTranspose", ["r1", graph.initializer(graph.random(4, 2, 2, 2))], "h2", "up", group=2
+    )
     graph.batch_norm("h2", batch_norm(4, 2, dtype), "n2", "bn2")
     then = helper.make_graph(
-        [helper.make_node("Neg", ["n2"], ["then"])], "t", [], [helper.make_tensor_value_info("then", 11, [2, 4, 3, 3])]
+        [helper.make_node("Neg", ["n2"], ["then"])],
+        "t",
+        [],
+        [helper.make_tensor_value_info("then", 11, [2, 4, 3, 3])],
     )
     other = helper.make_graph(
         [helper.make_node("Identity", ["n2"], ["else"])],
@@ -78,7 +87,12 @@ def mixed_model(dtype: np.dtype[Any] = F64) -> ModelProto:
     graph.node("Add", ["h3", graph.initializer(graph.random(5))], "a3")
     graph.batch_norm("a3", batch_norm(5, 4, dtype), "n3", "bn4")
     graph.node(
-        "Add", [graph.node("Sub", [graph.node("Sigmoid", ["n3"]), graph.initializer(0.5)]), graph.initializer(3.0)], "y"
+        "Add",
+        [
+            graph.node("Sub", [graph.node("Sigmoid", ["n3"]), graph.initializer(0.5)]),
+            graph.initializer(3.0),
+        ],
+        "y",
     )
     graph.output("y", [2, 5])
     return graph.model()
@@ -119,7 +133,9 @@ def test_the_default_order_folds_what_can_be_folded(mixed: ModelProto) -> None:
 
 
 APPROXIMATE = ("BiasCorrection", "HighBiasAbsorption")
-"""Passes that keep the function of what follows them, or of nearly all inputs; their tests say how nearly."""
+"""Passes that keep the function of what follows them, or of nearly all inputs; their tests say how
+nearly.
+"""
 
 
 @pytest.mark.parametrize("name", sorted(PASSES))
@@ -167,7 +183,9 @@ def test_a_pass_is_a_frozen_dataclass() -> None:
         assert dataclasses.is_dataclass(pass_)
         assert pass_() == pass_()
         assert len({pass_(), pass_()}) == 1
-        assert re.search(r"^\s*1\. ", pass_.__doc__ or "", re.M), "the docstring states the rules as numbered sentences"
+        assert re.search(r"^\s*1\. ", pass_.__doc__ or "", re.M), (
+            "the docstring states the rules as numbered sentences"
+        )
     with pytest.raises(dataclasses.FrozenInstanceError):
         FoldConstant().max_bytes = 3  # type: ignore[misc]
 
@@ -194,7 +212,10 @@ def test_pipelines_as_text(spec: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "same"),
     [
-        (" FoldConstant { max_bytes = 7 } , SimplifyExpr ", "FoldConstant{max_bytes=7},SimplifyExpr"),
+        (
+            " FoldConstant { max_bytes = 7 } , SimplifyExpr ",
+            "FoldConstant{max_bytes=7},SimplifyExpr",
+        ),
         ("FoldConstant{max_bytes=65536}", "FoldConstant"),
         ("FoldConstant{}", "FoldConstant"),
         ("CanonicalizeOps{bias_add=true}", "CanonicalizeOps"),
@@ -239,7 +260,8 @@ def test_mistakes_name_what_is_known(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["FoldConstant{max_byte=1}", "FoldScaleAxis{max_grow=1}", "CanonicalizeOps{bias_ad=true}"]
+    "spec",
+    ["FoldConstant{max_byte=1}", "FoldScaleAxis{max_grow=1}", "CanonicalizeOps{bias_ad=true}"],
 )
 def test_an_unknown_option_is_answered_with_the_nearest(spec: str) -> None:
     with pytest.raises(PassError, match="did you mean"):
@@ -287,9 +309,13 @@ def test_printing(mixed: ModelProto) -> None:
     everything: list[str] = []
     compiled(mixed, FIVE_IN_ORDER, context=PassContext([PrintIR("all", everything.append)]))
     assert any("SimplifyInference" in item.splitlines()[0] for item in everything)
-    assert not any("CanonicalizeOps" in item.splitlines()[0] for item in everything), "it changed nothing"
+    assert not any("CanonicalizeOps" in item.splitlines()[0] for item in everything), (
+        "it changed nothing"
+    )
     unchanged: list[str] = []
-    compiled(mixed, FIVE_IN_ORDER, context=PassContext([PrintIR("CanonicalizeOps", unchanged.append)]))
+    compiled(
+        mixed, FIVE_IN_ORDER, context=PassContext([PrintIR("CanonicalizeOps", unchanged.append)])
+    )
     assert unchanged[0].splitlines()[0] == "// IR after CanonicalizeOps (unchanged)"
 
 
@@ -379,7 +405,9 @@ class Crashes(Pass):
         raise ZeroDivisionError("by design")
 
 
-@pytest.mark.parametrize(("pass_", "message"), [(Breaks(), "Breaks broke the IR"), (Lies(), "Lies changed the IR")])
+@pytest.mark.parametrize(
+    ("pass_", "message"), [(Breaks(), "Breaks broke the IR"), (Lies(), "Lies changed the IR")]
+)
 def test_the_verifier_names_the_culprit(pass_: Pass, message: str, mixed: ModelProto) -> None:
     with pytest.raises(PassError, match=message):
         Sequential([SimplifyInference(), pass_])(from_model(mixed), PassContext([Verify()]))
@@ -417,7 +445,9 @@ def test_a_model_that_is_not_ssa_is_left_as_it_is() -> None:
     graph = Graph(ir=3, opset=8)
     graph.input("x", [2, 3])
     graph.node("Relu", ["x"], "x2")
-    graph.node("BatchNormalization", ["x2", *(graph.initializer(graph.positive(3)) for _ in range(4))], "y")
+    graph.node(
+        "BatchNormalization", ["x2", *(graph.initializer(graph.positive(3)) for _ in range(4))], "y"
+    )
     graph.output("y", [2, 3])
     model = graph.model()
     model.graph.input.append(helper.make_tensor_value_info("x2", 1, [2, 3]))

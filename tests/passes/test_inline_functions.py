@@ -31,23 +31,37 @@ def function(
     """A function of domain `f`, which returns b."""
     imports = [helper.make_opsetid("", version), helper.make_opsetid("f", 1)]
     return helper.make_function(
-        "f", name, list(inputs), ["b"], list(nodes), imports, list(attributes), list(defaults), overload=overload
+        "f",
+        name,
+        list(inputs),
+        ["b"],
+        list(nodes),
+        imports,
+        list(attributes),
+        list(defaults),
+        overload=overload,
     )
 
 
-def model(calls: Sequence[Any], functions: Sequence[FunctionProto], opset: int = 21, **options: Any) -> Any:
+def model(
+    calls: Sequence[Any], functions: Sequence[FunctionProto], opset: int = 21, **options: Any
+) -> Any:
     """Calls one after the other, each the name of a function or a name and its attributes."""
     graph = Graph(opset=opset, domains={"f": 1}, **options)
     graph.functions.extend(functions)
     value = graph.input("x", [2, 3])
     for i, call in enumerate(calls):
         name, attrs = (call, {}) if isinstance(call, str) else call
-        value = graph.node(name, [value], "y" if i == len(calls) - 1 else "", f"call{i}", domain="f", **attrs)
+        value = graph.node(
+            name, [value], "y" if i == len(calls) - 1 else "", f"call{i}", domain="f", **attrs
+        )
     graph.output("y", [2, 3])
     return graph.model()
 
 
-RELU = function("Act", [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Sqrt", ["t"], ["b"])])
+RELU = function(
+    "Act", [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Sqrt", ["t"], ["b"])]
+)
 
 
 def test_recursion_is_refused() -> None:
@@ -92,7 +106,9 @@ def test_a_function_between_two_that_recur_calls_one_that_calls_itself() -> None
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_call_without_an_operand_that_is_read_stays(given: list[str], deep: bool) -> None:
     inner = function("inner", [helper.make_node("Add", ["a", "c"], ["b"])], inputs=("a", "c"))
-    outer = function("outer", [helper.make_node("inner", ["a", "c"], ["b"], domain="f")], inputs=("a", "c"))
+    outer = function(
+        "outer", [helper.make_node("inner", ["a", "c"], ["b"], domain="f")], inputs=("a", "c")
+    )
     graph = Graph(domains={"f": 1})
     graph.functions.extend([inner, outer])
     name = "outer" if deep else "inner"
@@ -131,7 +147,9 @@ def test_the_zoo_of_functions() -> None:
         found = evaluate(result, inputs)
         for key, want in expected.items():
             assert np.array_equal(
-                np.asarray(found[key]), np.asarray(want), equal_nan=np.asarray(want).dtype.kind == "f"
+                np.asarray(found[key]),
+                np.asarray(want),
+                equal_nan=np.asarray(want).dtype.kind == "f",
             ), name
         count += not any(node.domain for node in all_nodes(result))
     assert count > 10
@@ -151,7 +169,9 @@ def test_the_zoo_of_functions() -> None:
 def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
     rank: int | None, extent: int, calls: int, left: list[str]
 ) -> None:
-    """In a body, the axis of the columns of x W is unknown: a factor for each column stayed there."""
+    """In a body, the axis of the columns of x W is unknown: a factor for each column
+    stayed there.
+    """
     graph = Graph(opset=21, domains={"own": 1})
     value = graph.input("x", None if rank is None else [*["N", "M"][: rank - 1], extent])
     weight, factors = graph.random(extent, extent), graph.random(extent)
@@ -159,22 +179,35 @@ def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
         for name, array in (("w", weight), ("c", factors))
     ]
-    body += [helper.make_node("MatMul", ["a", "w"], ["m"]), helper.make_node("Mul", ["m", "c"], ["b"])]
-    graph.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)]))
+    body += [
+        helper.make_node("MatMul", ["a", "w"], ["m"]),
+        helper.make_node("Mul", ["m", "c"], ["b"]),
+    ]
+    graph.functions.append(
+        helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)])
+    )
     for i in range(calls):
-        value = graph.node("Relu", [graph.node("F", [value], domain="own")], "y" if i == calls - 1 else "")
+        value = graph.node(
+            "Relu", [graph.node("F", [value], domain="own")], "y" if i == calls - 1 else ""
+        )
     graph.output("y", None)
     model = graph.model()
     result = irc.compile(model).model
     assert operators(result) == left
     assert irc.compile(result).model == result
-    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, extent)[-(rank or 3) :]).astype(np.float32)}
+    inputs = {
+        "x": np.random.default_rng(0)
+        .standard_normal((2, 3, extent)[-(rank or 3) :])
+        .astype(np.float32)
+    }
     wanted, found = (evaluate(each, inputs)["y"] for each in (model, result))
     assert np.allclose(wanted, found, rtol=1e-5, atol=1e-6)
 
 
 def product_in_function(graph: Graph, *, extent: int, factors: bool = False) -> None:
-    """Add the function own::F, which computes a W; with `factors` times a factor for each column."""
+    """Add the function own::F, which computes a W; with `factors` times a factor for
+    each column.
+    """
     arrays = {"w": graph.random(extent, extent)} | ({"c": graph.random(extent)} if factors else {})
     body = [
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
@@ -183,11 +216,15 @@ def product_in_function(graph: Graph, *, extent: int, factors: bool = False) -> 
     body.append(helper.make_node("MatMul", ["a", "w"], ["m" if factors else "b"]))
     if factors:
         body.append(helper.make_node("Mul", ["m", "c"], ["b"]))
-    graph.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)]))
+    graph.functions.append(
+        helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21)])
+    )
 
 
 def test_a_call_beside_which_a_fold_moves_an_affine_is_inlined_in_the_same_compile() -> None:
-    """The shift passes the first product, and stands before the second call: inlined when compiled again only."""
+    """The shift passes the first product, and stands before the second call: inlined when compiled
+    again only.
+    """
     graph = Graph(opset=21, domains={"own": 1})
     product_in_function(graph, extent=4)
     value = graph.input("x", ["N", "M", 4])
@@ -201,7 +238,9 @@ def test_a_call_beside_which_a_fold_moves_an_affine_is_inlined_in_the_same_compi
 
 
 def test_parameters_that_a_fold_takes_away_do_not_keep_a_body_from_being_copied() -> None:
-    """1,024 bytes of weights and 64 of factors in the body, which vanish: inlined when compiled again only."""
+    """1,024 bytes of weights and 64 of factors in the body, which vanish: inlined when compiled
+    again only.
+    """
     graph = Graph(opset=21, domains={"own": 1})
     product_in_function(graph, extent=16, factors=True)
     value = graph.input("x", ["N", 16])
@@ -232,14 +271,20 @@ def blocks(*names: str) -> Any:
 
     def call(op: str, value: str, arrays: list[str], result: str) -> NodeProto:
         domain, _, name = op.rpartition("::")
-        attrs: dict[str, Any] = {"kernel_shape": [2, 2]} if op == "MaxPool" else {"alpha": 0.1} if "Leaky" in op else {}
+        attrs: dict[str, Any] = (
+            {"kernel_shape": [2, 2]} if op == "MaxPool" else {"alpha": 0.1} if "Leaky" in op else {}
+        )
         return helper.make_node(name, [value, *arrays], [result], domain=domain, **attrs)
 
     def arrays_of(op: str) -> list[Any]:
         if op == "Conv":
             return [graph.random(4, 4, 1, 1), graph.random(4)]
         zeros = np.zeros(4, np.float32)  # what passes a Relu is a positive scale
-        return [graph.positive(4), zeros, zeros, graph.positive(4)] if op == "BatchNormalization" else []
+        return (
+            [graph.positive(4), zeros, zeros, graph.positive(4)]
+            if op == "BatchNormalization"
+            else []
+        )
 
     for name, operators_ in BLOCKS.items():
         nodes, value = [], "a"
@@ -248,13 +293,17 @@ def blocks(*names: str) -> Any:
             for parameter, array in zip(parameters, arrays_of(op), strict=True):
                 tensor = numpy_helper.from_array(array, parameter)
                 nodes.append(helper.make_node("Constant", [], [parameter], value=tensor))
-            nodes.append(call(op, value, parameters, value := "b" if i == len(operators_) - 1 else f"t{i}"))
+            nodes.append(
+                call(op, value, parameters, value := "b" if i == len(operators_) - 1 else f"t{i}")
+            )
         graph.functions.append(function(name, nodes, version=17))
     value = graph.input("x", ["N", 4, 6, 6])
     for i, name in enumerate(names):
         arrays = [graph.initializer(array) for array in arrays_of(name)]
         domain = "f" if name in BLOCKS else ""
-        value = graph.node(name, [value, *arrays], "y" if i == len(names) - 1 else "", domain=domain)
+        value = graph.node(
+            name, [value, *arrays], "y" if i == len(names) - 1 else "", domain=domain
+        )
     graph.output("y", None)
     return graph.model()
 
@@ -268,15 +317,23 @@ def blocks(*names: str) -> Any:
         (("Conv", "norm"), ["Conv"]),
         (("layer", "pool", "BatchNormalization"), ["Conv", "MaxPool"]),
         (("layer", "Relu", "rectifiers", "norm"), ["Conv", "Relu", "LeakyRelu"]),
-        (("Conv", "nested", "pool", "BatchNormalization"), ["Conv", "Relu", "LeakyRelu", "MaxPool", "MaxPool"]),
+        (
+            ("Conv", "nested", "pool", "BatchNormalization"),
+            ["Conv", "Relu", "LeakyRelu", "MaxPool", "MaxPool"],
+        ),
         (("Conv", "softmax", "BatchNormalization"), ["Conv", "softmax", "BatchNormalization"]),
         (("Conv", "BatchNormalization", "pool", "Conv"), ["Conv", "pool", "Conv"]),
         (("pool", "BatchNormalization"), ["pool", "BatchNormalization"]),
         (("rectifiers", "Conv"), ["rectifiers", "Conv"]),
-        (("pool", "Conv", "BatchNormalization", "pool", "layer"), ["pool", "Conv", "pool", "layer"]),
+        (
+            ("pool", "Conv", "BatchNormalization", "pool", "layer"),
+            ["pool", "Conv", "pool", "layer"],
+        ),
     ],
 )
-def test_calls_that_an_affine_has_to_pass_are_inlined_by_default(names: Sequence[str], left: list[str]) -> None:
+def test_calls_that_an_affine_has_to_pass_are_inlined_by_default(
+    names: Sequence[str], left: list[str]
+) -> None:
     """Nothing but a fold makes a call go: where none can come of it, the function stays."""
     model = blocks(*names)
     result = irc.compile(model).model
@@ -291,17 +348,31 @@ def test_calls_that_an_affine_may_pass_stay_where_their_copies_are_more_operator
     """30 calls of a body of 40 operators became 1,200 operators, and no affine moved."""
     once, thrice = ("Conv", "rectifiers", "BatchNormalization"), ("Conv", "rectifiers") * 3
     assert "rectifiers" not in operators(irc.compile(blocks(*once)).model)
-    assert operators(irc.compile(blocks(*thrice, "BatchNormalization")).model) == [*thrice, "BatchNormalization"]
+    assert operators(irc.compile(blocks(*thrice, "BatchNormalization")).model) == [
+        *thrice,
+        "BatchNormalization",
+    ]
 
 
 def test_inputs_of_a_body_keep_their_declared_shapes() -> None:
     """onnxruntime runs no Loop whose body does not say that the iteration is a scalar."""
-    inputs = [helper.make_tensor_value_info(*each) for each in (("i", 7, []), ("c", 9, []), ("h", 1, [2, 3]))]
-    results = [helper.make_tensor_value_info("going", 9, []), helper.make_tensor_value_info("made", 1, [2, 3])]
-    nodes = [helper.make_node("Identity", ["c"], ["going"]), helper.make_node("Relu", ["h"], ["made"])]
+    inputs = [
+        helper.make_tensor_value_info(*each)
+        for each in (("i", 7, []), ("c", 9, []), ("h", 1, [2, 3]))
+    ]
+    results = [
+        helper.make_tensor_value_info("going", 9, []),
+        helper.make_tensor_value_info("made", 1, [2, 3]),
+    ]
+    nodes = [
+        helper.make_node("Identity", ["c"], ["going"]),
+        helper.make_node("Relu", ["h"], ["made"]),
+    ]
     body = helper.make_graph(nodes, "body", inputs, results)
     loop = helper.make_node("Loop", ["n", "", "a"], ["b"], body=body)
-    function = helper.make_function("local", "F", ["a", "n"], ["b"], [loop], [helper.make_opsetid("", 18)])
+    function = helper.make_function(
+        "local", "F", ["a", "n"], ["b"], [loop], [helper.make_opsetid("", 18)]
+    )
     graph = Graph(opset=18, domains={"local": 1}, functions=[function])
     graph.input("x", [2, 3])
     graph.node("F", ["x", graph.initializer(np.asarray(2, np.int64), "n")], "y", domain="local")
@@ -313,12 +384,16 @@ def test_inputs_of_a_body_keep_their_declared_shapes() -> None:
 
 
 def test_types_behind_an_inlined_body_follow_from_what_the_operator_table_knows_of_it() -> None:
-    """onnx does not infer the extents that a Concat of constants makes; that it is asked is because of the CumSum."""
+    """onnx does not infer the extents that a Concat of constants makes; that it is asked is because
+    of the CumSum.
+    """
     nodes = [
         helper.make_node("Concat", ["a", "b"], ["s"], axis=0),
         helper.make_node("Reshape", ["x", "s"], ["y"]),
     ]
-    function = helper.make_function("local", "F", ["x", "a", "b"], ["y"], nodes, [helper.make_opsetid("", 18)])
+    function = helper.make_function(
+        "local", "F", ["x", "a", "b"], ["y"], nodes, [helper.make_opsetid("", 18)]
+    )
     graph = Graph(opset=18, domains={"local": 1}, functions=[function])
     graph.input("x", [2, 6])
     shape = [graph.initializer(np.asarray(extents, np.int64)) for extents in ([3], [2, 2])]

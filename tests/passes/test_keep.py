@@ -1,4 +1,6 @@
-"""`--keep` and `irc.compile(keep=...)`: passes leave these nodes and the values that they compute alone."""
+"""`--keep` and `irc.compile(keep=...)`: passes leave these nodes and the values that they compute
+alone.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,8 @@ def operators(model: ModelProto) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("case", "name"), [(case, name) for case, (_, _, kept) in CASES.items() for name in (None, *kept)]
+    ("case", "name"),
+    [(case, name) for case, (_, _, kept) in CASES.items() for name in (None, *kept)],
 )
 def test_each_pass_leaves_kept_nodes_alone(case: str, name: str | None) -> None:
     body, folded, kept = CASES[case]
@@ -123,7 +126,11 @@ def test_each_pass_leaves_kept_nodes_alone(case: str, name: str | None) -> None:
     if name is not None and not name.startswith("%"):
         (before,) = [node for node in nodes(model) if node.name == name]
         (after,) = [node for node in nodes(result.model) if node.name == name]
-        assert (after.op_type, after.output, after.attribute[:0]) == (before.op_type, before.output, [])
+        assert (after.op_type, after.output, after.attribute[:0]) == (
+            before.op_type,
+            before.output,
+            [],
+        )
     if name is not None:  # compiled again it is the same
         again = irc.compile(copy.deepcopy(result.model), keep=keep)
         assert again.model == result.model
@@ -149,19 +156,28 @@ def nodes(model: ModelProto) -> list[onnx.NodeProto]:
 def test_what_stays_for_it_says_so(name: str, detail: str) -> None:
     result = irc.compile(model_of(CASES["a layer before"][0]), keep=[name])
     (source,) = result.fold_map.sources
-    assert (source["status"], source["reason"], source["detail"]) == ("kept", "kept_by_user", detail)
+    assert (source["status"], source["reason"], source["detail"]) == (
+        "kept",
+        "kept_by_user",
+        detail,
+    )
 
 
 def test_an_affine_before_a_kept_layer_says_so() -> None:
     result = irc.compile(model_of(CASES["a layer after"][0]), keep=["conv"])
     (source,) = result.fold_map.sources
-    assert (source["reason"], source["detail"]) == ("kept_by_user", "Conv 'conv' after it is to be kept")
+    assert (source["reason"], source["detail"]) == (
+        "kept_by_user",
+        "Conv 'conv' after it is to be kept",
+    )
 
 
 def test_the_name_of_a_kept_value_stays_where_a_copy_of_it_is_the_output() -> None:
     body = '%r = sigmoid(%x) loc("a")\n%y = identity(%r)'
     model = model_of(body)
-    assert [list(node.output) for node in irc.compile(copy.deepcopy(model)).model.graph.node] == [["y"]]
+    assert [list(node.output) for node in irc.compile(copy.deepcopy(model)).model.graph.node] == [
+        ["y"]
+    ]
     kept = irc.compile(model, keep=["r"]).model
     assert [list(node.output) for node in kept.graph.node] == [["r"], ["y"]]
 
@@ -190,18 +206,38 @@ def test_kept_values_of_random_graphs_have_the_same_numbers(seed: int) -> None:
     after = {name: node for node in result.model.graph.node for name in node.output}
     assert set(names) <= set(after)
     for name in names:
-        assert (before[name].op_type, len(before[name].output)) == (after[name].op_type, len(after[name].output))
+        assert (before[name].op_type, len(before[name].output)) == (
+            after[name].op_type,
+            len(after[name].output),
+        )
         assert list(before[name].attribute) == list(after[name].attribute)
     assert difference(model, result.model) <= EXACT
     seen = {info.name for info in model.graph.output}
     for each in (model, result.model):
-        each.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in seen)
+        each.graph.output.extend(
+            helper.make_empty_tensor_value_info(name) for name in names if name not in seen
+        )
     assert difference(model, result.model) <= EXACT
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.onnx"
-    assert main(["compile", str(EXAMPLE), "-o", str(out), "--keep", "stem/bn", "--keep", "head/fc1:0", "--verify"]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                str(EXAMPLE),
+                "-o",
+                str(out),
+                "--keep",
+                "stem/bn",
+                "--keep",
+                "head/fc1:0",
+                "--verify",
+            ]
+        )
+        == 0
+    )
     assert "6 folded, 2 kept" in capsys.readouterr().err
     assert {"stem/bn", "head/bn"} <= {node.name for node in onnx.load(out).graph.node}
     assert main(["check", str(EXAMPLE), "--keep", "stem/bn", "--format", "json"]) == 1
@@ -217,7 +253,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("command", ["compile", "check", "inspect", "bisect", "dump"])
 def test_an_unknown_name_is_a_usage_error_with_the_nearest(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([command, str(EXAMPLE), "--keep", "stem/bm"]) == 2
@@ -227,7 +266,9 @@ def test_an_unknown_name_is_a_usage_error_with_the_nearest(
 
 
 def test_inputs_may_be_named_and_stay() -> None:
-    assert irc.compile(EXAMPLE, keep=["image", "logits"]).operators == irc.compile(EXAMPLE).operators
+    assert (
+        irc.compile(EXAMPLE, keep=["image", "logits"]).operators == irc.compile(EXAMPLE).operators
+    )
 
 
 def test_folds_held_back_are_counted_without_kept_nodes() -> None:
@@ -235,7 +276,8 @@ def test_folds_held_back_are_counted_without_kept_nodes() -> None:
     graph.output("y", [2, 4, 4, 4])
     model = graph.model()
     model.graph.input.extend(
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in model.graph.initializer
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
     )
     assert irc.compile(copy.deepcopy(model)).held_back == 1
     assert irc.compile(copy.deepcopy(model), keep=["conv"]).held_back == 0

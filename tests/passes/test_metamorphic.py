@@ -1,8 +1,9 @@
 """Two models that say the same must come out the same.
 
-Random models (`random_graphs.grow`) are changed in a way that does not change what they compute, or only by how much
-of it they return; how many affines are left, and the results, are compared. Numbers are in float64, so that agreement
-at 1e-12 of the running magnitude is agreement of the algebra (`oracle`).
+Random models (`random_graphs.grow`) are changed in a way that does not change what they compute, or
+only by how much of it they return; how many affines are left, and the results, are compared.
+Numbers are in float64, so that agreement at 1e-12 of the running magnitude is agreement of the
+algebra (`oracle`).
 
 `IRC_EXAMPLES` sets the number of examples here too.
 """
@@ -17,7 +18,17 @@ from random import Random
 import numpy as np
 import onnx
 import pytest
-from graphs import F64, BatchNorm, Graph, all_nodes, batch_norm, compiled, constants, is_valid, onnx_dtype
+from graphs import (
+    F64,
+    BatchNorm,
+    Graph,
+    all_nodes,
+    batch_norm,
+    compiled,
+    constants,
+    is_valid,
+    onnx_dtype,
+)
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, helper, numpy_helper, printer
@@ -78,19 +89,27 @@ def insert(model: ModelProto, value: str, nodes: list[NodeProto], result: str) -
 # a pair of affines that cancel
 
 
-def power_of_two_pair(model: ModelProto, value: str, shape: list[int], random: Random) -> ModelProto:
+def power_of_two_pair(
+    model: ModelProto, value: str, shape: list[int], random: Random
+) -> ModelProto:
     """The model with x * s and then x / s behind a value, s being powers of two of either sign."""
     made = copy.deepcopy(model)
     channels = shape[1] if len(shape) > 1 else 1
-    scale = np.asarray([random.choice([-1, 1]) * 2.0 ** random.randint(-3, 3) for _ in range(channels)])
-    form = random.choice(["uniform", "Mul", "BatchNormalization"] if len(shape) > 1 else ["uniform"])
+    scale = np.asarray(
+        [random.choice([-1, 1]) * 2.0 ** random.randint(-3, 3) for _ in range(channels)]
+    )
+    form = random.choice(
+        ["uniform", "Mul", "BatchNormalization"] if len(shape) > 1 else ["uniform"]
+    )
     nodes, name = [], value
     for i, factor in enumerate((scale, 1 / scale)):
         out = f"pair/{i}"
         if form == "BatchNormalization":
             arrays = (factor, np.zeros(channels), np.zeros(channels), np.ones(channels))
             params = [append(made, array, f"{out}/{j}") for j, array in enumerate(arrays)]
-            nodes.append(helper.make_node("BatchNormalization", [name, *params], [out], epsilon=0.0))
+            nodes.append(
+                helper.make_node("BatchNormalization", [name, *params], [out], epsilon=0.0)
+            )
         else:
             array = factor[0] if form == "uniform" else factor.reshape(-1, *[1] * (len(shape) - 2))
             nodes.append(helper.make_node("Mul", [name, append(made, array, f"{out}/c")], [out]))
@@ -119,12 +138,17 @@ def test_a_pair_of_affines_that_cancel_vanishes(seed: int) -> None:
 
 
 def unfused(model: ModelProto) -> ModelProto:
-    """Every BatchNormalization of known rank in the main graph as Mul and Add with the same numbers."""
+    """Every BatchNormalization of known rank in the main graph as Mul and Add with the same
+    numbers.
+    """
     made = copy.deepcopy(model)
     arrays = constants(_without_identities(made))
     shapes = {info.name: len(info.type.tensor_type.shape.dim) for info in onnx.shape_inference.infer_shapes(
         made).graph.value_info}  # fmt: skip
-    shapes |= {info.name: len(info.type.tensor_type.shape.dim) for info in [*made.graph.input, *made.graph.output]}
+    shapes |= {
+        info.name: len(info.type.tensor_type.shape.dim)
+        for info in [*made.graph.input, *made.graph.output]
+    }
     nodes = []
     for i, node in enumerate(made.graph.node):
         known = node.op_type == "BatchNormalization" and node.input[0] in shapes
@@ -156,12 +180,16 @@ def _without_identities(model: ModelProto) -> ModelProto:
 
 
 def _epsilon(node: NodeProto) -> float:
-    return float(next((item.f for item in node.attribute if item.name == "epsilon"), np.float32(1e-5)))
+    return float(
+        next((item.f for item in node.attribute if item.name == "epsilon"), np.float32(1e-5))
+    )
 
 
 def folded(model: ModelProto, passes: str | None = None) -> dict[str, str]:
     """The status of every affine of the main graph, by the name of its result."""
-    return {source["output"]: source["status"] for source in compiled(model, passes).fold_map.sources}
+    return {
+        source["output"]: source["status"] for source in compiled(model, passes).fold_map.sources
+    }
 
 
 @pytest.mark.slow
@@ -186,15 +214,32 @@ LAID_OUT = ("Conv", "BatchNormalization", "MaxPool", "AveragePool", "GlobalAvera
 
 
 def network(seed: int) -> ModelProto:
-    """A random convolutional network: layers, BatchNormalizations, gates, pools and residual additions."""
+    """A random convolutional network: layers, BatchNormalizations, gates, pools and residual
+    additions.
+    """
     random, graph = Random(seed), Graph(dtype=F64, seed=seed)
     value = graph.input("x", [2, 3, 4, 4])
     channels, size, skip = 3, 4, None
     for _ in range(random.randint(2, 7)):
-        kind = random.choice(["Conv", "Conv", "BN", "BN", "Relu", "LeakyRelu", "MaxPool", "AveragePool", "Add", "fork"])
+        kind = random.choice(
+            [
+                "Conv",
+                "Conv",
+                "BN",
+                "BN",
+                "Relu",
+                "LeakyRelu",
+                "MaxPool",
+                "AveragePool",
+                "Add",
+                "fork",
+            ]
+        )
         if kind == "Conv":
             out, pad = random.randint(1, 4), random.randint(0, 1)
-            weight = graph.initializer(graph.random(out, channels, 3, 3) if pad else graph.random(out, channels, 1, 1))
+            weight = graph.initializer(
+                graph.random(out, channels, 3, 3) if pad else graph.random(out, channels, 1, 1)
+            )
             value = graph.node("Conv", [value, weight], pads=[pad] * 4)
             channels, skip = out, None
         elif kind == "BN":
@@ -215,7 +260,9 @@ def network(seed: int) -> ModelProto:
 
 
 def channels_last(model: ModelProto) -> ModelProto:
-    """The network as tf2onnx writes it: values with channels last, a Transpose before and behind every layer."""
+    """The network as tf2onnx writes it: values with channels last, a Transpose before and behind
+    every layer.
+    """
     made = copy.deepcopy(model)
     graph = made.graph
     source, result = graph.input[0].name, graph.output[0].name
@@ -225,9 +272,14 @@ def channels_last(model: ModelProto) -> ModelProto:
         node.input[:] = [f"{name}/last" if name in data else name for name in node.input]
         out = node.output[0]
         if node.op_type in LAID_OUT:
-            nodes.append(helper.make_node("Transpose", [node.input[0]], [f"{out}/in"], perm=TO_FIRST))
+            nodes.append(
+                helper.make_node("Transpose", [node.input[0]], [f"{out}/in"], perm=TO_FIRST)
+            )
             node.input[0], node.output[0] = f"{out}/in", f"{out}/out"
-            nodes += [node, helper.make_node("Transpose", [f"{out}/out"], [f"{out}/last"], perm=TO_LAST)]
+            nodes += [
+                node,
+                helper.make_node("Transpose", [f"{out}/out"], [f"{out}/last"], perm=TO_LAST),
+            ]
         else:
             node.output[0] = f"{out}/last"
             nodes.append(node)

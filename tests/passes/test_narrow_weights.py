@@ -1,4 +1,6 @@
-"""Weights that are stored narrow, behind Casts: all of a model are computed, or all stay in the smaller file."""
+"""Weights that are stored narrow, behind Casts: all of a model are computed, or all stay in the
+smaller file.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ from onnx import ModelProto
 
 
 def layers(*channels: int, stored: Any = np.float16, norm: bool = False) -> ModelProto:
-    """Convolutions in a row, with Sigmoids between, whose weights and biases are stored in another type."""
+    """Convolutions in a row, with Sigmoids between, whose weights and biases are stored in another
+    type.
+    """
     graph = Graph()
     value = graph.input("x", [1, channels[0], 8, 8])
     for before, after in pairwise(channels):
         arrays = (graph.random(after, before, 3, 3) * 8, graph.random(after) * 8)
-        weight, bias = (graph.node("Cast", [graph.initializer(each.astype(stored))], to=1) for each in arrays)
+        weight, bias = (
+            graph.node("Cast", [graph.initializer(each.astype(stored))], to=1) for each in arrays
+        )
         value = graph.node("Conv", [value, weight, bias], pads=[1, 1, 1, 1])
         if norm:
             value = graph.batch_norm(value, batch_norm(after), f"{value}n")
@@ -44,11 +50,15 @@ def test_weights_that_are_all_small_are_computed() -> None:
 
 
 def test_a_cast_that_takes_more_bytes_than_it_saves_is_computed() -> None:
-    assert operators(check(layers(3, 64, 64, 8)).model).count("Cast") == 5, "all but the bias of 8 numbers"
+    assert operators(check(layers(3, 64, 64, 8)).model).count("Cast") == 5, (
+        "all but the bias of 8 numbers"
+    )
 
 
 def test_large_weights_that_layers_take_keep_no_small_ones() -> None:
-    """A fold computes the large weight, so that none is too large any more; compiling the result changes nothing."""
+    """A fold computes the large weight, so that none is too large any more; compiling the result
+    changes nothing.
+    """
     assert operators(check(layers(3, 64, 64, 8, norm=True)).model) == ["Conv", "Sigmoid"] * 3
 
 
@@ -59,7 +69,9 @@ def test_an_option_computes_all_of_them(option: str) -> None:
 
 
 def test_quantize_computes_all_of_them() -> None:
-    """A quantizer takes the result of a Cast for an activation, which has one scale and no range."""
+    """A quantizer takes the result of a Cast for an activation, which has one scale and
+    no range.
+    """
     result = irc.quantize(layers(3, 64, 64, 40), input_ranges={"x": (-1, 1)})
     assert "Cast" not in operators(result.model)
 
@@ -68,4 +80,6 @@ def test_the_summary_says_how_many_stay(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "model.onnx"
     onnx.save(layers(3, 64, 64, 40), path)
     assert main(["compile", str(path), "-o", str(tmp_path / "out.onnx")]) == 0
-    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{widen=true});" in (capsys.readouterr().err)
+    assert "; 6 weights stay in a narrower type behind a Cast (FoldConstant{widen=true});" in (
+        capsys.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""Casts of infinities and NaN to integers, of which ONNX leaves the number open: what a Where masks is no obstacle."""
+"""Casts of infinities and NaN to integers, of which ONNX leaves the number open: what a Where masks
+is no obstacle.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,13 @@ from oracle import run
 
 
 def model(body: str, *, opset: int = 18, result: str = "int64[4]", **constants: str) -> ModelProto:
-    """A model that adds x and c: `open` is infinite, not a number, or too large in places 0, 1 and 2, and 7 in 3."""
-    given = "".join(f", {kind.replace('_', '[') + ']'} {name} = {{{text}}}" for name, (kind, text) in constants.items())
+    """A model that adds x and c: `open` is infinite, not a number, or too large in places 0, 1 and
+    2, and 7 in 3.
+    """
+    given = "".join(
+        f", {kind.replace('_', '[') + ']'} {name} = {{{text}}}"
+        for name, (kind, text) in constants.items()
+    )
     made = parse_model(
         f"""<ir_version: 8, opset_import: ["": {opset}]> g ({result} x) => ({result} y)
         <bool[4] masked = {{1, 1, 1, 0}}, bool[4] partly = {{1, 0, 1, 0}}, int64[4] four = {{1, 2, 3, 4}},
@@ -48,12 +55,18 @@ FOLD = {
     "arithmetic": "a = Add(o, four) b = Sub(a, one) d = Mul(b, four) c = Where(masked, four, d)",
     "a limit, as in T5": "a = Add(o, four) b = Min(a, four) c = Where(masked, four, b)",
     "a cast back": "a = Cast<to = 1>(o) b = Cast<to = 7>(a) c = Where(masked, four, b)",
-    "a comparison": "a = Less(o, four) n = And(a, masked) d = Where(masked, four, o) c = Where(masked, d, four)",
-    "a move": """s = Constant<value_ints = [3, 2, 1, 0]>() r = Gather(o, s) m = Gather(masked, s)
-        d = Where(m, four, r) c = Gather(d, s)""",
-    "two axes": """s = Constant<value_ints = [2, 2]>() r = Reshape(o, s) m = Reshape(masked, s) k = Reshape(four, s)
+    "a comparison": (
+        "a = Less(o, four) n = And(a, masked) d = Where(masked, four, o) c = Where(masked, d, four)"
+    ),
+    "a move": (
+        """s = Constant<value_ints = [3, 2, 1, 0]>() r = Gather(o, s) m = Gather(masked, s)
+        d = Where(m, four, r) c = Gather(d, s)"""
+    ),
+    "two axes": (
+        """s = Constant<value_ints = [2, 2]>() r = Reshape(o, s) m = Reshape(masked, s) k = Reshape(four, s)
         t = Transpose<perm = [1, 0]>(r) u = Transpose<perm = [1, 0]>(m) l = Transpose<perm = [1, 0]>(k)
-        d = Where(u, l, t) e = Transpose<perm = [1, 0]>(d) q = Constant<value_ints = [4]>() c = Reshape(e, q)""",
+        d = Where(u, l, t) e = Transpose<perm = [1, 0]>(d) q = Constant<value_ints = [4]>() c = Reshape(e, q)"""
+    ),
     "two masks": "d = Where(partly, four, o) n = Not(partly) c = Where(n, four, d)",
     "its shape alone": "c = Shape(o)",
 }
@@ -71,9 +84,14 @@ STAY = {
     "a mask of some": "c = Where(partly, four, o)",
     "an open condition": "a = Less(o, four) c = Where(a, four, one)",
     "a sum over them": "a = ReduceMax(o) c = Where(masked, four, a)",
-    "moved behind the mask": """s = Constant<value_ints = [3, 0, 1, 2]>() a = Gather(o, s)
-        c = Where(masked, four, a)""",
-    "spread": "s = Constant<value_ints = [0]>() a = Gather(o, s) b = Add(a, four) c = Where(masked, four, b)",
+    "moved behind the mask": (
+        """s = Constant<value_ints = [3, 0, 1, 2]>() a = Gather(o, s)
+        c = Where(masked, four, a)"""
+    ),
+    "spread": (
+        "s = Constant<value_ints = [0]>() a = Gather(o, s) b = Add(a, four) c = Where(masked,"
+        " four, b)"
+    ),
     "a mask that is data": "m = Less(x, four) c = Where(m, four, o)",
     "an index": "a = Where(partly, one, o) i = Mod(a, four) c = Gather(four, i)",
 }

@@ -1,4 +1,6 @@
-"""Passes of other packages: found by module or entry point, composed, and told in the fold map as irc's own."""
+"""Passes of other packages: found by module or entry point, composed, and told in the fold map as
+irc's own.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,10 @@ def hard_swish_model(path: Path) -> onnx.ModelProto:
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4, 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 4, 4])],
-        [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in constants.items()],
+        [
+            numpy_helper.from_array(np.asarray(array, np.float32), name)
+            for name, array in constants.items()
+        ],
     )
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(model, path)
@@ -95,7 +100,16 @@ def test_the_command_line_runs_a_pass_of_another_module(
     source = hard_swish_model(tmp_path / "m.onnx")
     out, map_ = tmp_path / "out.onnx", tmp_path / "map.json"
     passes = f"SimplifyInference,{package}:FuseOwnHardSwish{{x=1}}"
-    arguments = ["compile", str(tmp_path / "m.onnx"), "-o", str(out), "--passes", passes, "--fold-map", str(map_)]
+    arguments = [
+        "compile",
+        str(tmp_path / "m.onnx"),
+        "-o",
+        str(out),
+        "--passes",
+        passes,
+        "--fold-map",
+        str(map_),
+    ]
     assert main([*arguments, "--verify", "--verify-ir"]) == 0
     compiled = onnx.load(out)
     assert [node.op_type for node in compiled.graph.node] == ["Conv", "HardSwish"]
@@ -105,7 +119,10 @@ def test_the_command_line_runs_a_pass_of_another_module(
     np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-5)
     statuses = {entry["node"]["name"]: entry["status"] for entry in irc.FoldMap.load(map_).sources}
     assert statuses == {"/Add": "merged", "/Div": "merged"}
-    assert json.loads(map_.read_text())["producer"]["passes"] == ["SimplifyInference", "FuseOwnHardSwish{x=1}"]
+    assert json.loads(map_.read_text())["producer"]["passes"] == [
+        "SimplifyInference",
+        "FuseOwnHardSwish{x=1}",
+    ]
 
 
 def test_bisect_finds_the_application_of_an_own_pass(
@@ -114,7 +131,8 @@ def test_bisect_finds_the_application_of_an_own_pass(
     hard_swish_model(tmp_path / "m.onnx")
     script = tmp_path / "right.py"
     script.write_text(
-        "import onnx, sys\nsys.exit(any(n.op_type == 'HardSwish' for n in onnx.load(sys.argv[1]).graph.node))\n"
+        "import onnx, sys\nsys.exit(any(n.op_type == 'HardSwish' for n in"
+        " onnx.load(sys.argv[1]).graph.node))\n"
     )
     command = f"{sys.executable} {script} {{}}"
     passes = f"SimplifyInference,{package}:FuseOwnHardSwish"
@@ -169,9 +187,13 @@ class WriteOut(Pass):
             if not self.swap:
                 (conv,) = [node for node in module.graph.operators() if node.op == "nn.conv"]
                 x = conv.output
-                gate = rewriter.make("onnx::HardSigmoid", [x], {"alpha": 1 / 6}, before=division).output
+                gate = rewriter.make(
+                    "onnx::HardSigmoid", [x], {"alpha": 1 / 6}, before=division
+                ).output
                 factor = rewriter.make(
-                    "add", [rewriter.make("add", [gate, 1], before=division).output, -1], before=division
+                    "add",
+                    [rewriter.make("add", [gate, 1], before=division).output, -1],
+                    before=division,
                 )
                 made = rewriter.make("multiply", [x, factor.output], before=division)
             else:
@@ -218,7 +240,10 @@ def test_composing_takes_sequences_classes_and_lists() -> None:
     assert str(Repeat([inner, Silent])) == "(SimplifyInference,FoldScaleAxis,Silent)*"
     timing = Timing()
     default_pipeline()(relu(), [timing])
-    assert irc.compile(relu(), [SimplifyInference(), FoldScaleAxis]).model.graph.node[0].op_type == "Relu"
+    assert (
+        irc.compile(relu(), [SimplifyInference(), FoldScaleAxis]).model.graph.node[0].op_type
+        == "Relu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,7 +270,9 @@ def test_composing_tells_what_is_no_pass(passes: list[object], message: str) -> 
         ),
     ],
 )
-def test_another_object_than_is_asked_for_is_named(call: Callable[[Module], object], message: str) -> None:
+def test_another_object_than_is_asked_for_is_named(
+    call: Callable[[Module], object], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         call(relu())
 
@@ -253,14 +280,17 @@ def test_another_object_than_is_asked_for_is_named(call: Callable[[Module], obje
 def test_a_pass_that_returns_none_counts_as_a_change_with_a_warning() -> None:
     context = PassContext([Verify()])
     Silent()(relu(), context)
-    assert context.warnings == ["Silent.run returned None, which is taken for a change: return True or False"]
+    assert context.warnings == [
+        "Silent.run returned None, which is taken for a change: return True or False"
+    ]
 
 
 def test_a_wrong_order_is_warned_of_and_a_right_one_is_not() -> None:
     context = PassContext()
     Sequential([FoldScaleAxis(), SimplifyInference()])(relu(), context)
     assert context.warnings == [
-        "FoldScaleAxis runs before SimplifyInference, which makes room for it: put SimplifyInference first"
+        "FoldScaleAxis runs before SimplifyInference, which makes room for it: put"
+        " SimplifyInference first"
     ]
     assert list(default_pipeline().misplaced()) == []
     assert list(Sequential([FoldScaleAxis()]).misplaced()) == []
@@ -281,12 +311,17 @@ def test_metadata_go_to_the_model_and_back() -> None:
     node.metadata_props.add(key="left", value="alone")
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
     model = helper.make_model(
-        helper.make_graph([node], "g", info[:1], info[1:]), ir_version=10, opset_imports=[helper.make_opsetid("", 17)]
+        helper.make_graph([node], "g", info[:1], info[1:]),
+        ir_version=10,
+        opset_imports=[helper.make_opsetid("", 17)],
     )
     for expected in ("a", "aa"):
         module = from_model(model)
         Sequential([Marks])(module, [Verify()])
-        assert irc.parse(str(module)).graph.return_.operand().node.metadata == {"left": "alone", "acme.unit": expected}  # type: ignore[union-attr]
+        assert irc.parse(str(module)).graph.return_.operand().node.metadata == {
+            "left": "alone",
+            "acme.unit": expected,
+        }  # type: ignore[union-attr]
         model = irc.emit(module).model
         found = {entry.key: entry.value for entry in model.graph.node[0].metadata_props}
         assert found == {"left": "alone", "acme.unit": expected}
@@ -306,30 +341,45 @@ def test_a_failure_names_the_pass() -> None:
 
     with pytest.raises(
         PassError,
-        match=r"Wrong failed as the first pass: .*did you mean HardSwish.* \(.*test_own_passes\.py, line \d+\)",
+        match=(
+            r"Wrong failed as the first pass: .*did you mean HardSwish.* \(.*test_own_passes\.py,"
+            r" line \d+\)"
+        ),
     ):
         Sequential([Wrong])(relu())
 
 
-def test_the_pass_of_the_documentation_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(# my_passes\.py\n.*?)```", (ROOT / "docs" / "passes.md").read_text(), flags=re.S)
+def test_the_pass_of_the_documentation_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = re.findall(
+        r"```python\n(# my_passes\.py\n.*?)```",
+        (ROOT / "docs" / "passes.md").read_text(),
+        flags=re.S,
+    )
     (source,) = blocks
     (tmp_path / "my_passes.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     hard_swish_model(tmp_path / "m.onnx")
     out = tmp_path / "out.onnx"
     passes = "my_passes:FuseHardSwish"
-    assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(out), "--passes", passes, "--verify"]) == 0
+    assert (
+        main(["compile", str(tmp_path / "m.onnx"), "-o", str(out), "--passes", passes, "--verify"])
+        == 0
+    )
     assert [node.op_type for node in onnx.load(out).graph.node] == ["Conv", "HardSwish"]
 
 
 def test_the_pass_by_hand_of_the_documentation_works() -> None:
     text = (ROOT / "docs" / "passes.md").read_text()
-    (source,) = re.findall(r"```python\n((?:(?!```).)*class DropNegativePairs.*?)```", text, flags=re.S)
+    (source,) = re.findall(
+        r"```python\n((?:(?!```).)*class DropNegativePairs.*?)```", text, flags=re.S
+    )
     scope: dict[str, object] = {"__name__": "documented"}
     exec(compile(source, "docs/passes.md", "exec", dont_inherit=True), scope)
     module = irc.parse(
-        "graph(%x: f32[2]) {\n  %a = negative(%x)\n  %b = negative(%a)\n  %y = nn.relu(%b)\n  return(%y)\n}"
+        "graph(%x: f32[2]) {\n  %a = negative(%x)\n  %b = negative(%a)\n  %y = nn.relu(%b)\n "
+        " return(%y)\n}"
     )
     pass_ = scope["DropNegativePairs"]
     assert isinstance(pass_, type)

@@ -1,8 +1,8 @@
 """Layers with quantized weights: integers and scales bit by bit, biases step by step.
 
-The rules stand in `tests/support/scale_axis/quantized.py`. Here random layers are compiled, and the parts of
-DequantizeLinear before and after are compared in exact arithmetic: integers as Python integers, scales and products as
-fractions.
+The rules stand in `tests/support/scale_axis/quantized.py`. Here random layers are compiled, and the
+parts of DequantizeLinear before and after are compared in exact arithmetic: integers as Python
+integers, scales and products as fractions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ ALLOWED = "(SimplifyInference,FoldScaleAxis{per_channel=allow},CanonicalizeOps,S
 
 @dataclass(frozen=True)
 class Parts:
-    """The operands of a DequantizeLinear, those of its parameters broadcast against the integers."""
+    """The operands of a DequantizeLinear, those of its parameters broadcast against the
+    integers.
+    """
 
     integers: Array
     scale: Array
@@ -46,7 +48,11 @@ class Parts:
 def parts_of(model: ModelProto, operand: int) -> Parts | None:
     """What an operand of the layer is dequantized from, None where it is not dequantized."""
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    reader = next(node for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"))
+    reader = next(
+        node
+        for node in model.graph.node
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")
+    )
     name = reader.input[operand] if operand < len(reader.input) else ""
     node = next((node for node in model.graph.node if name in node.output), None)
     if node is None or node.op_type != "DequantizeLinear":
@@ -100,7 +106,9 @@ def test_weights_keep_their_integers_and_biases_are_off_by_half_a_step(seed: int
         form["scale"] = scale
     step = float(10 ** rng.uniform(-6, -2))
     graph = Graph(dtype=F32, seed=seed, opset=21)
-    build = chain(layer(**form, bias=bias, step=step, steps=4), bn(4, "+" if seed % 3 == 0 else "±"))
+    build = chain(
+        layer(**form, bias=bias, step=step, steps=4), bn(4, "+" if seed % 3 == 0 else "±")
+    )
     graph.output(build(graph, graph.input("x", [2, 3] if kind == "Gemm" else [2, 3, 5, 5])))
     before = graph.model()
     result = compiled(before, ALLOWED if allowed else None)
@@ -122,7 +130,10 @@ def test_weights_keep_their_integers_and_biases_are_off_by_half_a_step(seed: int
     exact = [
         float(np.float32(float(int(q) * Fraction(float(e)) * Fraction(float(f)))))
         for q, e, f in zip(
-            old.centred.ravel(), old.scale.ravel(), np.broadcast_to(along, old.scale.shape).ravel(), strict=True
+            old.centred.ravel(),
+            old.scale.ravel(),
+            np.broadcast_to(along, old.scale.shape).ravel(),
+            strict=True,
         )
     ]
     assert ulps(rounded.ravel(), np.array(exact, np.float32)).max() <= 1
@@ -131,14 +142,22 @@ def test_weights_keep_their_integers_and_biases_are_off_by_half_a_step(seed: int
         assert was is not None
         assert now is not None
         assert now.integers.dtype == np.int32
-        assert np.array_equal(now.scale, (was.scale.astype(np.float64) * np.abs(s)).astype(np.float32))
-        for q, width, b, e, f, shift in zip(now.integers, now.scale, was.integers, was.scale, s, t, strict=True):
+        assert np.array_equal(
+            now.scale, (was.scale.astype(np.float64) * np.abs(s)).astype(np.float32)
+        )
+        for q, width, b, e, f, shift in zip(
+            now.integers, now.scale, was.integers, was.scale, s, t, strict=True
+        ):
             wanted = int(b) * Fraction(float(e)) * Fraction(float(f)) + Fraction(float(shift))
-            assert abs(int(q) * Fraction(float(width)) - wanted) <= Fraction(float(width)) * Fraction(501, 1000)
+            assert abs(int(q) * Fraction(float(width)) - wanted) <= Fraction(
+                float(width)
+            ) * Fraction(501, 1000)
 
 
 def known(model: ModelProto) -> Parts:
-    """What the weight is dequantized from; its integers computed by onnxruntime where the model quantizes it."""
+    """What the weight is dequantized from; its integers computed by onnxruntime where the model
+    quantizes it.
+    """
     stored = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "Clip")]
     if not stored:
         found = parts_of(model, 1)
@@ -158,21 +177,29 @@ def known(model: ModelProto) -> Parts:
     return found
 
 
-def between_integers(kind: str, bias: str, *, relu: bool, quantized: bool, axis: int | None = -1) -> ModelProto:
-    """QuantizeLinear, DequantizeLinear, a layer, BatchNormalization, and QuantizeLinear and DequantizeLinear if
-    `quantized`.
+def between_integers(
+    kind: str, bias: str, *, relu: bool, quantized: bool, axis: int | None = -1
+) -> ModelProto:
+    """QuantizeLinear, DequantizeLinear, a layer, BatchNormalization, and QuantizeLinear and
+    DequantizeLinear if `quantized`.
     """
     graph = Graph(dtype=F32, opset=17, ir=8)
     dense = kind in ("Gemm", "MatMul")
     pair = chain(
-        op("QuantizeLinear", np.float32(0.02), np.uint8(128)), op("DequantizeLinear", np.float32(0.02), np.uint8(128))
+        op("QuantizeLinear", np.float32(0.02), np.uint8(128)),
+        op("DequantizeLinear", np.float32(0.02), np.uint8(128)),
     )
     scale = np.float32(0.01) if axis is None else np.linspace(0.01, 0.02, 4, dtype=np.float32)
-    weighted = layer(kind, bias=bias, steps=4, step=np.float32(0.02) * scale, scale=scale, axis=axis)
+    weighted = layer(
+        kind, bias=bias, steps=4, step=np.float32(0.02) * scale, scale=scale, axis=axis
+    )
     steps = [pair, weighted, bn(4), *([op("Relu")] if relu else [])]
     if quantized:
         point = np.uint8(0 if relu else 128)
-        steps += [op("QuantizeLinear", np.float32(0.05), point), op("DequantizeLinear", np.float32(0.05), point)]
+        steps += [
+            op("QuantizeLinear", np.float32(0.05), point),
+            op("DequantizeLinear", np.float32(0.05), point),
+        ]
     graph.output(chain(*steps)(graph, graph.input("x", [2, 3] if dense else [2, 3, 5, 5])))
     return graph.model()
 
@@ -186,7 +213,9 @@ def fused(model: ModelProto, folder: Path) -> Counter[str]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     options.log_severity_level = 4
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     made = onnx.load(folder / "optimized.onnx")
     return Counter(node.op_type for node in made.graph.node if node.op_type in INTEGER_OPERATORS)
 
@@ -217,11 +246,14 @@ def test_onnxruntime_computes_no_fewer_layers_in_integers(
     if quantized:
         assert sum(new.values()) == 1, new
     if not is_folded:
-        assert "a float bias would make a float product of it" in result.fold_map.sources[0]["detail"]
+        assert (
+            "a float bias would make a float product of it" in result.fold_map.sources[0]["detail"]
+        )
 
 
 PAIR = chain(
-    op("QuantizeLinear", np.float32(0.02), np.uint8(128)), op("DequantizeLinear", np.float32(0.02), np.uint8(128))
+    op("QuantizeLinear", np.float32(0.02), np.uint8(128)),
+    op("DequantizeLinear", np.float32(0.02), np.uint8(128)),
 )
 HALF = mul(c=0.5)
 
@@ -251,10 +283,17 @@ def test_onnxruntime_computes_more_layers_in_integers_after_a_scale_of_computed_
 
 @pytest.mark.parametrize("bias", ["", "float", "int32"])
 @pytest.mark.parametrize("kind", ["Conv", "Gemm"])
-def test_verification_accepts_the_fold_and_unfolding_undoes_it(kind: str, bias: str, tmp_path: Path) -> None:
-    source, made, fold_map, back = (tmp_path / name for name in ("in.onnx", "out.onnx", "map.json", "back.onnx"))
+def test_verification_accepts_the_fold_and_unfolding_undoes_it(
+    kind: str, bias: str, tmp_path: Path
+) -> None:
+    source, made, fold_map, back = (
+        tmp_path / name for name in ("in.onnx", "out.onnx", "map.json", "back.onnx")
+    )
     onnx.save(between_integers(kind, bias, relu=True, quantized=True), source)
-    assert main(["compile", str(source), "-o", str(made), "--fold-map", str(fold_map), "--verify"]) == 0
+    assert (
+        main(["compile", str(source), "-o", str(made), "--fold-map", str(fold_map), "--verify"])
+        == 0
+    )
     assert "BatchNormalization" not in operators(onnx.load(made))
     assert main(["unfold", str(made), str(fold_map), "-o", str(back)]) == 0
     assert back.read_bytes() == source.read_bytes()
@@ -263,11 +302,15 @@ def test_verification_accepts_the_fold_and_unfolding_undoes_it(kind: str, bias: 
 def test_a_bias_that_is_off_by_several_steps_is_a_deviation(tmp_path: Path) -> None:
     before = between_integers("Conv", "int32", relu=False, quantized=False)
     after = compiled(before).model
-    bias = next(tensor for tensor in after.graph.initializer if tensor.data_type == TensorProto.INT32)
+    bias = next(
+        tensor for tensor in after.graph.initializer if tensor.data_type == TensorProto.INT32
+    )
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.int32(8), bias.name))
     onnx.save(before, tmp_path / "a.onnx")
     onnx.save(after, tmp_path / "b.onnx")
-    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--by", "rounding"]) == 1
+    assert (
+        main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--by", "rounding"]) == 1
+    )
 
 
 @pytest.mark.parametrize("kind", ["Conv", "Gemm"])
@@ -321,7 +364,9 @@ def test_channels_are_counted_where_affines_before_and_after_fold(
 
 @pytest.mark.parametrize(("integer", "left"), [(104, 1), (103, 0)])
 def test_a_scale_that_is_rounded_up_does_not_overflow(integer: int, left: int) -> None:
-    """65508 fits float16, but 104 times the rounding of 65508 / 104 does not; 103 times that of 65495 / 103 does."""
+    """65508 fits float16, but 104 times the rounding of 65508 / 104 does not; 103 times that of
+    65495 / 103 does.
+    """
     half = np.dtype(np.float16)
     graph = Graph(dtype=half, opset=21)
     weighted = layer(shape=(1, 3, 1, 1), low=integer, high=integer, scale=[1.0], zero_point=None)
@@ -339,16 +384,27 @@ def test_a_scale_that_is_rounded_up_does_not_overflow(integer: int, left: int) -
 
 def test_a_zero_scale_is_counted() -> None:
     graph = Graph(dtype=F32)
-    graph.output(chain(layer(), mul(4, 1, 1, c=[0, -1, 2, 0]))(graph, graph.input("x", [2, 3, 5, 5])))
+    graph.output(
+        chain(layer(), mul(4, 1, 1, c=[0, -1, 2, 0]))(graph, graph.input("x", [2, 3, 5, 5]))
+    )
     (entry,) = compiled(graph.model()).fold_map.layers
     found = entry["quantized"]
     assert found is not None
-    assert (found["reflected"], found["zeroed"], found["bias"], found["bias_error"]) == (1, 2, None, 0.0)
+    assert (found["reflected"], found["zeroed"], found["bias"], found["bias_error"]) == (
+        1,
+        2,
+        None,
+        0.0,
+    )
 
 
-def test_integers_that_a_text_leaves_out_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_integers_that_a_text_leaves_out_are_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     graph = Graph(dtype=F32)
-    graph.output(chain(layer(shape=(16, 8, 3, 3)), mul(16, 1, 1))(graph, graph.input("x", [2, 8, 5, 5])))
+    graph.output(
+        chain(layer(shape=(16, 8, 3, 3)), mul(16, 1, 1))(graph, graph.input("x", [2, 8, 5, 5]))
+    )
     onnx.save(graph.model(), tmp_path / "model.onnx")
     assert main(["dump", str(tmp_path / "model.onnx")]) == 0
     (tmp_path / "text.irc").write_text(capsys.readouterr().out)

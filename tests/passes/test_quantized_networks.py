@@ -1,8 +1,8 @@
 """Random networks of quantized layers, judged in float64 and in integer arithmetic.
 
-With scales in float64 nothing is rounded but integer biases. So a network whose biases become float must compute the
-same to 1e-12. The network whose biases stay integers must have the same weights, and biases within half a step of the
-float ones.
+With scales in float64 nothing is rounded but integer biases. So a network whose biases become float
+must compute the same to 1e-12. The network whose biases stay integers must have the same weights,
+and biases within half a step of the float ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ TYPES: list[dict[str, Any]] = [
 
 
 def affines(rng: np.random.Generator, n: int, rank: int) -> Step:
-    """What stands behind a layer: BatchNormalization, or Mul, Add, Sub and Div, and an activation in between."""
+    """What stands behind a layer: BatchNormalization, or Mul, Add, Sub and Div, and an activation
+    in between.
+    """
     tail = (1,) * (rank - 2)
     sign = "+" if rng.random() < 0.4 else "±"
     uniform = float(rng.choice([2.0, -0.5, 3.0]))
@@ -63,7 +65,9 @@ def network(seed: int) -> ModelProto:
     channels = 3
     for _ in range(rng.integers(2, 5)):
         kind = str(rng.choice(["Conv", "ConvTranspose"] if images else ["Gemm", "MatMul"]))
-        shape = {"Conv": (4, channels, 2, 2), "ConvTranspose": (channels, 4, 2, 2)}.get(kind, (channels, 4))
+        shape = {"Conv": (4, channels, 2, 2), "ConvTranspose": (channels, 4, 2, 2)}.get(
+            kind, (channels, 4)
+        )
         form: dict[str, Any] = dict(TYPES[rng.integers(len(TYPES))])
         form["axis"] = [-1, -1, None][rng.integers(3)]
         if kind == "MatMul" and rng.random() < 0.3:
@@ -82,24 +86,35 @@ def network(seed: int) -> ModelProto:
 
 
 def dequantized(model: ModelProto) -> dict[str, tuple[Array, Array]]:
-    """Integers and scales of every layer's weight and bias, by the place of the layer and the operand."""
+    """Integers and scales of every layer's weight and bias, by the place of the layer and the
+    operand.
+    """
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     makers = {node.output[0]: node for node in model.graph.node}
     found: dict[str, tuple[Array, Array]] = {}
-    layers = [node for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+    layers = [
+        node
+        for node in model.graph.node
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")
+    ]
     for i, node in enumerate(layers):
         for operand in range(1, len(node.input)):
             name = node.input[operand]
             if name in constants:
                 found[f"{i}.{operand}"] = (constants[name], np.zeros(()))
             elif makers[name].op_type == "DequantizeLinear":
-                found[f"{i}.{operand}"] = (constants[makers[name].input[0]], constants[makers[name].input[1]])
+                found[f"{i}.{operand}"] = (
+                    constants[makers[name].input[0]],
+                    constants[makers[name].input[1]],
+                )
     return found
 
 
 def fates(result: Result) -> list[object]:
     """What became of every affine."""
-    return [(source["id"], source["status"], source["layers"]) for source in result.fold_map.sources]
+    return [
+        (source["id"], source["status"], source["layers"]) for source in result.fold_map.sources
+    ]
 
 
 @pytest.mark.slow
@@ -123,7 +138,9 @@ def test_a_bias_that_takes_two_shifts_is_rounded_once(seed: int) -> None:
     graph = Graph(dtype=F64, seed=seed)
     steps = chain(add(3, 1, 1), layer(bias="int32", step=2.0**-3, low=1, high=9), add(4, 1, 1))
     graph.output(steps(graph, graph.input("x", [2, 3, 5, 5])))
-    exact, rounded = (compiled(graph.model(), PIPELINE % option) for option in ("quantized_bias=float", ""))
+    exact, rounded = (
+        compiled(graph.model(), PIPELINE % option) for option in ("quantized_bias=float", "")
+    )
     assert "Add" not in operators(rounded.model)
     assert_rounded_once(exact.model, rounded.model)
 
@@ -140,7 +157,9 @@ def assert_rounded_once(result: ModelProto, integer: ModelProto) -> None:
             continue
         values = numbers * scale
         held = wanted * width if wanted.dtype == np.int32 else wanted
-        assert (np.abs(values - held) <= (0.5 + 1e-9) * np.broadcast_to(scale, values.shape)).all(), key
+        assert (
+            np.abs(values - held) <= (0.5 + 1e-9) * np.broadcast_to(scale, values.shape)
+        ).all(), key
 
 
 def test_the_networks_fold_and_refuse() -> None:

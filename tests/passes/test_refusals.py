@@ -1,7 +1,7 @@
 """FoldScaleAxis: one model for each condition that must refuse, and the words in which it does.
 
-What the other tables reach is not repeated. A row names what is in the way; the fold map has to say just that, and what
-comes out has to be the same function.
+What the other tables reach is not repeated. A row names what is in the way; the fold map has to say
+just that, and what comes out has to be the same function.
 """
 
 from __future__ import annotations
@@ -59,10 +59,15 @@ def ahead(name: str, words: str, *steps: Step, **options: object) -> Row:
 
 
 def fed_by(kind: str, *inputs: object, out: str = "", **attrs: object) -> Step:
-    """An operator with further graph inputs of int64, given by their shapes as tuples; others as `op` takes them."""
+    """An operator with further graph inputs of int64, given by their shapes as tuples; others as
+    `op` takes them.
+    """
 
     def build(graph: Graph, x: str) -> str:
-        names = [graph.input(graph.fresh("i"), list(i), I64) if isinstance(i, tuple) else i for i in inputs]
+        names = [
+            graph.input(graph.fresh("i"), list(i), I64) if isinstance(i, tuple) else i
+            for i in inputs
+        ]
         return op(kind, *names, out=out, **attrs)(graph, x)
 
     return build
@@ -70,7 +75,9 @@ def fed_by(kind: str, *inputs: object, out: str = "", **attrs: object) -> Step:
 
 def weighted(kind: str, *arrays: object, **attrs: object) -> Step:
     """An operator with exactly these constants."""
-    return lambda graph, x: op(kind, *[np.asarray(a, graph.dtype) for a in arrays], **attrs)(graph, x)
+    return lambda graph, x: op(kind, *[np.asarray(a, graph.dtype) for a in arrays], **attrs)(
+        graph, x
+    )
 
 
 def dequantized(*, axis: int = 1, scale: object = 0.5, shape: tuple[int, ...] = (4, 3, 1, 1), reader: str = "Conv",
@@ -100,14 +107,18 @@ def with_zero_point(point: np.ndarray | np.generic) -> Step:
 
     def build(graph: Graph, x: str) -> str:
         names = [np.ones((4, 3, 1, 1), np.int8), np.asarray(0.5, graph.dtype), np.asarray(point)]
-        return graph.node("Conv", [x, graph.node("DequantizeLinear", list(map(graph.initializer, names)))])
+        return graph.node(
+            "Conv", [x, graph.node("DequantizeLinear", list(map(graph.initializer, names)))]
+        )
 
     return build
 
 
 def shared_bias(graph: Graph, x: str) -> str:
     """A Conv whose dequantized bias others read, too."""
-    bias = dequantize(graph, graph.initializer(np.ones(4, np.int32)), np.asarray(0.5, graph.dtype), None)
+    bias = dequantize(
+        graph, graph.initializer(np.ones(4, np.int32)), np.asarray(0.5, graph.dtype), None
+    )
     graph.output(graph.node("Neg", [bias]))
     return graph.node("Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), bias])
 
@@ -118,31 +129,48 @@ FAKE = chain(op("QuantizeLinear", 0.5, np.uint8(8)), op("DequantizeLinear", 0.5,
 def integer_product(graph: Graph, x: str) -> str:
     """A MatMulInteger of quantized data, as float numbers."""
     data = graph.node("QuantizeLinear", [x, graph.initializer(0.5), graph.initializer(np.uint8(8))])
-    weight, zero = graph.initializer(np.arange(12, dtype=np.int8).reshape(3, 4)), graph.initializer(np.uint8(8))
-    return graph.node("Cast", [graph.node("MatMulInteger", [data, weight, zero])], to=onnx_dtype(graph.dtype))
+    weight, zero = (
+        graph.initializer(np.arange(12, dtype=np.int8).reshape(3, 4)),
+        graph.initializer(np.uint8(8)),
+    )
+    return graph.node(
+        "Cast", [graph.node("MatMulInteger", [data, weight, zero])], to=onnx_dtype(graph.dtype)
+    )
 
 
 def transposed_bias(graph: Graph, x: str) -> str:
     """A Gemm whose dequantized bias is the transpose of its integers."""
     whole = np.arange(16, dtype=np.int32).reshape(4, 4)
     bias = dequantize(graph, graph.initializer(whole), np.asarray(0.5, graph.dtype), None)
-    names = [x, graph.initializer(draw(graph, (3, 4))), graph.node("Transpose", [bias], perm=[1, 0])]
+    names = [
+        x,
+        graph.initializer(draw(graph, (3, 4))),
+        graph.node("Transpose", [bias], perm=[1, 0]),
+    ]
     return graph.node("Gemm", names)
 
 
 def one_bias(graph: Graph, x: str) -> str:
     """A Gemm whose dequantized bias is one number."""
-    bias = dequantize(graph, graph.initializer(np.asarray(3, np.int32)), np.asarray(0.5, graph.dtype), None)
+    bias = dequantize(
+        graph, graph.initializer(np.asarray(3, np.int32)), np.asarray(0.5, graph.dtype), None
+    )
     return graph.node("Gemm", [x, graph.initializer(draw(graph, (3, 4))), bias])
 
 
 def dynamic_split(axis: int, *parts: Step) -> Step:
-    """A Split into parts of extents that come in at run time, and a Concat of what the steps make of them."""
+    """A Split into parts of extents that come in at run time, and a Concat of what the steps make
+    of them.
+    """
 
     def build(graph: Graph, x: str) -> str:
         names = [graph.fresh("part") for _ in parts]
         graph.node("Split", [x, graph.input("sizes", [len(parts)], I64)], names, axis=axis)
-        return graph.node("Concat", [part(graph, name) for part, name in zip(parts, names, strict=True)], axis=axis)
+        return graph.node(
+            "Concat",
+            [part(graph, name) for part, name in zip(parts, names, strict=True)],
+            axis=axis,
+        )
 
     return build
 
@@ -160,10 +188,22 @@ ROWS_BACK: list[Row] = [
         first=conv(4, 3, bias=False),
         opset=6,
     ),
-    back("pool along a row", "pools along axis 2", op("MaxPool", kernel_shape=[2, 2]), mul(5, 1, sign="+")),
-    back("average along a row", "pools along axis 2", op("AveragePool", kernel_shape=[2, 2]), mul(5, 1)),
+    back(
+        "pool along a row",
+        "pools along axis 2",
+        op("MaxPool", kernel_shape=[2, 2]),
+        mul(5, 1, sign="+"),
+    ),
+    back(
+        "average along a row",
+        "pools along axis 2",
+        op("AveragePool", kernel_shape=[2, 2]),
+        mul(5, 1),
+    ),
     back("Reduce dynamic axes", "its axes are not constant", fed_by("ReduceMean", (1,)), bn(4)),
-    back("Reduce unknown rank", "rank of its data is unknown", HIDE, op("ReduceMean", ints(2)), bn(4)),
+    back(
+        "Reduce unknown rank", "rank of its data is unknown", HIDE, op("ReduceMean", ints(2)), bn(4)
+    ),
     back(
         "Pad attribute",
         "its value is an attribute",
@@ -172,7 +212,9 @@ ROWS_BACK: list[Row] = [
         opset=2,
     ),
     back("Pad dynamic pads", "its pads are not constant", fed_by("Pad", (8,)), bn(4)),
-    back("Pad dynamic axes", "its pads are not constant", fed_by("Pad", ints(1, 1), "", (1,)), bn(4)),
+    back(
+        "Pad dynamic axes", "its pads are not constant", fed_by("Pad", ints(1, 1), "", (1,)), bn(4)
+    ),
     back("Pad axes, unknown rank", SHAPE, HIDE, op("Pad", ints(1, 1), "", ints(2)), bn(4)),
     back(
         "Resize dynamic",
@@ -189,7 +231,12 @@ ROWS_BACK: list[Row] = [
     ),
     back("Transpose unknown rank", SHAPE, HIDE, op("Transpose"), bn(6)),
     back("Reshape unknown rank", SHAPE, fed_by("Reshape", ("K",)), bn(4)),
-    back("DepthToSpace rows", "moves channels into axis 2", op("DepthToSpace", blocksize=2), mul(12, 1)),
+    back(
+        "DepthToSpace rows",
+        "moves channels into axis 2",
+        op("DepthToSpace", blocksize=2),
+        mul(12, 1),
+    ),
     back(
         "SpaceToDepth rows",
         "moves axis 2 into the channels",
@@ -207,10 +254,31 @@ ROWS_BACK: list[Row] = [
     back("Concat last, unknown rank", SHAPE, branches("Concat", HIDE, HIDE, axis=-1), bn(4)),
     back("Concat unknown", SHAPE, branches("Concat", HIDE, HIDE, axis=1), bn(8)),
     back("Split unknown rank", SHAPE, HIDE, split(1, [2, 2], bn(2), same)),
-    back("Slice unknown rank", "its bounds are not constant", HIDE, op("Slice", ints(0), ints(4), ints(1)), bn(4)),
-    back("Slice dynamic", "its bounds are not constant", fed_by("Slice", (1,), ints(4), ints(1)), bn(4)),
-    back("Slice dynamic axes", "its bounds are not constant", fed_by("Slice", ints(0), ints(4), (1,)), bn(4)),
-    back("Slice dynamic steps", "its bounds are not constant", fed_by("Slice", ints(0), ints(4), ints(1), (1,)), bn(4)),
+    back(
+        "Slice unknown rank",
+        "its bounds are not constant",
+        HIDE,
+        op("Slice", ints(0), ints(4), ints(1)),
+        bn(4),
+    ),
+    back(
+        "Slice dynamic",
+        "its bounds are not constant",
+        fed_by("Slice", (1,), ints(4), ints(1)),
+        bn(4),
+    ),
+    back(
+        "Slice dynamic axes",
+        "its bounds are not constant",
+        fed_by("Slice", ints(0), ints(4), (1,)),
+        bn(4),
+    ),
+    back(
+        "Slice dynamic steps",
+        "its bounds are not constant",
+        fed_by("Slice", ints(0), ints(4), ints(1), (1,)),
+        bn(4),
+    ),
     back("Gather unknown rank", SHAPE, HIDE, op("Gather", ints(0, 1, 2, 3), axis=1), bn(4)),
     back("Gather dynamic", "not a list of constant indices", fed_by("Gather", (4,), axis=1), SCALE),
     back(
@@ -220,7 +288,13 @@ ROWS_BACK: list[Row] = [
         mul(2, 1, 1, 1),
     ),
     back("Expand unknown rank", SHAPE, HIDE, op("Expand", ints(2, 4, 6, 5)), bn(4)),
-    back("Expand channels", "the channels are copies", op("Expand", ints(1, 4, 1, 1)), SCALE, first=conv(1, 3)),
+    back(
+        "Expand channels",
+        "the channels are copies",
+        op("Expand", ints(1, 4, 1, 1)),
+        SCALE,
+        first=conv(1, 3),
+    ),
     back(
         "Expand in front",
         "the channels are copies",
@@ -229,16 +303,52 @@ ROWS_BACK: list[Row] = [
         mul(7, 1, 1, 1, 1, sign="+"),
     ),
     back("Tile dynamic", "its repeats are not constant", fed_by("Tile", (4,)), bn(4)),
-    back("Tile differs", "repeats or joins channels that have different", op("Tile", ints(1, 2, 1, 1)), mul(8, 1, 1)),
-    back("Add broadcast", "broadcast along the channels", branches("Add", conv(4, 4), conv(1, 4)), SCALE),
-    back("Mean broadcast", "broadcast along the channels", branches("Mean", conv(4, 4), conv(1, 4)), SCALE),
-    back("Max broadcast", "broadcast along the channels", branches("Max", conv(4, 4), conv(1, 4)), mul(*C, sign="+")),
+    back(
+        "Tile differs",
+        "repeats or joins channels that have different",
+        op("Tile", ints(1, 2, 1, 1)),
+        mul(8, 1, 1),
+    ),
+    back(
+        "Add broadcast",
+        "broadcast along the channels",
+        branches("Add", conv(4, 4), conv(1, 4)),
+        SCALE,
+    ),
+    back(
+        "Mean broadcast",
+        "broadcast along the channels",
+        branches("Mean", conv(4, 4), conv(1, 4)),
+        SCALE,
+    ),
+    back(
+        "Max broadcast",
+        "broadcast along the channels",
+        branches("Max", conv(4, 4), conv(1, 4)),
+        mul(*C, sign="+"),
+    ),
     back("Add unknown rank", SHAPE, branches("Add", HIDE, HIDE), bn(4)),
     back("Mean unknown rank", SHAPE, branches("Mean", HIDE, HIDE), bn(4)),
     back("Add one unknown", SHAPE, branches("Add", conv(4, 4), other("z", None)), bn(4)),
-    back("Conv empty", "the weight is empty", SCALE, first=weighted("Conv", np.zeros((4, 0, 1, 1))), x=(2, 0, 6, 5)),
-    back("Conv infinite", "infinite or not a number", SCALE, first=weighted("Conv", np.full((4, 3, 1, 1), np.inf))),
-    back("Conv NaN", "infinite or not a number", SCALE, first=weighted("Conv", np.full((4, 3, 1, 1), np.nan))),
+    back(
+        "Conv empty",
+        "the weight is empty",
+        SCALE,
+        first=weighted("Conv", np.zeros((4, 0, 1, 1))),
+        x=(2, 0, 6, 5),
+    ),
+    back(
+        "Conv infinite",
+        "infinite or not a number",
+        SCALE,
+        first=weighted("Conv", np.full((4, 3, 1, 1), np.inf)),
+    ),
+    back(
+        "Conv NaN",
+        "infinite or not a number",
+        SCALE,
+        first=weighted("Conv", np.full((4, 3, 1, 1), np.nan)),
+    ),
     back(
         "Conv overflows",
         "a folded weight exceeds",
@@ -266,17 +376,41 @@ ROWS_BACK: list[Row] = [
         SCALE,
         first=weighted("ConvTranspose", np.full((3, 4, 1, 1), np.inf)),
     ),
-    back("MatMul vector", "an operand is a vector", op("Unsqueeze", ints(1)), mul(2, 1), first=matmul(4), x=(2, 4)),
+    back(
+        "MatMul vector",
+        "an operand is a vector",
+        op("Unsqueeze", ints(1)),
+        mul(2, 1),
+        first=matmul(4),
+        x=(2, 4),
+    ),
     back("MatMul more axes", "an operand is a vector or", mul(5), first=matmul(2, 4, 5), x=(4,)),
-    back("MatMul unknown rank", "the rank of its data or result is unknown", bn(5), first=matmul(4, 5), x=None),
-    back("quantized off", "is dequantized at run time", SCALE, first=dequantized(), options="quantized_weights=false"),
+    back(
+        "MatMul unknown rank",
+        "the rank of its data or result is unknown",
+        bn(5),
+        first=matmul(4, 5),
+        x=None,
+    ),
+    back(
+        "quantized off",
+        "is dequantized at run time",
+        SCALE,
+        first=dequantized(),
+        options="quantized_weights=false",
+    ),
     back(
         "quantized reflection",
         "-128 reflected about the zero point leaves i8",
         mul(c=-1.0),
         first=layer(low=-128, high=-128),
     ),
-    back("quantized wrong axis", "has scales for the channels of axis 1", SCALE, first=dequantized(scale=[1, 2, 3])),
+    back(
+        "quantized wrong axis",
+        "has scales for the channels of axis 1",
+        SCALE,
+        first=dequantized(scale=[1, 2, 3]),
+    ),
     back(
         "quantized blocks that differ",
         "has scales for blocks of 2 along axis 0",
@@ -298,15 +432,28 @@ ROWS_BACK: list[Row] = [
         first=layer(axis=None),
     ),
     back("quantized twice", "others read it, too", SCALE, first=dequantized(twice=True)),
-    back("quantized dynamic", "its operands are not constant", SCALE, first=dequantized(dynamic=True)),
-    back("quantized shapes", "neither per tensor, per channel, nor per block", SCALE, first=dequantized(scale=[1, 2])),
+    back(
+        "quantized dynamic", "its operands are not constant", SCALE, first=dequantized(dynamic=True)
+    ),
+    back(
+        "quantized shapes",
+        "neither per tensor, per channel, nor per block",
+        SCALE,
+        first=dequantized(scale=[1, 2]),
+    ),
     back(
         "quantized block shapes",
         "neither per tensor, per channel, nor per block",
         SCALE,
         first=layer(axis=0, block=2, scale=np.ones((2, 1, 1, 1))),
     ),
-    back("quantized scale overflows", "exceeds", mul(*C, c=[1, 2, 3, 1e38]), dtype=F32, first=layer(scale=[1e3] * 4)),
+    back(
+        "quantized scale overflows",
+        "exceeds",
+        mul(*C, c=[1, 2, 3, 1e38]),
+        dtype=F32,
+        first=layer(scale=[1e3] * 4),
+    ),
     back(
         "quantized scale of zeros overflows",
         "a scale exceeds f32",
@@ -321,7 +468,12 @@ ROWS_BACK: list[Row] = [
         dtype=F32,
         first=layer(scale=[1e-4] * 4),
     ),
-    back("quantized scale infinite", "infinite or not a number", mul(*C, c=[1, 2, 3, np.inf]), first=layer()),
+    back(
+        "quantized scale infinite",
+        "infinite or not a number",
+        mul(*C, c=[1, 2, 3, np.inf]),
+        first=layer(),
+    ),
     back(
         "quantized result type",
         "or its result has another type",
@@ -329,8 +481,18 @@ ROWS_BACK: list[Row] = [
         opset=23,
         first=with_result_type,
     ),
-    back("quantized zero point", "its zero point does not fit", SCALE, first=with_zero_point(np.zeros(3, np.int8))),
-    back("quantized zero point type", "its zero point does not fit", SCALE, first=with_zero_point(np.uint8(0))),
+    back(
+        "quantized zero point",
+        "its zero point does not fit",
+        SCALE,
+        first=with_zero_point(np.zeros(3, np.int8)),
+    ),
+    back(
+        "quantized zero point type",
+        "its zero point does not fit",
+        SCALE,
+        first=with_zero_point(np.uint8(0)),
+    ),
     back(
         "quantized float8 zero point",
         "its zero point is not zero",
@@ -345,16 +507,46 @@ ROWS_BACK: list[Row] = [
         opset=24,
         ir=12,
     ),
-    back("quantized empty", "it reads i8[0, 3, 1, 1]", mul(c=2.0), first=dequantized(shape=(0, 3, 1, 1))),
-    back("quantized bias of two readers", "others read it, too", SCALE, first=shared_bias),
-    back("quantized bias of another shape", "cannot hold the folded bias", mul(4), x=(2, 3), first=one_bias),
-    back("quantized bias, transposed", "cannot hold the folded bias", mul(4), x=(4, 3), first=transposed_bias),
     back(
-        "quantized between", "its data are rounded to integers by QuantizeLinear", bn(4), first=chain(conv(4, 3), FAKE)
+        "quantized empty",
+        "it reads i8[0, 3, 1, 1]",
+        mul(c=2.0),
+        first=dequantized(shape=(0, 3, 1, 1)),
+    ),
+    back("quantized bias of two readers", "others read it, too", SCALE, first=shared_bias),
+    back(
+        "quantized bias of another shape",
+        "cannot hold the folded bias",
+        mul(4),
+        x=(2, 3),
+        first=one_bias,
+    ),
+    back(
+        "quantized bias, transposed",
+        "cannot hold the folded bias",
+        mul(4),
+        x=(4, 3),
+        first=transposed_bias,
+    ),
+    back(
+        "quantized between",
+        "its data are rounded to integers by QuantizeLinear",
+        bn(4),
+        first=chain(conv(4, 3), FAKE),
     ),
     back("QLinear operators", "computes with integers", bn(4), first=integer_product, x=(2, 3)),
-    back("quantized bias overflows", "quantized_bias=float", add(*C, c=2.0**30), first=layer(bias="int32")),
-    back("quantized bias of scale zero", "its scale is zero", add(*C, c=1.0), first=layer(bias="int32", step=0.0)),
+    back(
+        "quantized bias overflows",
+        "quantized_bias=float",
+        add(*C, c=2.0**30),
+        first=layer(bias="int32"),
+    ),
+    back(
+        "quantized bias of scale zero",
+        "its scale is zero",
+        add(*C, c=1.0),
+        first=layer(bias="int32", step=0.0),
+    ),
     back(
         "GroupNorm rows",
         "is not the channel axis 1",
@@ -381,10 +573,23 @@ ROWS_BACK: list[Row] = [
         "LayerNorm dynamic bias",
         "bias",
         mul(5),
-        first=lambda g, x: g.node("LayerNormalization", [x, g.initializer(draw(g, (5,))), g.input("s", [5])]),
+        first=lambda g, x: g.node(
+            "LayerNormalization", [x, g.initializer(draw(g, (5,))), g.input("s", [5])]
+        ),
     ),
-    back("RMSNorm shift", "has no bias", mul_add(5), first=norm("RMSNormalization", 5, bias=False), opset=23),
-    back("too many", "more than 256 operators", *[op("LeakyRelu", alpha=0.5)] * 257, mul(*C, sign="+")),
+    back(
+        "RMSNorm shift",
+        "has no bias",
+        mul_add(5),
+        first=norm("RMSNormalization", 5, bias=False),
+        opset=23,
+    ),
+    back(
+        "too many",
+        "more than 256 operators",
+        *[op("LeakyRelu", alpha=0.5)] * 257,
+        mul(*C, sign="+"),
+    ),
     back(
         "InstanceNorm infinite",
         "infinite or not a number",
@@ -403,7 +608,9 @@ ROWS_BACK: list[Row] = [
     back(
         "BatchNormalization trains, results",
         "3 outputs are declared",
-        lambda g, x: (bn(4)(g, x) and g.nodes[-1].output.extend(["m", "v"])) or g.nodes[-1].output[0],
+        lambda g, x: (
+            (bn(4)(g, x) and g.nodes[-1].output.extend(["m", "v"])) or g.nodes[-1].output[0]
+        ),
     ),
     back(
         "Dropout's mask",
@@ -447,10 +654,20 @@ ROWS_BACK: list[Row] = [
     back(
         "BatchNormalization misfit",
         "parameters of shapes",
-        lambda g, x: g.node("BatchNormalization", [x, *[g.initializer(draw(g, (n,), "+")) for n in (4, 4, 3, 4)]]),
+        lambda g, x: g.node(
+            "BatchNormalization", [x, *[g.initializer(draw(g, (n,), "+")) for n in (4, 4, 3, 4)]]
+        ),
     ),
-    back("Reshape symbols", "channels of its result are not", op("Reshape", ints(2, 5, -1)), bn(5), x=(2, 3, "H", 5)),
-    back("growth", "max_growth=0", mul_add(*C), first=conv(4, 3, bias=False), options="max_growth=0"),
+    back(
+        "Reshape symbols",
+        "channels of its result are not",
+        op("Reshape", ints(2, 5, -1)),
+        bn(5),
+        x=(2, 3, "H", 5),
+    ),
+    back(
+        "growth", "max_growth=0", mul_add(*C), first=conv(4, 3, bias=False), options="max_growth=0"
+    ),
     back(
         "Transpose parts",
         "parts the axes",
@@ -470,22 +687,45 @@ ROWS_BACK: list[Row] = [
     back("Concat misfit", SHAPE, branches("Concat", same, same, axis=1), bn(9)),
     back("Add misfit", SHAPE, add(3, 1, 1), bn(4)),
     back("Max misfit", SHAPE, op("Max", np.ones((3, 1, 1))), bn(4, "+")),
-    back("Concat rows misfit", SHAPE, branches("Concat", same, constant(2, 3, 6, 5), axis=2), bn(4)),
+    back(
+        "Concat rows misfit", SHAPE, branches("Concat", same, constant(2, 3, 6, 5), axis=2), bn(4)
+    ),
     back("Split dynamic", SHAPE, dynamic_split(1, bn(2), same)),
     back("Slice misfit", SHAPE, op("Slice", ints(0), ints(3), ints(1)), bn(4)),
     back("Tile misfit", SHAPE, op("Tile", ints(1, 2, 1, 1)), bn(7)),
     back("Conv flat", "do not fit", mul(c=2.0), first=weighted("Conv", np.ones((4, 3)))),
-    back("Conv bias", "do not fit", SCALE, first=weighted("Conv", np.ones((4, 3, 1, 1)), np.ones(3))),
-    back("ConvTranspose bias", "do not fit", SCALE, first=weighted("ConvTranspose", np.ones((3, 4, 1, 1)), np.ones(3))),
+    back(
+        "Conv bias", "do not fit", SCALE, first=weighted("Conv", np.ones((4, 3, 1, 1)), np.ones(3))
+    ),
+    back(
+        "ConvTranspose bias",
+        "do not fit",
+        SCALE,
+        first=weighted("ConvTranspose", np.ones((3, 4, 1, 1)), np.ones(3)),
+    ),
     back(
         "ConvTranspose groups",
         "does not fit its groups",
         SCALE,
         first=weighted("ConvTranspose", np.ones((3, 2, 1, 1)), group=2),
     ),
-    back("Gemm cube", "has rank 3", mul(c=2.0), first=weighted("Gemm", np.ones((4, 5, 1))), x=(2, 4)),
-    back("Gemm C", "C has shape [3]", mul(c=2.0), first=weighted("Gemm", np.ones((4, 5)), np.ones(3)), x=(2, 4)),
-    back("integer weight", "the weight is i64", mul(c=2.0), first=op("MatMul", np.ones((4, 5), np.int64)), x=(2, 4)),
+    back(
+        "Gemm cube", "has rank 3", mul(c=2.0), first=weighted("Gemm", np.ones((4, 5, 1))), x=(2, 4)
+    ),
+    back(
+        "Gemm C",
+        "C has shape [3]",
+        mul(c=2.0),
+        first=weighted("Gemm", np.ones((4, 5)), np.ones(3)),
+        x=(2, 4),
+    ),
+    back(
+        "integer weight",
+        "the weight is i64",
+        mul(c=2.0),
+        first=op("MatMul", np.ones((4, 5), np.int64)),
+        x=(2, 4),
+    ),
     back("legacy misfit", SHAPE, add(5, 1, axis=3, broadcast=1), mul(c=2.0, broadcast=1), opset=6),
     back(
         "LayerNorm unknown rank",
@@ -495,8 +735,19 @@ ROWS_BACK: list[Row] = [
         x=None,
     ),
     back("LayerNorm misfit", "has 7 channels, not 5", mul(5), first=norm("LayerNormalization", 7)),
-    back("Pad infinite", "would differ between channels", op("Pad", ints(0, 0, 1, 1, 0, 0, 1, 1), np.inf), SCALE),
-    back("legacy last axis", "axis -1 of data of unknown rank", HIDE, add(5, axis=-1, broadcast=1), opset=6),
+    back(
+        "Pad infinite",
+        "would differ between channels",
+        op("Pad", ints(0, 0, 1, 1, 0, 0, 1, 1), np.inf),
+        SCALE,
+    ),
+    back(
+        "legacy last axis",
+        "axis -1 of data of unknown rank",
+        HIDE,
+        add(5, axis=-1, broadcast=1),
+        opset=6,
+    ),
     back(
         "Gather from a constant",
         "is a constant",
@@ -515,7 +766,9 @@ ROWS_AHEAD: list[Row] = [
         lambda g, x: g.node("Dropout", [x], ["d", g.output("m", list(X4), np.dtype(np.bool_))]),
         END,
     ),
-    ahead("slope", "reads the affine as a parameter", branches("PRelu", other("z", X4), mul(*C)), END),
+    ahead(
+        "slope", "reads the affine as a parameter", branches("PRelu", other("z", X4), mul(*C)), END
+    ),
     ahead(
         "weight",
         "reads the affine as a parameter",
@@ -526,7 +779,9 @@ ROWS_AHEAD: list[Row] = [
     ahead(
         "bias",
         "the affine as",
-        lambda g, x: g.node("Conv", [g.input("d", [2, 4, 6, 6]), g.initializer(draw(g, (4, 4, 1, 1))), mul(4)(g, x)]),
+        lambda g, x: g.node(
+            "Conv", [g.input("d", [2, 4, 6, 6]), g.initializer(draw(g, (4, 4, 1, 1))), mul(4)(g, x)]
+        ),
         x=(4,),
     ),
     ahead("Clip per channel", "bounds are not per channel", SCALE, op("Clip", -1.0, 1.0), END),
@@ -546,7 +801,14 @@ ROWS_AHEAD: list[Row] = [
     ahead("ReduceMax", "the scale in channel", SCALE, op("ReduceMax", ints(2)), END),
     ahead("ReduceL1", "a shift does not pass", add(*C), op("ReduceL1", ints(2)), END),
     ahead("Reduce dynamic", "its axes are not constant", SCALE, fed_by("ReduceMean", (1,)), END),
-    ahead("Reduce unknown rank", "rank of its data is unknown", bn(4), op("ReduceMean", ints(2)), END, x=None),
+    ahead(
+        "Reduce unknown rank",
+        "rank of its data is unknown",
+        bn(4),
+        op("ReduceMean", ints(2)),
+        END,
+        x=None,
+    ),
     ahead(
         "ReduceSum terms",
         "the number of terms is unknown",
@@ -556,7 +818,13 @@ ROWS_AHEAD: list[Row] = [
         x=(2, 4, "H", 5),
         options="partial=never",
     ),
-    ahead("Pad channels", "pads or crops the channels", SCALE, op("Pad", ints(0, 1, 0, 0, 0, 0, 0, 0)), conv(3, 5)),
+    ahead(
+        "Pad channels",
+        "pads or crops the channels",
+        SCALE,
+        op("Pad", ints(0, 1, 0, 0, 0, 0, 0, 0)),
+        conv(3, 5),
+    ),
     ahead("Pad dynamic", "its pads are not constant", SCALE, fed_by("Pad", (8,)), END),
     ahead(
         "Pad zero scale",
@@ -608,8 +876,16 @@ ROWS_AHEAD: list[Row] = [
         END,
     ),
     ahead("Transpose unknown rank", SHAPE, bn(4), op("Transpose"), conv(3, 6), x=None),
-    ahead("Reshape unknown rank", SHAPE, bn(4), op("Reshape", ints(0, 4, -1)), conv(3, 4, 1), x=None),
-    ahead("DepthToSpace rows", "moves channels into axis 2", ROWS, op("DepthToSpace", blocksize=2), conv(3, 1)),
+    ahead(
+        "Reshape unknown rank", SHAPE, bn(4), op("Reshape", ints(0, 4, -1)), conv(3, 4, 1), x=None
+    ),
+    ahead(
+        "DepthToSpace rows",
+        "moves channels into axis 2",
+        ROWS,
+        op("DepthToSpace", blocksize=2),
+        conv(3, 1),
+    ),
     ahead(
         "SpaceToDepth rows",
         "moves axis 2 into the channels",
@@ -619,20 +895,64 @@ ROWS_AHEAD: list[Row] = [
         x=(2, 4, 6, 4),
     ),
     ahead("Concat last", SHAPE, branches("Concat", bn(4), other("z", None), axis=-1), END, x=None),
-    ahead("Concat unknown", SHAPE, branches("Concat", bn(4), other("z", None), axis=1), conv(3, 8), x=None),
+    ahead(
+        "Concat unknown",
+        SHAPE,
+        branches("Concat", bn(4), other("z", None), axis=1),
+        conv(3, 8),
+        x=None,
+    ),
     ahead("Split unknown", SHAPE, bn(4), split(1, [2, 2], conv(3, 2), conv(3, 2)), x=None),
-    ahead("Slice dynamic", "its bounds are not constant", SCALE, fed_by("Slice", (1,), ints(4), ints(1)), END),
+    ahead(
+        "Slice dynamic",
+        "its bounds are not constant",
+        SCALE,
+        fed_by("Slice", (1,), ints(4), ints(1)),
+        END,
+    ),
     ahead("Gather unknown", SHAPE, bn(4), op("Gather", ints(0, 1, 2, 3), axis=1), END, x=None),
-    ahead("Gather dynamic", "not a list of constant indices", SCALE, fed_by("Gather", (4,), axis=1), END),
+    ahead(
+        "Gather dynamic",
+        "not a list of constant indices",
+        SCALE,
+        fed_by("Gather", (4,), axis=1),
+        END,
+    ),
     ahead("Expand unknown rank", SHAPE, bn(4), op("Expand", ints(2, 4, 6, 5)), END, x=None),
     ahead("Tile dynamic", "its repeats are not constant", SCALE, fed_by("Tile", (4,)), END),
-    ahead("Add unknown rank", SHAPE, branches("Add", chain(bn(4, t=1.0)), other("z", None)), END, x=None),
-    ahead("Mul unknown rank", SHAPE, branches("Mul", bn(4, "+", t=0.0), other("z", None)), END, x=None),
+    ahead(
+        "Add unknown rank",
+        SHAPE,
+        branches("Add", chain(bn(4, t=1.0)), other("z", None)),
+        END,
+        x=None,
+    ),
+    ahead(
+        "Mul unknown rank", SHAPE, branches("Mul", bn(4, "+", t=0.0), other("z", None)), END, x=None
+    ),
     ahead("Add twice", "on more than one path", add(*C), branches("Add", same, same), END),
-    ahead("Mul twice", "on more than one path", mul(*C, sign="+"), branches("Mul", same, op("Relu")), END),
-    ahead("denominator", "nothing passes a denominator", SCALE, branches("Div", other("z", X4), same), END),
+    ahead(
+        "Mul twice",
+        "on more than one path",
+        mul(*C, sign="+"),
+        branches("Mul", same, op("Relu")),
+        END,
+    ),
+    ahead(
+        "denominator",
+        "nothing passes a denominator",
+        SCALE,
+        branches("Div", other("z", X4), same),
+        END,
+    ),
     ahead("Add zero scale", "a scale is zero", mul(*C, c=[1, 0, 2, 3]), add(4, 6, 5), END),
-    ahead("Add infinite", "divided by the scale is not finite", mul(*C, c=[1, 1e-309, 2, 3]), add(4, 6, 5), END),
+    ahead(
+        "Add infinite",
+        "divided by the scale is not finite",
+        mul(*C, c=[1, 1e-309, 2, 3]),
+        add(4, 6, 5),
+        END,
+    ),
     ahead(
         "quantized Conv",
         "but not by output channel",
@@ -655,11 +975,21 @@ ROWS_AHEAD: list[Row] = [
         options="per_channel=allow",
         x=(2, 4),
     ),
-    ahead("ConvTranspose stride", "not every position is reached", add(*C), deconv(3, 4, 1, 1, strides=[2, 2])),
     ahead(
-        "ConvTranspose dynamic", "weight", SCALE, lambda g, x: g.node("ConvTranspose", [x, g.input("w", [4, 3, 1, 1])])
+        "ConvTranspose stride",
+        "not every position is reached",
+        add(*C),
+        deconv(3, 4, 1, 1, strides=[2, 2]),
     ),
-    ahead("MatMul dynamic", "weight", mul(5), lambda g, x: g.node("MatMul", [x, g.input("w", [5, 3])])),
+    ahead(
+        "ConvTranspose dynamic",
+        "weight",
+        SCALE,
+        lambda g, x: g.node("ConvTranspose", [x, g.input("w", [4, 3, 1, 1])]),
+    ),
+    ahead(
+        "MatMul dynamic", "weight", mul(5), lambda g, x: g.node("MatMul", [x, g.input("w", [5, 3])])
+    ),
     ahead(
         "border pad, zero scale",
         "a scale is zero",
@@ -699,8 +1029,18 @@ ROWS_AHEAD: list[Row] = [
         options="border=map",
         dtype=F16,
     ),
-    ahead("GroupNorm rows", "the mean is taken over axis 2", add(6, 1), norm("GroupNormalization", 4, num_groups=2)),
-    ahead("LayerNorm row", "the mean is taken over axis 2", add(6, 1), norm("LayerNormalization", 6, 5, axis=-2)),
+    ahead(
+        "GroupNorm rows",
+        "the mean is taken over axis 2",
+        add(6, 1),
+        norm("GroupNormalization", 4, num_groups=2),
+    ),
+    ahead(
+        "LayerNorm row",
+        "the mean is taken over axis 2",
+        add(6, 1),
+        norm("LayerNormalization", 6, 5, axis=-2),
+    ),
     ahead("border keep", "pads its data with zeros", add(*C), conv(3, 4, 3, 3, pads=[1, 1, 1, 1])),
     ahead(
         "Gather table",
@@ -739,7 +1079,9 @@ ROWS_AHEAD: list[Row] = [
         "Pad value",
         "reads the affine as a parameter",
         mul(c=2.0),
-        lambda g, x: g.node("Pad", [g.input("z", list(X4)), g.initializer(ints(0, 0, 1, 1, 0, 0, 1, 1)), x]),
+        lambda g, x: g.node(
+            "Pad", [g.input("z", list(X4)), g.initializer(ints(0, 0, 1, 1, 0, 0, 1, 1)), x]
+        ),
         END,
         x=(),
     ),
@@ -761,21 +1103,52 @@ ROWS_AHEAD: list[Row] = [
         x=(4,),
         opset=6,
     ),
-    ahead("BatchNormalization stays", "is a BatchNormalization that stays", mul(*C, sign="+"), op("Relu"), bn(4)),
+    ahead(
+        "BatchNormalization stays",
+        "is a BatchNormalization that stays",
+        mul(*C, sign="+"),
+        op("Relu"),
+        bn(4),
+    ),
     ahead("norm scale", "epsilon does not scale", SCALE, norm("InstanceNormalization", 4)),
-    ahead("LayerNorm shift", "the mean is taken over axis 3", add(5), norm("LayerNormalization", 5)),
-    ahead("LayerNorm channels", "the mean is taken over axis 1", add(*C), norm("LayerNormalization", 4, 6, 5, axis=1)),
-    ahead("InstanceNorm rows", "the mean is taken over axis 2", add(6, 1), norm("InstanceNormalization", 4)),
-    ahead("GroupNorm differs", "not constant in every group", add(*C), norm("GroupNormalization", 4, num_groups=2)),
+    ahead(
+        "LayerNorm shift", "the mean is taken over axis 3", add(5), norm("LayerNormalization", 5)
+    ),
+    ahead(
+        "LayerNorm channels",
+        "the mean is taken over axis 1",
+        add(*C),
+        norm("LayerNormalization", 4, 6, 5, axis=1),
+    ),
+    ahead(
+        "InstanceNorm rows",
+        "the mean is taken over axis 2",
+        add(6, 1),
+        norm("InstanceNormalization", 4),
+    ),
+    ahead(
+        "GroupNorm differs",
+        "not constant in every group",
+        add(*C),
+        norm("GroupNormalization", 4, num_groups=2),
+    ),
     ahead(
         "LayerNorm mean read",
         "its mean is read, too",
         add(6, 1),
         lambda g, x: g.node(
-            "LayerNormalization", [x, g.initializer(draw(g, (5,)))], ["n", g.output("mean", [2, 4, 6, 1])]
+            "LayerNormalization",
+            [x, g.initializer(draw(g, (5,)))],
+            ["n", g.output("mean", [2, 4, 6, 1])],
         ),
     ),
-    ahead("too many", "more than 256 operators", mul(*C, sign="+"), *[op("LeakyRelu", alpha=0.5)] * 257, END),
+    ahead(
+        "too many",
+        "more than 256 operators",
+        mul(*C, sign="+"),
+        *[op("LeakyRelu", alpha=0.5)] * 257,
+        END,
+    ),
     ahead("result", "is an output of the graph", SCALE),
     ahead(
         "Transpose parts",
@@ -785,7 +1158,12 @@ ROWS_AHEAD: list[Row] = [
         op("Transpose", perm=[0, 1, 3, 2]),
         conv(3, 2),
     ),
-    ahead("Conv groups", "does not fit its groups", SCALE, weighted("Conv", np.ones((3, 2, 1, 1)), group=2)),
+    ahead(
+        "Conv groups",
+        "does not fit its groups",
+        SCALE,
+        weighted("Conv", np.ones((3, 2, 1, 1)), group=2),
+    ),
     ahead(
         "HardSigmoid overflows",
         "the new slope is not finite",
@@ -811,14 +1189,23 @@ ROWS_AHEAD: list[Row] = [
         END,
         x=(2, None, 6, 5),
     ),
-    ahead("Expand unknown extent", SHAPE, bn(4), op("Expand", ints(2, 1, 6, 5)), END, x=(1, "K", 6, 5)),
+    ahead(
+        "Expand unknown extent", SHAPE, bn(4), op("Expand", ints(2, 1, 6, 5)), END, x=(1, "K", 6, 5)
+    ),
     ahead(
         "norm type",
         "type of its parameters is unknown",
         add(*C),
-        lambda g, x: g.node("InstanceNormalization", [x, HIDE(g, g.input("s", [4])), g.input("b", [4])]),
+        lambda g, x: g.node(
+            "InstanceNormalization", [x, HIDE(g, g.input("s", [4])), g.input("b", [4])]
+        ),
     ),
-    ahead("GroupNorm misfit", "4 channels in 3 groups", add(*C), norm("GroupNormalization", 4, num_groups=3)),
+    ahead(
+        "GroupNorm misfit",
+        "4 channels in 3 groups",
+        add(*C),
+        norm("GroupNormalization", 4, num_groups=3),
+    ),
     ahead(
         "Reshape misfit",
         "channels of its data are not",
@@ -857,11 +1244,15 @@ def known(model: ModelProto, row: Case) -> ModelProto:
     return made
 
 
-@pytest.mark.parametrize(("words", "row"), ROWS_BACK + ROWS_AHEAD, ids=lambda item: getattr(item, "id", ""))
+@pytest.mark.parametrize(
+    ("words", "row"), ROWS_BACK + ROWS_AHEAD, ids=lambda item: getattr(item, "id", "")
+)
 def test_a_condition_refuses(words: str, row: Case) -> None:
     model = row.model()
     result = compiled(model, row.passes)
-    assert words in str([source for source in result.fold_map.sources if source["status"] != "folded"])
+    assert words in str(
+        [source for source in result.fold_map.sources if source["status"] != "folded"]
+    )
     if result.model != model:
         assert_sound(model, result, row.passes)
         assert_same_function(known(model, row), known(result.model, row))

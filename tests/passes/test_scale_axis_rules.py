@@ -1,12 +1,15 @@
-"""Every row of the tables of FoldScaleAxis: the legal fold, its illegal neighbour, and what is degenerate.
+"""Every row of the tables of FoldScaleAxis: the legal fold, its illegal neighbour, and what is
+degenerate.
 
-The cases stand as data in `tests/support/scale_axis`, written from the rules and not from the code. Each is compiled
-with the default pipeline; its affine operators are counted, and its numbers compared three times:
+The cases stand as data in `tests/support/scale_axis`, written from the rules and not from the code.
+Each is compiled with the default pipeline; its affine operators are counted, and its numbers
+compared three times:
 
-- in float64, where constants are not rounded, so that what remains is the arithmetic of the evaluation: 1e-12 of the
-  greatest magnitude that any value of either model has;
+- in float64, where constants are not rounded, so that what remains is the arithmetic of the
+  evaluation: 1e-12 of the greatest magnitude that any value of either model has;
 - the same with a symbolic batch;
-- in float32 by onnxruntime without optimisations, within the bound on what rounding can do (`oracle.rounding_bound`).
+- in float32 by onnxruntime without optimisations, within the bound on what rounding can do
+  (`oracle.rounding_bound`).
 """
 
 from __future__ import annotations
@@ -54,12 +57,16 @@ def test_rule(case: Case) -> None:
     prove(case, symbolic=False)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.static and c.x], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if not c.static and c.x], ids=lambda case: case.id
+)
 def test_rule_with_a_symbolic_batch(case: Case) -> None:
     prove(case, symbolic=True)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.dtype == F64 and c.x], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.dtype == F64 and c.x], ids=lambda case: case.id
+)
 def test_rule_in_onnxruntime(case: Case) -> None:
     model = case.model(F32)
     after = compiled(model, case.passes).model

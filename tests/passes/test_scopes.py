@@ -1,4 +1,6 @@
-"""Names, and graphs inside graphs: what bodies see, what functions see, and what everything is called afterwards."""
+"""Names, and graphs inside graphs: what bodies see, what functions see, and what everything is
+called afterwards.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ from onnx import GraphProto, ModelProto, helper
 
 
 def body(
-    graph: Graph, build: Callable[[], str], name: str, inputs: Sequence[Any] = (), shape: Any = (2, 4, 4, 4)
+    graph: Graph,
+    build: Callable[[], str],
+    name: str,
+    inputs: Sequence[Any] = (),
+    shape: Any = (2, 4, 4, 4),
 ) -> GraphProto:
     """A subgraph of the nodes and initializers that `build` appends; returns what it makes."""
     nodes, initializers = graph.nodes, graph.initializers
@@ -51,9 +57,14 @@ def body(
     return made
 
 
-def fold_inside(graph: Graph, data: str, prefix: str, *, weights: str = "inner") -> Callable[[], str]:
+def fold_inside(
+    graph: Graph, data: str, prefix: str, *, weights: str = "inner"
+) -> Callable[[], str]:
     """Conv and BatchNormalization in a body, with weights of its own or of the graph around it."""
-    arrays = {"w": graph.random(4, 4, 1, 1), **dict(zip(("g", "b", "m", "v"), batch_norm(4, 5).arrays, strict=True))}
+    arrays = {
+        "w": graph.random(4, 4, 1, 1),
+        **dict(zip(("g", "b", "m", "v"), batch_norm(4, 5).arrays, strict=True)),
+    }
     names = {key: f"{prefix}.{key}" for key in arrays}
     if weights == "outer":
         for key, array in arrays.items():
@@ -67,7 +78,9 @@ def fold_inside(graph: Graph, data: str, prefix: str, *, weights: str = "inner")
                 graph.constant(array, "value", names[key])
         graph.node("Conv", [data, names["w"]], f"{prefix}.h", f"{prefix}.conv")
         params = [names[key] for key in ("g", "b", "m", "v")]
-        return graph.batch_norm(f"{prefix}.h", batch_norm(4), f"{prefix}.y", f"{prefix}.bn", names=params)
+        return graph.batch_norm(
+            f"{prefix}.h", batch_norm(4), f"{prefix}.y", f"{prefix}.bn", names=params
+        )
 
     return build
 
@@ -131,7 +144,12 @@ def test_attributes_documentation_and_metadata_of_the_layer_stay() -> None:
     conv.metadata_props.add(key="namespace", value="net/0")
     graph.output("y", [2, 4, 4, 4])
     model = graph.model()
-    model.producer_name, model.doc_string, model.model_version, model.domain = "torch", "a model", 7, "org.acme"
+    model.producer_name, model.doc_string, model.model_version, model.domain = (
+        "torch",
+        "a model",
+        7,
+        "org.acme",
+    )
     model.metadata_props.add(key="a", value="b")
     model.graph.doc_string = "a graph"
     model.graph.metadata_props.add(key="c", value="d")
@@ -141,7 +159,14 @@ def test_attributes_documentation_and_metadata_of_the_layer_stay() -> None:
     assert found.doc_string == "first layer"
     assert list(found.metadata_props) == list(conv.metadata_props)
     assert list(found.attribute) == list(conv.attribute)
-    for name in ("producer_name", "doc_string", "model_version", "domain", "metadata_props", "opset_import"):
+    for name in (
+        "producer_name",
+        "doc_string",
+        "model_version",
+        "domain",
+        "metadata_props",
+        "opset_import",
+    ):
         assert getattr(unmarked(after), name) == getattr(model, name)
     assert after.graph.doc_string == "a graph"
     assert after.graph.metadata_props == model.graph.metadata_props
@@ -156,7 +181,9 @@ COLLISIONS = [
 
 @pytest.mark.parametrize("weight", ["w", "conv.weight", "weight", ""])
 def test_names_that_are_taken(weight: str) -> None:
-    """Every name that a fold might want belongs to something else: an initializer, a value, an input."""
+    """Every name that a fold might want belongs to something else: an initializer, a value, an
+    input.
+    """
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
     graph.input("conv.bias.2", [2, 4, 4, 4])
@@ -182,21 +209,27 @@ def test_names_that_are_taken(weight: str) -> None:
 def test_a_graph_output_named_like_a_bias() -> None:
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1), "conv.weight")], "h", "conv")
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1), "conv.weight")], "h", "conv"
+    )
     graph.batch_norm("h", batch_norm(4), "t", "bn")
     graph.node("Relu", ["t"], "conv.bias")
     graph.output("conv.bias", [2, 4, 4, 4])
     check(graph.model(), ["Conv", "Relu"])
 
 
-@pytest.mark.parametrize("names", [["", "", ""], ["conv", "conv", "conv"], ["conv", "", "conv"], ["bn", "h1", "y"]])
+@pytest.mark.parametrize(
+    "names", [["", "", ""], ["conv", "conv", "conv"], ["conv", "", "conv"], ["bn", "h1", "y"]]
+)
 def test_layers_without_a_name_of_their_own(names: list[str]) -> None:
     graph = Graph()
     graph.input("x", [2, 4, 4, 4])
     hidden = "x"
     for i, name in enumerate(names):
         graph.node("Conv", [hidden, graph.initializer(graph.random(4, 4, 1, 1))], f"h{i}", name)
-        hidden = graph.batch_norm(f"h{i}", batch_norm(4, i), f"y{i}", "bn" if names[0] == "conv" else "")
+        hidden = graph.batch_norm(
+            f"h{i}", batch_norm(4, i), f"y{i}", "bn" if names[0] == "conv" else ""
+        )
     graph.output(hidden, [2, 4, 4, 4])
     result = check(graph.model(), ["Conv"] * 3)
     found = [node.name for node in result.model.graph.node]
@@ -302,16 +335,21 @@ def test_the_rich_model() -> None:
 UNCHANGED: dict[str, Callable[[Graph], str]] = {
     "relu": lambda g: g.node("Relu", ["x"]),
     "conv": lambda g: g.node("Conv", ["x", g.initializer(g.random(4, 3, 1, 1))]),
-    "conv, relu": lambda g: g.node("Relu", [g.node("Conv", ["x", g.initializer(g.random(4, 3, 1, 1))])]),
+    "conv, relu": lambda g: g.node(
+        "Relu", [g.node("Conv", ["x", g.initializer(g.random(4, 3, 1, 1))])]
+    ),
     "batch normalization": lambda g: g.batch_norm("x", batch_norm(3)),
     "batch normalization, relu, conv": lambda g: g.node(
-        "Conv", [g.node("Relu", [g.batch_norm("x", batch_norm(3))]), g.initializer(g.random(4, 3, 1, 1))]
+        "Conv",
+        [g.node("Relu", [g.batch_norm("x", batch_norm(3))]), g.initializer(g.random(4, 3, 1, 1))],
     ),
     "mul and add": lambda g: g.node(
-        "Add", [g.node("Mul", ["x", g.initializer(g.random(3, 1, 1))]), g.initializer(g.random(3, 1, 1))]
+        "Add",
+        [g.node("Mul", ["x", g.initializer(g.random(3, 1, 1))]), g.initializer(g.random(3, 1, 1))],
     ),
     "left constants": lambda g: g.node(
-        "Sub", [g.initializer(g.random(3, 1, 1)), g.node("Mul", [g.initializer(g.random(3, 1, 1)), "x"])]
+        "Sub",
+        [g.initializer(g.random(3, 1, 1)), g.node("Mul", [g.initializer(g.random(3, 1, 1)), "x"])],
     ),
     "neg": lambda g: g.node("Neg", ["x"]),
     "div": lambda g: g.node("Div", ["x", g.initializer(g.positive(3, 1, 1))]),
@@ -333,7 +371,9 @@ def test_a_model_with_nothing_to_fold_comes_back_as_it_was(case: str) -> None:
     model.graph.node[0].doc_string = "kept"
     result = compiled(model)
     assert result.model == model
-    assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+    assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(
+        deterministic=True
+    )
 
 
 def test_batch_normalizations_that_share_parameters_become_one() -> None:
@@ -341,7 +381,9 @@ def test_batch_normalizations_that_share_parameters_become_one() -> None:
     graph.input("x", [2, 3, 4, 4])
     params: BatchNorm = batch_norm(3)
     names = [graph.initializer(array) for array in params.arrays]
-    graph.batch_norm(graph.batch_norm("x", params, names=names, name="one"), params, "y", "two", names=names)
+    graph.batch_norm(
+        graph.batch_norm("x", params, names=names, name="one"), params, "y", "two", names=names
+    )
     graph.output("y", [2, 3, 4, 4])
     check(graph.model(), ["BatchNormalization"])
 
@@ -366,7 +408,9 @@ def test_leftover_of_a_fold_and_a_kept_one_side_by_side() -> None:
 
 
 def search(domain: str, op: str, *outer: str) -> ModelProto:
-    """A model with an operator that has two bodies, whose inputs and results have the names of values around them."""
+    """A model with an operator that has two bodies, whose inputs and results have the names of
+    values around them.
+    """
     graph = Graph(domains={domain: 1} if domain else {})
     graph.input("x", [1, 2])
     graph.input("y", [1, 2])
@@ -375,8 +419,13 @@ def search(domain: str, op: str, *outer: str) -> ModelProto:
     graph.node("Relu", ["d"], "z")
     inputs = [helper.make_tensor_value_info(name, 1, [1, 2]) for name in ("y", "x", "z")]
     results = [helper.make_tensor_value_info(name, 1, [1, 2]) for name in ("w", "d")]
-    nodes = [helper.make_node("Identity", ["y"], ["i"]), helper.make_node("Sum", ["i", "x", "z", *outer], ["w"])]
-    first = helper.make_graph([*nodes, helper.make_node("Exp", ["x"], ["d"])], "first", inputs, results)
+    nodes = [
+        helper.make_node("Identity", ["y"], ["i"]),
+        helper.make_node("Sum", ["i", "x", "z", *outer], ["w"]),
+    ]
+    first = helper.make_graph(
+        [*nodes, helper.make_node("Exp", ["x"], ["d"])], "first", inputs, results
+    )
     nodes = [helper.make_node("Abs", ["y"], ["w"]), helper.make_node("Identity", ["w"], ["d"])]
     second = helper.make_graph(nodes, "second", inputs, results)
     graph.node(op, ["x"], "r", domain=domain, first=first, second=second)
@@ -393,19 +442,35 @@ def bodies_of(model: ModelProto, op: str) -> list[GraphProto]:
 
 @pytest.mark.parametrize("domain", ["com.microsoft", "com.acme"])
 @pytest.mark.parametrize("outer", [(), ("a",)], ids=["closed", "reads around"])
-def test_interfaces_of_bodies_of_foreign_operators_are_interfaces(domain: str, outer: tuple[str, ...]) -> None:
+def test_interfaces_of_bodies_of_foreign_operators_are_interfaces(
+    domain: str, outer: tuple[str, ...]
+) -> None:
     source = search(domain, "GreedySearch", *outer)
     result = irc.compile(source).model
-    for before, after in zip(bodies_of(source, "GreedySearch"), bodies_of(result, "GreedySearch"), strict=True):
-        assert [info.name for info in after.input] == [info.name for info in before.input] == ["y", "x", "z"]
-        assert [info.name for info in after.output] == [info.name for info in before.output] == ["w", "d"]
+    for before, after in zip(
+        bodies_of(source, "GreedySearch"), bodies_of(result, "GreedySearch"), strict=True
+    ):
+        assert (
+            [info.name for info in after.input]
+            == [info.name for info in before.input]
+            == ["y", "x", "z"]
+        )
+        assert (
+            [info.name for info in after.output]
+            == [info.name for info in before.output]
+            == ["w", "d"]
+        )
     first, second = bodies_of(result, "GreedySearch")
     assert second == bodies_of(source, "GreedySearch")[1]
     total = first.node[0]
     assert total.op_type == "Sum"
     assert list(total.input[:3]) == ["y", "x", "z"]
     if outer:  # the Identity of x is gone, but x is another value there: it has an alias
-        aliases = {node.output[0]: node.input[0] for node in result.graph.node if node.op_type == "Identity"}
+        aliases = {
+            node.output[0]: node.input[0]
+            for node in result.graph.node
+            if node.op_type == "Identity"
+        }
         assert aliases[total.input[3]] == "x"
     assert [info.name for info in result.graph.input] == ["x", "y"]
     assert [info.name for info in result.graph.output] == ["s", "z"]
@@ -427,12 +492,17 @@ def test_a_value_that_a_body_reads_gives_way_to_the_names_that_it_promises() -> 
 
 
 def test_bodies_of_control_flow_take_values_by_position() -> None:
-    """The neighbour: a name of a Loop's body that stands around it, too, is another one afterwards."""
+    """The neighbour: a name of a Loop's body that stands around it, too, is another one
+    afterwards.
+    """
     graph = Graph()
     graph.input("x", [2])
     graph.node("Identity", ["x"], "a")
     infos = [("i", 7, []), ("c", 9, []), ("x", 1, [2])]
-    nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Add", ["x", "a"], ["x2"])]
+    nodes = [
+        helper.make_node("Identity", ["c"], ["c2"]),
+        helper.make_node("Add", ["x", "a"], ["x2"]),
+    ]
     inner = helper.make_graph(
         nodes,
         "body",

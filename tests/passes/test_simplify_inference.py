@@ -1,4 +1,6 @@
-"""BatchNormalization and Dropout in every opset: which of them are inference, and what their numbers must satisfy."""
+"""BatchNormalization and Dropout in every opset: which of them are inference, and what their
+numbers must satisfy.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,23 @@ def test_inference_mode_folds(case: str) -> None:
     graph = Graph(opset=opset)
     graph.input("x", [2, 3, 4, 4])
     weight, params = graph.random(4, 3, 3, 3), batch_norm(4)
-    graph.node("Conv", ["x", graph.initializer(weight)], "h", "conv", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    graph.node(
+        "Conv",
+        ["x", graph.initializer(weight)],
+        "h",
+        "conv",
+        kernel_shape=[3, 3],
+        pads=[1, 1, 1, 1],
+    )
     graph.batch_norm("h", params, outputs, **attrs)
     graph.output("y", [2, 4, 4, 4])
     conv = the((result := check(graph.model(), ["Conv"])).model, "Conv")
     assert conv.output == ["y"]
     assert conv.name == "conv"
-    assert same_bits(operand(result.model, conv, 1), rounded(wide(weight) * params.scale[:, None, None, None], F32))
+    assert same_bits(
+        operand(result.model, conv, 1),
+        rounded(wide(weight) * params.scale[:, None, None, None], F32),
+    )
     assert same_bits(operand(result.model, conv, 2), rounded(params.bias(), F32))
 
 
@@ -89,7 +101,9 @@ def test_training_mode_is_refused(case: str) -> None:
     opset, attrs, outputs = TRAINING[case]
     graph = Graph(opset=opset)
     graph.input("x", [2, 3, 4, 4])
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 3, 3))], "h", "conv", kernel_shape=[3, 3])
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 3, 3, 3))], "h", "conv", kernel_shape=[3, 3]
+    )
     graph.batch_norm("h", batch_norm(4), outputs, "bn", **attrs)
     graph.output("y", [2, 4, 2, 2])
     check_unchanged(graph.model(), "training_mode")
@@ -108,7 +122,9 @@ def test_parameters_per_element_are_refused(opset: int) -> None:
 
 @pytest.mark.parametrize("layer", [True, False])
 @pytest.mark.parametrize("opset", [7, 8])
-def test_parameters_per_element_that_are_the_same_all_over_a_channel(opset: int, layer: bool) -> None:
+def test_parameters_per_element_that_are_the_same_all_over_a_channel(
+    opset: int, layer: bool
+) -> None:
     graph = Graph(opset=opset)
     graph.input("x", [2, 3, 4, 4])
     conv = ["x", graph.initializer(graph.random(4, 3, 3, 3))]
@@ -149,7 +165,9 @@ def test_without_a_layer_it_comes_back_bit_identical(opset: int, place: str, rea
 
 def altered(params: BatchNorm, which: str, index: int, number: float) -> BatchNorm:
     """The parameters with one number changed."""
-    arrays: dict[str, Array] = {k: getattr(params, k).copy() for k in ("gamma", "beta", "mean", "var")}
+    arrays: dict[str, Array] = {
+        k: getattr(params, k).copy() for k in ("gamma", "beta", "mean", "var")
+    }
     arrays[which][index] = number
     return BatchNorm(**arrays, epsilon=params.epsilon)
 
@@ -164,7 +182,10 @@ NUMBERS: dict[str, tuple[BatchNorm, str | None]] = {
     "epsilon zero": (batch_norm(4, epsilon=0.0), None),
     "epsilon large": (batch_norm(4, epsilon=2.0), None),
     "variance huge": (altered(batch_norm(4), "var", 0, 3e38), None),
-    "epsilon zero, variance zero": (altered(batch_norm(4, epsilon=0.0), "var", 2, 0.0), "non_positive_variance"),
+    "epsilon zero, variance zero": (
+        altered(batch_norm(4, epsilon=0.0), "var", 2, 0.0),
+        "non_positive_variance",
+    ),
     "variance negative": (altered(batch_norm(4), "var", 3, -0.5), "non_positive_variance"),
     "variance is -epsilon": (altered(batch_norm(4), "var", 3, -1e-5), "non_positive_variance"),
     "epsilon negative": (batch_norm(4, epsilon=-3.0), "non_positive_variance"),
@@ -193,7 +214,10 @@ def test_numbers_of_the_parameters(case: str) -> None:
         return
     result = check(graph.model(), ["Conv"])
     conv = the(result.model, "Conv")
-    assert same_bits(operand(result.model, conv, 1), rounded(wide(weight) * params.scale[:, None, None, None], F32))
+    assert same_bits(
+        operand(result.model, conv, 1),
+        rounded(wide(weight) * params.scale[:, None, None, None], F32),
+    )
     bias = params.bias()
     found = operand(result.model, conv, 2) if len(conv.input) > 2 else np.zeros(4, np.float32)
     assert (found == rounded(bias, F32)).all()
@@ -231,12 +255,19 @@ def test_every_floating_type_is_rounded_once(case: str, with_bias: bool) -> None
     graph.output("y", [2, 8, 2, 2])
     result = check(graph.model(), ["Conv"])
     conv = the(result.model, "Conv")
-    assert same_bits(operand(result.model, conv, 1), rounded(wide(weight) * params.scale[:, None, None, None], data))
-    assert same_bits(operand(result.model, conv, 2), rounded(params.bias(bias if with_bias else 0.0), data))
+    assert same_bits(
+        operand(result.model, conv, 1),
+        rounded(wide(weight) * params.scale[:, None, None, None], data),
+    )
+    assert same_bits(
+        operand(result.model, conv, 2), rounded(params.bias(bias if with_bias else 0.0), data)
+    )
 
 
 def test_one_rounding_where_two_would_differ() -> None:
-    """Rounding the product of float32 factors in float32 twice, or bf16 through float32, gives other bits somewhere."""
+    """Rounding the product of float32 factors in float32 twice, or bf16 through float32, gives
+    other bits somewhere.
+    """
     for dtype in (F32, BF16, F16):
         graph = Graph(dtype=dtype, opset=22, seed=3)
         graph.input("x", [1, 8, 4, 4])
@@ -252,7 +283,9 @@ def test_one_rounding_where_two_would_differ() -> None:
 
 
 def test_bfloat16_is_not_rounded_through_float32() -> None:
-    """1 + 2**-8 + 2**-30 is above the middle of 1 and 1 + 2**-7; float32 puts it on the middle, which is even below."""
+    """1 + 2**-8 + 2**-30 is above the middle of 1 and 1 + 2**-7; float32 puts it on the middle,
+    which is even below.
+    """
     graph = Graph(dtype=BF16, opset=22)
     graph.input("x", [1, 1, 2, 2])
     graph.node("Conv", ["x", graph.initializer([[[[1.0]]]])], "h")
@@ -261,7 +294,9 @@ def test_bfloat16_is_not_rounded_through_float32() -> None:
     graph.output("y", [1, 1, 2, 2])
     result = check(graph.model(), ["Conv"])
     for index in (1, 2):
-        assert operand(result.model, the(result.model, "Conv"), index).astype(np.float64).ravel() == [1 + 2.0**-7]
+        assert operand(result.model, the(result.model, "Conv"), index).astype(
+            np.float64
+        ).ravel() == [1 + 2.0**-7]
 
 
 def test_a_large_mean_close_to_the_bias_does_not_cancel() -> None:
@@ -271,8 +306,12 @@ def test_a_large_mean_close_to_the_bias_does_not_cancel() -> None:
     bias = (1e6 + np.arange(4) / 16).astype(np.float32)
     mean = (1e6 + np.arange(4)[::-1] / 16).astype(np.float32)
     params = BatchNorm(graph.positive(4), graph.random(4), mean, np.full(4, 1e-4, np.float32))
-    graph.node("Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(bias)], "h")
+    graph.node(
+        "Conv", ["x", graph.initializer(graph.random(4, 3, 1, 1)), graph.initializer(bias)], "h"
+    )
     graph.batch_norm("h", params, "y")
     graph.output("y", [1, 4, 4, 4])
     result = check(graph.model(), ["Conv"])
-    assert same_bits(operand(result.model, the(result.model, "Conv"), 2), rounded(params.bias(bias), F32))
+    assert same_bits(
+        operand(result.model, the(result.model, "Conv"), 2), rounded(params.bias(bias), F32)
+    )

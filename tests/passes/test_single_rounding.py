@@ -1,4 +1,6 @@
-"""A constant that takes several folds is the float64 result rounded once, though FoldConstant writes it in between."""
+"""A constant that takes several folds is the float64 result rounded once, though FoldConstant
+writes it in between.
+"""
 
 from __future__ import annotations
 
@@ -45,28 +47,42 @@ def normalized(graph: Graph, x: str, channels: int) -> tuple[str, BatchNorm]:
 
 
 def assert_once(model: ModelProto, op: str, *expected: Array) -> None:
-    """Hold the constants of the first `op`, from input 1 on, against the float64 numbers rounded once."""
+    """Hold the constants of the first `op`, from input 1 on, against the float64 numbers rounded
+    once.
+    """
     bodies = map(helper.make_model, all_graphs(model))
     body = next(body for body in bodies if op in [node.op_type for node in body.graph.node])
     for index, numbers in enumerate(expected, start=1):
         found = operand(body, the(body, op), index)
         wanted = once(np.asarray(numbers), found.dtype)
         off = int((wide(found).reshape(-1) != wide(wanted).reshape(-1)).sum())
-        assert not off, f"input {index}: {off} of {found.size} numbers are not the exact ones rounded once"
+        assert not off, (
+            f"input {index}: {off} of {found.size} numbers are not the exact ones rounded once"
+        )
 
 
 @DTYPES
 @CHANNELS
-@pytest.mark.parametrize("passes", [TWICE, TWICE.removesuffix(",FoldConstant")], ids=["computed", "as written"])
+@pytest.mark.parametrize(
+    "passes", [TWICE, TWICE.removesuffix(",FoldConstant")], ids=["computed", "as written"]
+)
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
-def test_affines_of_a_result(op: str, passes: str, channels: int, dtype: np.dtype[np.generic]) -> None:
+def test_affines_of_a_result(
+    op: str, passes: str, channels: int, dtype: np.dtype[np.generic]
+) -> None:
     graph = Graph(dtype=dtype)
     spatial = (1, 1) if op.startswith("Conv") else ()
     x = graph.input("x", [2, channels, *(3 for _ in spatial)])
     weight, bias = graph.random(channels, channels, *spatial), graph.random(channels)
     factor = factors(graph, channels)
-    operands = [x, graph.initializer(weight), *([] if op == "MatMul" else [graph.initializer(bias)])]
-    scaled = graph.node("Mul", [graph.node(op, operands), graph.initializer(factor.reshape(-1, *spatial))])
+    operands = [
+        x,
+        graph.initializer(weight),
+        *([] if op == "MatMul" else [graph.initializer(bias)]),
+    ]
+    scaled = graph.node(
+        "Mul", [graph.node(op, operands), graph.initializer(factor.reshape(-1, *spatial))]
+    )
     result, params = normalized(graph, scaled, channels)
     graph.output(result)
     after = compiled(graph.model(), passes).model
@@ -99,7 +115,12 @@ def test_affines_on_both_sides(op: str, channels: int, dtype: np.dtype[np.generi
     matrix = matrix if op == "Conv" else matrix.T
     outer = wide(factor)[:, np.newaxis] * matrix
     total = outer * params.scale
-    assert_once(after, op, total if op == "Conv" else total.T, wide(bias) * wide(factor) + outer @ params.bias())
+    assert_once(
+        after,
+        op,
+        total if op == "Conv" else total.T,
+        wide(bias) * wide(factor) + outer @ params.bias(),
+    )
 
 
 MERGED: dict[str, tuple[str, str, Callable[[Array, Array], tuple[Array, Array]]]] = {
@@ -126,7 +147,9 @@ def test_merged_operators_that_fold(case: str, dtype: np.dtype[np.generic]) -> N
     after = compiled(model, "SimplifyExpr,FoldConstant,FoldScaleAxis,FoldConstant").model
     assert operators(after) == ["Gemm"]
     scale, shift = affine(wide(a), wide(b))
-    assert_once(after, "Gemm", wide(weight) * scale[:, np.newaxis], wide(bias) + shift @ wide(weight))
+    assert_once(
+        after, "Gemm", wide(weight) * scale[:, np.newaxis], wide(bias) + shift @ wide(weight)
+    )
 
 
 @DTYPES
@@ -158,7 +181,9 @@ def test_batch_normalization_that_takes_an_affine_and_folds(dtype: np.dtype[np.g
     after = compiled(model, f"{first},FoldScaleAxis,FoldConstant").model
     assert operators(after) == ["Gemm"]
     scale, shift = params.scale * wide(factor), params.bias() * wide(factor) + wide(term)
-    assert_once(after, "Gemm", wide(weight) * scale[:, np.newaxis], wide(bias) + shift @ wide(weight))
+    assert_once(
+        after, "Gemm", wide(weight) * scale[:, np.newaxis], wide(bias) + shift @ wide(weight)
+    )
 
 
 @DTYPES
@@ -166,8 +191,12 @@ def test_normalization_that_takes_two_affines(dtype: np.dtype[np.generic]) -> No
     channels, graph = 16, Graph(dtype=dtype)
     x = graph.input("x", [2, channels])
     gamma, beta, factor = graph.random(channels), graph.random(channels), factors(graph, channels)
-    normal = graph.node("LayerNormalization", [x, graph.initializer(gamma), graph.initializer(beta)])
-    result, params = normalized(graph, graph.node("Mul", [normal, graph.initializer(factor)]), channels)
+    normal = graph.node(
+        "LayerNormalization", [x, graph.initializer(gamma), graph.initializer(beta)]
+    )
+    result, params = normalized(
+        graph, graph.node("Mul", [normal, graph.initializer(factor)]), channels
+    )
     graph.output(result)
     after = compiled(graph.model(), TWICE).model
     assert operators(after) == ["LayerNormalization"]
@@ -179,9 +208,15 @@ def test_normalization_that_takes_two_affines(dtype: np.dtype[np.generic]) -> No
 def test_layer_in_the_branch_of_an_if(dtype: np.dtype[np.generic]) -> None:
     channels, graph = 16, Graph(dtype=dtype)
     x, condition = graph.input("x", [2, channels]), graph.input("condition", [], np.dtype(np.bool_))
-    weight, bias, factor = graph.random(channels, channels), graph.random(channels), factors(graph, channels)
+    weight, bias, factor = (
+        graph.random(channels, channels),
+        graph.random(channels),
+        factors(graph, channels),
+    )
     then, other = Graph(dtype=dtype, seed=5), Graph(dtype=dtype, seed=6)
-    operands = [then.initializer(array, name) for array, name in ((weight, "w"), (bias, "b"), (factor, "f"))]
+    operands = [
+        then.initializer(array, name) for array, name in ((weight, "w"), (bias, "b"), (factor, "f"))
+    ]
     scaled = then.node("Mul", [then.node("Gemm", [x, *operands[:2]], "g"), operands[2]], "scaled")
     result, params = normalized(then, scaled, channels)
     kept = other.node("Relu", [x], "kept")

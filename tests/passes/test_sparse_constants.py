@@ -1,4 +1,6 @@
-"""Sparse initializers and Constants: what folds into them, how the result is stored, and what is refused."""
+"""Sparse initializers and Constants: what folds into them, how the result is stored, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,19 @@ import irc
 import numpy as np
 import onnx
 import pytest
-from graphs import F32, F64, Array, Graph, batch_norm, check, check_unchanged, compiled, operators, reasons, the
+from graphs import (
+    F32,
+    F64,
+    Array,
+    Graph,
+    batch_norm,
+    check,
+    check_unchanged,
+    compiled,
+    operators,
+    reasons,
+    the,
+)
 from harness import random_inputs, run, worst
 from irc.backends.foldmap import unfold
 from irc.support.limits import Limits
@@ -36,7 +50,9 @@ def sparse(name: str, array: Array, form: str = "linear") -> SparseTensorProto:
     return SparseTensorProto(values=values, indices=indices, dims=array.shape)
 
 
-def give(graph: Graph, tensors: dict[str, SparseTensorProto], place: str = "initializer") -> ModelProto:
+def give(
+    graph: Graph, tensors: dict[str, SparseTensorProto], place: str = "initializer"
+) -> ModelProto:
     """The model of a graph with sparse tensors."""
     model = graph.model()
     for name, tensor in reversed(tensors.items()):
@@ -44,14 +60,29 @@ def give(graph: Graph, tensors: dict[str, SparseTensorProto], place: str = "init
             model.graph.sparse_initializer.append(tensor)
         else:
             tensor.values.name = ""
-            model.graph.node.insert(0, helper.make_node("Constant", [], [name], sparse_value=tensor))
+            model.graph.node.insert(
+                0, helper.make_node("Constant", [], [name], sparse_value=tensor)
+            )
     return model
 
 
-def layer(op: str, share: float, form: str = "linear", place: str = "initializer", dtype: np.dtype[Any] = F32) -> Any:
-    """A layer with a sparse weight and a BatchNormalization or Mul after it; the model and the weight."""
+def layer(
+    op: str,
+    share: float,
+    form: str = "linear",
+    place: str = "initializer",
+    dtype: np.dtype[Any] = F32,
+) -> Any:
+    """A layer with a sparse weight and a BatchNormalization or Mul after it; the model and the
+    weight.
+    """
     graph = Graph(dtype=dtype)
-    shape = {"Conv": (8, 4, 3, 3), "ConvTranspose": (4, 8, 3, 3), "Gemm": (16, 8), "MatMul": (16, 8)}[op]
+    shape = {
+        "Conv": (8, 4, 3, 3),
+        "ConvTranspose": (4, 8, 3, 3),
+        "Gemm": (16, 8),
+        "MatMul": (16, 8),
+    }[op]
     weight = thinned(shape, share, dtype)
     if "Conv" in op:
         graph.input("x", [2, 4, 6, 6])
@@ -89,7 +120,9 @@ def test_an_affine_folds_into_a_sparse_weight(op: str, form: str, place: str) ->
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("op", ["Conv", "Gemm"])
-def test_a_folded_weight_that_is_shorter_with_its_zeros_is_written_with_them(op: str, place: str) -> None:
+def test_a_folded_weight_that_is_shorter_with_its_zeros_is_written_with_them(
+    op: str, place: str
+) -> None:
     model, weight = layer(op, 0.9, place=place)
     result = check(model, [op])
     assert not result.model.graph.sparse_initializer
@@ -100,7 +133,9 @@ def test_a_folded_weight_that_is_shorter_with_its_zeros_is_written_with_them(op:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.6, 0.7, 0.9])
 def test_the_shorter_form_is_the_one_of_fewer_serialized_bytes(share: float) -> None:
-    """Indices in `int64_data` take one to three bytes each, so the number of values alone does not decide."""
+    """Indices in `int64_data` take one to three bytes each, so the number of values alone does not
+    decide.
+    """
     model, _ = layer("Conv", share)
     indices = model.graph.sparse_initializer[0].indices
     numbers = numpy_helper.to_array(indices).tolist()
@@ -239,15 +274,21 @@ def test_a_sparse_weight_in_a_branch() -> None:
     graph.node("If", ["c"], "out", then_branch=bodies[0], else_branch=bodies[1])
     graph.output("out", [2, 8])
     result = check(graph.model(), ["If"])
-    assert sorted(node.op_type for node in the(result.model, "If").attribute[0].g.node) == ["MatMul"]
+    assert sorted(node.op_type for node in the(result.model, "If").attribute[0].g.node) == [
+        "MatMul"
+    ]
     assert_same_in_onnxruntime(graph.model(), result.model)
 
 
 def test_a_sparse_weight_in_a_function() -> None:
-    """`check` compares in float64: onnxruntime 1.32 sometimes crashes when it loads a sparse Constant in a function."""
+    """`check` compares in float64: onnxruntime 1.32 sometimes crashes when it loads a sparse
+    Constant in a function.
+    """
     body = [
         helper.make_node("Constant", [], ["w"], sparse_value=sparse("", thinned((16, 8), 0.1))),
-        helper.make_node("Constant", [], ["s"], value=numpy_helper.from_array(np.arange(1, 9, dtype=np.float32))),
+        helper.make_node(
+            "Constant", [], ["s"], value=numpy_helper.from_array(np.arange(1, 9, dtype=np.float32))
+        ),
         helper.make_node("Gemm", ["x", "w"], ["h"]),
         helper.make_node("Mul", ["h", "s"], ["y"]),
     ]
@@ -259,7 +300,9 @@ def test_a_sparse_weight_in_a_function() -> None:
     graph.output("y", [2, 8])
     for passes in (None, "SimplifyInference,FoldScaleAxis,FoldConstant"):
         result = check(graph.model(), passes=passes).model
-        assert "Mul" not in [node.op_type for f in (result.graph, *result.functions) for node in f.node]
+        assert "Mul" not in [
+            node.op_type for f in (result.graph, *result.functions) for node in f.node
+        ]
 
 
 # neighbours that refuse
@@ -274,7 +317,9 @@ def broken(indices: Any, shape: tuple[int, ...] = (16, 8), count: int | None = N
     graph.output("y", None)
     at = np.array(indices, np.int64)
     values = numpy_helper.from_array(np.ones(len(at) if count is None else count, np.float32), "w")
-    indices = TensorProto(name="at", data_type=TensorProto.INT64, dims=at.shape, int64_data=at.ravel())
+    indices = TensorProto(
+        name="at", data_type=TensorProto.INT64, dims=at.shape, int64_data=at.ravel()
+    )
     return give(graph, {"w": SparseTensorProto(values=values, indices=indices, dims=shape)})
 
 
@@ -298,7 +343,10 @@ def test_indices_that_onnx_does_not_allow(indices: Any, why: str) -> None:
     assert result.model == model
     (source,) = result.fold_map.sources
     assert source["reason"] == "dynamic_weight"
-    assert any(f"'w' is a sparse tensor that {why}" in note for note in (source["detail"], *source["notes"])), source
+    assert any(
+        f"'w' is a sparse tensor that {why}" in note
+        for note in (source["detail"], *source["notes"])
+    ), source
 
 
 def test_more_values_than_indices() -> None:
@@ -306,7 +354,9 @@ def test_more_values_than_indices() -> None:
     result = compiled(model)
     assert result.model == model
     (source,) = result.fold_map.sources
-    assert "has 3 values, and indices of the shape [2]" in " ".join((source["detail"], *source["notes"]))
+    assert "has 3 values, and indices of the shape [2]" in " ".join(
+        (source["detail"], *source["notes"])
+    )
 
 
 @pytest.mark.parametrize("indices", [[1, 1 << 39], [[0, 1], [1 << 10, 3]]])
@@ -318,7 +368,9 @@ def test_more_values_than_indices() -> None:
         ((1 << 40, 1 << 40), "no_foldable_neighbour"),
     ],
 )
-def test_a_few_values_in_more_elements_than_memory_holds(shape: tuple[int, ...], reason: str, indices: Any) -> None:
+def test_a_few_values_in_more_elements_than_memory_holds(
+    shape: tuple[int, ...], reason: str, indices: Any
+) -> None:
     model = broken(indices, shape)
     tracemalloc.start()
     result = compiled(model)
@@ -357,7 +409,9 @@ def test_a_weight_above_the_limit_on_constants_stays() -> None:
     assert "--max-constant-bytes" in " ".join((source["detail"], *source["notes"]))
 
 
-@pytest.mark.parametrize("kind", [TensorProto.STRING, TensorProto.INT4, TensorProto.BOOL, TensorProto.COMPLEX64])
+@pytest.mark.parametrize(
+    "kind", [TensorProto.STRING, TensorProto.INT4, TensorProto.BOOL, TensorProto.COMPLEX64]
+)
 def test_sparse_weights_of_elements_that_do_not_scale(kind: int) -> None:
     values = helper.make_tensor("w", kind, [1], [b"a"] if kind == TensorProto.STRING else [1])
     model = broken([0])

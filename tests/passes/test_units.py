@@ -1,4 +1,6 @@
-"""Operators that a runtime fuses stay together: it finds every fused operator in the result that it found before."""
+"""Operators that a runtime fuses stay together: it finds every fused operator in the result that it
+found before.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ Form = Callable[[Graph, str], str]
 
 def op(graph: Graph, name: str, *operands: Operand) -> str:
     """Add an operator; a number becomes a scalar constant."""
-    return graph.node(name, [o if isinstance(o, str) else graph.initializer(np.array(o, F32)) for o in operands])
+    return graph.node(
+        name, [o if isinstance(o, str) else graph.initializer(np.array(o, F32)) for o in operands]
+    )
 
 
 def erf(graph: Graph, x: str, *, inverse: bool = False) -> str:
@@ -51,13 +55,17 @@ def erf(graph: Graph, x: str, *, inverse: bool = False) -> str:
 def tanh(graph: Graph, x: str) -> str:
     """1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)), as torch writes it."""
     cubic = op(graph, "Mul", 0.044715, op(graph, "Pow", x, 3.0))
-    return op(graph, "Add", 1.0, op(graph, "Tanh", op(graph, "Mul", TANH, op(graph, "Add", x, cubic))))
+    return op(
+        graph, "Add", 1.0, op(graph, "Tanh", op(graph, "Mul", TANH, op(graph, "Add", x, cubic)))
+    )
 
 
 def tanh_factored(graph: Graph, x: str) -> str:
     """1 + tanh(sqrt(2 / pi) x (1 + 0.044715 x x)), as GPT-2 of other frameworks writes it."""
     square = op(graph, "Add", 1.0, op(graph, "Mul", op(graph, "Mul", x, 0.044715), x))
-    return op(graph, "Add", 1.0, op(graph, "Tanh", op(graph, "Mul", op(graph, "Mul", x, TANH), square)))
+    return op(
+        graph, "Add", 1.0, op(graph, "Tanh", op(graph, "Mul", op(graph, "Mul", x, TANH), square))
+    )
 
 
 def six(graph: Graph, x: str) -> str:
@@ -79,11 +87,17 @@ def normalized(graph: Graph, x: str, *, square: str = "Pow", root: str = "Div") 
     deviation = op(graph, "Sqrt", op(graph, "Add", mean(graph, squares), 1e-5))
     if root == "Div":
         return op(graph, "Div", x, deviation)
-    inverse = op(graph, "Reciprocal", deviation) if root == "Reciprocal" else op(graph, "Div", 1.0, deviation)
+    inverse = (
+        op(graph, "Reciprocal", deviation)
+        if root == "Reciprocal"
+        else op(graph, "Div", 1.0, deviation)
+    )
     return op(graph, "Mul", x, inverse)
 
 
-def layer_norm(graph: Graph, x: str, gamma: float | None = None, beta: float | None = None, square: str = "Pow") -> str:
+def layer_norm(
+    graph: Graph, x: str, gamma: float | None = None, beta: float | None = None, square: str = "Pow"
+) -> str:
     centered = op(graph, "Sub", x, mean(graph, x))
     product = op(graph, "Mul", normalized(graph, centered, square=square), row(graph, gamma))
     return op(graph, "Add", product, row(graph, beta))
@@ -93,7 +107,9 @@ FORMS: dict[str, Form] = {
     "Gelu x*(1+erf)*0.5": lambda g, x: op(g, "Mul", op(g, "Mul", x, erf(g, x)), 0.5),
     "Gelu (x*0.5)*(1+erf)": lambda g, x: op(g, "Mul", op(g, "Mul", x, 0.5), erf(g, x)),
     "Gelu x*(0.5*(1+erf))": lambda g, x: op(g, "Mul", x, op(g, "Mul", 0.5, erf(g, x))),
-    "Gelu 0.5*(x*(1+erf)), Mul inside": lambda g, x: op(g, "Mul", 0.5, op(g, "Mul", x, erf(g, x, inverse=True))),
+    "Gelu 0.5*(x*(1+erf)), Mul inside": lambda g, x: op(
+        g, "Mul", 0.5, op(g, "Mul", x, erf(g, x, inverse=True))
+    ),
     "Gelu x*(1+erf)/2": lambda g, x: op(g, "Div", op(g, "Mul", x, erf(g, x)), 2.0),
     "Gelu (x*0.5)*(1+tanh)": lambda g, x: op(g, "Mul", op(g, "Mul", 0.5, x), tanh(g, x)),
     "Gelu x*(0.5*(1+tanh))": lambda g, x: op(g, "Mul", x, op(g, "Mul", 0.5, tanh_factored(g, x))),
@@ -103,13 +119,19 @@ FORMS: dict[str, Form] = {
     "HardSigmoid": lambda g, x: op(g, "Div", six(g, x), 6.0),
     "HardSwish x*clip/6": lambda g, x: op(g, "Div", op(g, "Mul", x, six(g, x)), 6.0),
     "HardSwish x*(clip/6)": lambda g, x: op(g, "Mul", x, op(g, "Mul", six(g, x), 1 / 6)),
-    "HardSwish x*HardSigmoid": lambda g, x: op(g, "Mul", x, g.node("HardSigmoid", [x], alpha=1 / 6, beta=0.5)),
+    "HardSwish x*HardSigmoid": lambda g, x: op(
+        g, "Mul", x, g.node("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
+    ),
     "LayerNormalization": layer_norm,
     "LayerNormalization, Mul": lambda g, x: layer_norm(g, x, square="Mul"),
     "LayerNormalization, neutral": lambda g, x: layer_norm(g, x, 1.0, 0.0),
     "RMSNormalization": lambda g, x: op(g, "Mul", normalized(g, x), row(g)),
-    "RMSNormalization, Reciprocal": lambda g, x: op(g, "Mul", normalized(g, x, root="Reciprocal"), row(g)),
-    "RMSNormalization, 1 / root": lambda g, x: op(g, "Mul", row(g), normalized(g, x, root="Inverse")),
+    "RMSNormalization, Reciprocal": lambda g, x: op(
+        g, "Mul", normalized(g, x, root="Reciprocal"), row(g)
+    ),
+    "RMSNormalization, 1 / root": lambda g, x: op(
+        g, "Mul", row(g), normalized(g, x, root="Inverse")
+    ),
 }
 
 UNKNOWN = {
@@ -150,7 +172,9 @@ def runtime_operators(model: ModelProto, path: Path) -> Counter[str]:
 
 def fused(model: ModelProto, path: Path) -> Counter[str]:
     """Return the fused operators among them."""
-    return Counter({name: count for name, count in runtime_operators(model, path).items() if name in FUSED})
+    return Counter(
+        {name: count for name, count in runtime_operators(model, path).items() if name in FUSED}
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -168,12 +192,17 @@ def test_affines_around_a_form_fold_and_none_of_it(form: str) -> None:
     alone = Graph(opset=18, dtype=F32)
     FORMS[form](alone, "x")
     inside = [node.op_type for node in alone.nodes]
-    assert sorted(operators(compiled(model_of(FORMS[form])).model)) == sorted(["MatMul", *inside, "MatMul"])
+    assert sorted(operators(compiled(model_of(FORMS[form])).model)) == sorted(
+        ["MatMul", *inside, "MatMul"]
+    )
 
 
 NEIGHBOURS: dict[str, tuple[Form, str]] = {
     "another number than 0.5": (lambda g, x: op(g, "Mul", op(g, "Mul", x, erf(g, x)), 0.25), "Mul"),
-    "another factor than x": (lambda g, x: op(g, "Mul", op(g, "Mul", op(g, "Sin", x), erf(g, x)), 0.5), "Mul"),
+    "another factor than x": (
+        lambda g, x: op(g, "Mul", op(g, "Mul", op(g, "Sin", x), erf(g, x)), 0.5),
+        "Mul",
+    ),
     "another bound than 6": (
         lambda g, x: op(g, "Div", op(g, "Clip", op(g, "Add", x, 3.0), 0.0, 5.0), 6.0),
         "Div",
@@ -227,8 +256,12 @@ def attention(where: str, last: str) -> ModelProto:
     graph = Graph(opset=18, dtype=F32)
     graph.input("x", [2, 3, WIDTH])
     graph.input("mask", [2, 3, 3])
-    query, key, value = (op(graph, "MatMul", "x", graph.initializer(graph.random(WIDTH, WIDTH))) for _ in range(3))
-    query, key = (op(graph, "Mul", each, 0.7) if where == "operands" else each for each in (query, key))
+    query, key, value = (
+        op(graph, "MatMul", "x", graph.initializer(graph.random(WIDTH, WIDTH))) for _ in range(3)
+    )
+    query, key = (
+        op(graph, "Mul", each, 0.7) if where == "operands" else each for each in (query, key)
+    )
     scores = op(graph, "MatMul", query, graph.node("Transpose", [key], perm=[0, 2, 1]))
     scores = op(graph, "Div", scores, 2.0) if where == "result" else scores
     graph.node("MatMul", [op(graph, last, op(graph, "Add", scores, "mask")), value], "y")
@@ -237,7 +270,9 @@ def attention(where: str, last: str) -> ModelProto:
 
 
 @pytest.mark.parametrize(("where", "count"), [("result", 1), ("operands", 3)])
-def test_the_scale_of_attention_stays_where_a_runtime_fuses_it(where: str, count: int, tmp_path: Path) -> None:
+def test_the_scale_of_attention_stays_where_a_runtime_fuses_it(
+    where: str, count: int, tmp_path: Path
+) -> None:
     model = attention(where, "Softmax")
     result = compiled(model).model
     assert Counter(operators(result)) == Counter(operators(model))

@@ -1,4 +1,6 @@
-"""`python tests/proofs`: prove the lines of all rules, or of those named, and write docs/proofs.md."""
+"""`python tests/proofs`: prove the lines of all rules, or of those named, and write
+docs/proofs.md.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def main() -> int:
         seconds = time.perf_counter() - start
         failed += [f"{entry.name}: {each}" for each in proof.failed]
         failed += [f"{entry.name}: a condition is needless: {each}" for each in proof.needless]
-        print(f"{entry.name}: {proof.proved} proved, {len(proof.counterexamples)} refuted, {seconds:.1f} s", flush=True)
+        print(
+            f"{entry.name}: {proof.proved} proved, {len(proof.counterexamples)} refuted,"
+            f" {seconds:.1f} s",
+            flush=True,
+        )
         if proof.holds:
             results[entry.name] = {
                 "line": proof.line, "kinds": proof.kinds, "size": proof.size, "proved": proof.proved,

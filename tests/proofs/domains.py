@@ -1,4 +1,6 @@
-"""The variables of the lines: which shapes, axes and attributes are tried, and whose elements are free."""
+"""The variables of the lines: which shapes, axes and attributes are tried, and whose elements are
+free.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ Instance = Mapping[str, Any]
 class Domain:
     """The instances of a rule. A line is proved for those that have all its variables.
 
-    `fields` are the kinds of elements: reals, floats, integers, labels. `around` is the place of a layer that takes the
-    affine in the models of the line: `before` or `after` the left side, or `none` where a layer is a part of it. There
-    is one for each identity where they differ.
+    `fields` are the kinds of elements: reals, floats, integers, labels. `around` is the place of a
+    layer that takes the affine in the models of the line: `before` or `after` the left side, or
+    `none` where a layer is a part of it. There is one for each identity where they differ.
     """
 
     instances: tuple[Instance, ...]
@@ -58,7 +60,9 @@ class Domain:
 def every(**choices: Iterable[Any]) -> tuple[Instance, ...]:
     """Return all combinations of the choices."""
     names = list(choices)
-    return tuple(dict(zip(names, found, strict=True)) for found in itertools.product(*choices.values()))
+    return tuple(
+        dict(zip(names, found, strict=True)) for found in itertools.product(*choices.values())
+    )
 
 
 def named(*instances: Instance, **shared: Any) -> tuple[Instance, ...]:
@@ -66,12 +70,18 @@ def named(*instances: Instance, **shared: Any) -> tuple[Instance, ...]:
 
 
 def frees(instance: Instance) -> Iterator[tuple[str, Free]]:
-    """Yield the free tensors of an instance by name; constants of an operator have the name `op.0` and so on."""
+    """Yield the free tensors of an instance by name; constants of an operator have the name `op.0`
+    and so on.
+    """
     for name, value in instance.items():
         if isinstance(value, Free):
             yield name, value
         elif isinstance(value, Op):
-            yield from ((f"{name}.{i}", each) for i, each in enumerate(value.constants) if isinstance(each, Free))
+            yield from (
+                (f"{name}.{i}", each)
+                for i, each in enumerate(value.constants)
+                if isinstance(each, Free)
+            )
 
 
 def realized(instance: Instance, make: Callable[[str, Free], Any]) -> dict[str, Any]:
@@ -81,7 +91,10 @@ def realized(instance: Instance, make: Callable[[str, Free], Any]) -> dict[str, 
         if isinstance(value, Free):
             found[name] = make(name, value)
         elif isinstance(value, Op):
-            constants = [make(f"{name}.{i}", c) if isinstance(c, Free) else c for i, c in enumerate(value.constants)]
+            constants = [
+                make(f"{name}.{i}", c) if isinstance(c, Free) else c
+                for i, c in enumerate(value.constants)
+            ]
             found[name] = Op(value.name, *constants, **value.attrs)
         else:
             found[name] = value
@@ -92,9 +105,15 @@ def realized(instance: Instance, make: Callable[[str, Free], Any]) -> dict[str, 
 
 
 def along_of(s: Tensor, w: Tensor, group: int) -> Tensor:
-    """Return the factor of a weight of a convolution for one number per channel that its second axis counts."""
+    """Return the factor of a weight of a convolution for one number per channel that its second
+    axis counts.
+    """
     rows, columns = w.shape[0] // group, w.shape[1]
-    parts = [s.array[row // rows * columns + column] for row in range(w.shape[0]) for column in range(columns)]
+    parts = [
+        s.array[row // rows * columns + column]
+        for row in range(w.shape[0])
+        for column in range(columns)
+    ]
     found = np.empty((w.shape[0], columns), object)
     found.ravel()[:] = parts
     return s.like(found.reshape(w.shape[0], columns, *[1] * (w.rank - 2)))
@@ -107,7 +126,9 @@ def response(t: Tensor, w: Tensor, group: int) -> Tensor:
 
 
 def response_transposed(t: Tensor, w: Tensor, group: int) -> Tensor:
-    """Return the result of a ConvTranspose with a kernel of one element for data that are t everywhere."""
+    """Return the result of a ConvTranspose with a kernel of one element for data that are t
+    everywhere.
+    """
     products = OPS["along"](t, 0, 3) * w
     rows = w.shape[0] // group
     parts = [OPS["sum"](products[g * rows : (g + 1) * rows], [0, 2], 0).array for g in range(group)]
@@ -202,7 +223,9 @@ FUNCTIONS: dict[str, Any] = {
     "range": range,
     "sorted": sorted,
     "unpadded": lambda pads: not any(pads),
-    "plain": lambda w, strides, pads: w.shape[2:] == (1,) and tuple(strides) == (1,) and not any(pads),
+    "plain": lambda w, strides, pads: (
+        w.shape[2:] == (1,) and tuple(strides) == (1,) and not any(pads)
+    ),
     "without": lambda pads: (0,) * len(pads),
 }
 """Everything that a line may name but its variables."""
@@ -225,17 +248,36 @@ def _moved() -> dict[str, Domain]:
     """Return the domains of rules that move elements."""
     shapes = [(2, 3), (2, 1, 3), (1, 2, 2, 3)]
     transposed = tuple(
-        {"x": data(*shape), "p": p, "k": k, "r": len(shape), "s": const(shape[p[k]]), "t": const(shape[p[k]])}
+        {
+            "x": data(*shape),
+            "p": p,
+            "k": k,
+            "r": len(shape),
+            "s": const(shape[p[k]]),
+            "t": const(shape[p[k]]),
+        }
         for shape in shapes
         for p in _perms(len(shape))
         for k in range(len(shape))
     )
     sliced = tuple(
-        {"x": data(1, 3, 2), "b": b, "e": e, "a": 1, "d": d, "i": i, "r": 3, "s": const(3), "t": const(3)}
+        {
+            "x": data(1, 3, 2),
+            "b": b,
+            "e": e,
+            "a": 1,
+            "d": d,
+            "i": i,
+            "r": 3,
+            "s": const(3),
+            "t": const(3),
+        }
         for b, e, d in itertools.product((0, 1, -1, 2), (1, 2, 3, -1, -9), (1, 2, -1))
         if (i := np.arange(3)[slice(b, None if d < 0 and e == -9 else e, d)].tolist())
     )
-    taken = every(x=[data(1, 3, 2)], i=[[0], [2, 0], [1, 1, 0, 2]], a=[1], r=[3], s=[const(3)], t=[const(3)])
+    taken = every(
+        x=[data(1, 3, 2)], i=[[0], [2, 0], [1, 1, 0, 2]], a=[1], r=[3], s=[const(3)], t=[const(3)]
+    )
     split = tuple(
         {
             "x": data(1, 3, 2),
@@ -251,7 +293,15 @@ def _moved() -> dict[str, Domain]:
         for k in range(len(n))
     )
     tiled = tuple(
-        {"x": data(1, 2, 2), "n": n, "c": 2, "copies": n[1], "r": 3, "s": const(2 * n[1]), "t": const(2 * n[1])}
+        {
+            "x": data(1, 2, 2),
+            "n": n,
+            "c": 2,
+            "copies": n[1],
+            "r": 3,
+            "s": const(2 * n[1]),
+            "t": const(2 * n[1]),
+        }
         for n in ([1, 2, 1], [2, 3, 1], [1, 2, 2])
     )
     depth = every(x=[data(1, 4, 2, 1), data(1, 8, 1, 2)], b=[2], mode=["DCR", "CRD"], r=[4])
@@ -267,15 +317,26 @@ def _moved() -> dict[str, Domain]:
         for each in depth
     )
     space = tuple(
-        {"x": data(*shape), "b": 2, "r": 4, "c": shape[1], "s": const(4 * shape[1]), "t": const(4 * shape[1])}
+        {
+            "x": data(*shape),
+            "b": 2,
+            "r": 4,
+            "c": shape[1],
+            "s": const(4 * shape[1]),
+            "t": const(4 * shape[1]),
+        }
         for shape in ((1, 1, 2, 2), (1, 2, 2, 4))
     )
     padded = tuple(
         {"x": data(1, 2, 2), "p": p, "v": const(), "r": 3, "n": p[1] or p[4], **_CHANNELS}
         for p in ([0, 0, 1, 0, 0, 0], [0, 0, 2, 0, 0, 1], [1, 0, 0, 0, 0, -1])
     )
-    reflected = every(x=[data(1, 2, 3)], p=[[0, 0, 1, 0, 0, 2]], m=["reflect", "edge"], r=[3], **_each(_CHANNELS))
-    resized = every(x=[data(1, 2, 2)], f=[2.0, 3.0, 1.5], m=["nearest", "linear"], r=[3], **_each(_CHANNELS))
+    reflected = every(
+        x=[data(1, 2, 3)], p=[[0, 0, 1, 0, 0, 2]], m=["reflect", "edge"], r=[3], **_each(_CHANNELS)
+    )
+    resized = every(
+        x=[data(1, 2, 2)], f=[2.0, 3.0, 1.5], m=["nearest", "linear"], r=[3], **_each(_CHANNELS)
+    )
     cropped = every(x=[data(1, 2, 2)], size=[4], r=[3], **_each(_CHANNELS))
     expanded = tuple(
         {"x": data(*shape), "n": n, "k": k, "d": len(n) - len(shape), "r": len(n), **_CHANNELS}
@@ -301,13 +362,21 @@ def _moved() -> dict[str, Domain]:
         "taken_channels": Domain(taken, around="after", size="rank 3, extents 1 to 3"),
         "split_channels": Domain(split, around="after", size="rank 3, extents 1 to 3"),
         "tiled_channels": Domain(tiled, around="before", size="rank 3, 2 or 3 copies"),
-        "depth_to_space_channels": Domain(depth, around=("before", "after"), size="blocks of 2 x 2, up to 8 channels"),
-        "space_to_depth_channels": Domain(space, around="before", size="blocks of 2 x 2, up to 8 channels"),
+        "depth_to_space_channels": Domain(
+            depth, around=("before", "after"), size="blocks of 2 x 2, up to 8 channels"
+        ),
+        "space_to_depth_channels": Domain(
+            space, around="before", size="blocks of 2 x 2, up to 8 channels"
+        ),
         "padded_channels": Domain(
             padded + reflected, around=("before", "after", "before"), size="rank 3, extents 1 to 5"
         ),
-        "resized_channels": Domain(resized + cropped, around="before", size="one axis of 2, factors 1.5 to 3"),
-        "expanded_channels": Domain(expanded, around="before", size="ranks 2 and 3, extents 1 to 3"),
+        "resized_channels": Domain(
+            resized + cropped, around="before", size="one axis of 2, factors 1.5 to 3"
+        ),
+        "expanded_channels": Domain(
+            expanded, around="before", size="ranks 2 and 3, extents 1 to 3"
+        ),
         "reshaped_channels": Domain(reshaped, around="before", size="ranks 1 to 4, extents 1 to 6"),
     }
 
@@ -317,20 +386,37 @@ def _each(variables: Instance) -> dict[str, list[Any]]:
 
 
 def _reshapes() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, int, list[int]]]:
-    """Yield shapes before and after, the axis of channels after and before, and the channel before of each after.
+    """Yield shapes before and after, the axis of channels after and before, and the channel before
+    of each after.
 
     The code's own function tells where the channels are, asked with the channels by name.
     """
     from irc.passes.affine.algebra.affine import Affine
     from irc.passes.affine.rules.reshape import through_reshape
 
-    shapes = [(2, 3), (6,), (2, 3, 1), (1, 6), (3, 2), (2, 1, 3), (1, 2, 1, 3), (4,), (2, 2), (4, 1), (1, 2, 2)]
+    shapes = [
+        (2, 3),
+        (6,),
+        (2, 3, 1),
+        (1, 6),
+        (3, 2),
+        (2, 1, 3),
+        (1, 2, 1, 3),
+        (4,),
+        (2, 2),
+        (4, 1),
+        (1, 2, 2),
+    ]
     for before, after in itertools.product(shapes, shapes):
         if np.prod(before) != np.prod(after):
             continue
         for axis, extent in enumerate(before):
             names = np.arange(1.0, extent + 1)
-            found = through_reshape(Affine.joined(axis, names, names), before, after) if extent > 1 else None
+            found = (
+                through_reshape(Affine.joined(axis, names, names), before, after)
+                if extent > 1
+                else None
+            )
             if found is not None and not found.extents and found.axis is not None:
                 yield before, after, found.axis, axis, (found.scale.astype(int) - 1).tolist()
 
@@ -344,7 +430,9 @@ def _windows() -> dict[str, Domain]:
     ]
     maxima = [Op("max_pool", **each) for each in window] + [Op("global_max_pool")]
     averages = [Op("avg_pool", count_include_pad=c, **each) for each in window for c in (0, 1)]
-    norms = [Op("lp_pool", p=p, **each) for each in window[:2] for p in (1, 2)] + [Op("global_lp_pool")]
+    norms = [Op("lp_pool", p=p, **each) for each in window[:2] for p in (1, 2)] + [
+        Op("global_lp_pool")
+    ]
     axes = [{"axes": a, "keepdims": k} for a in ([2], [-1], [1, 2]) for k in (0, 1)]
     x = {"x": data(1, 1, 3), "s": const(), "t": const()}
     size = "windows and axes of up to 3 elements"
@@ -355,24 +443,50 @@ def _windows() -> dict[str, Domain]:
 
     return {
         "max_pool_channels": Domain(of(maxima) + indices, around="before", size=size),
-        "average_pool_channels": Domain(of([*averages, Op("global_avg_pool")]), around="before", size=size),
+        "average_pool_channels": Domain(
+            of([*averages, Op("global_avg_pool")]), around="before", size=size
+        ),
         "norm_pool_channels": Domain(of(norms), around="before", size=size),
-        "extremum_channels": Domain(of(Op(n, **a) for n in ("max", "min") for a in axes), around="before", size=size),
+        "extremum_channels": Domain(
+            of(Op(n, **a) for n in ("max", "min") for a in axes), around="before", size=size
+        ),
         "mean_channels": Domain(of(Op("mean", **a) for a in axes), around="before", size=size),
         "sum_channels": Domain(named(*axes, **x), around=("before", "after"), size=size),
-        "norm_channels": Domain(of(Op(n, **a) for n in ("l1", "l2") for a in axes), around="before", size=size),
+        "norm_channels": Domain(
+            of(Op(n, **a) for n in ("l1", "l2") for a in axes), around="before", size=size
+        ),
     }
 
 
 def _layers() -> dict[str, Domain]:
     """Return the domains of layers."""
     conv = tuple(
-        {"x": data(1, 2, 3), "w": const(2, 2 // g, k), "b": const(2), "g": g, "d": (d,), "p": p, **_CHANNELS}
+        {
+            "x": data(1, 2, 3),
+            "w": const(2, 2 // g, k),
+            "b": const(2),
+            "g": g,
+            "d": (d,),
+            "p": p,
+            **_CHANNELS,
+        }
         for g, k, d, p in itertools.product((1, 2), (1, 2), (1, 2), ((0, 0), (1, 0), (1, 1)))
     )
-    padded = tuple({**{k: v for k, v in each.items() if k != "p"}, "q": each["p"]} for each in conv if any(each["p"]))
+    padded = tuple(
+        {**{k: v for k, v in each.items() if k != "p"}, "q": each["p"]}
+        for each in conv
+        if any(each["p"])
+    )
     transposed = tuple(
-        {"x": data(1, 2, 2), "w": const(2, 2 // g, k), "b": const(2), "g": g, "d": (d,), "p": p, **_CHANNELS}
+        {
+            "x": data(1, 2, 2),
+            "w": const(2, 2 // g, k),
+            "b": const(2),
+            "g": g,
+            "d": (d,),
+            "p": p,
+            **_CHANNELS,
+        }
         for g, k, d, p in itertools.product((1, 2), (1, 2), (1, 2), ((0, 0), (0, 1)))
     )
     gemm = every(
@@ -385,7 +499,14 @@ def _layers() -> dict[str, Domain]:
         **_each(_CHANNELS),
     )
     without = every(x=[data(2, 2)], w=[const(2, 2)], alpha=[1.0, 0.5], u=[0, 1], **_each(_CHANNELS))
-    no_beta = every(x=[data(2, 2)], w=[const(2, 2)], c0=[const(2)], alpha=[1.0, 0.5], u=[0, 1], **_each(_CHANNELS))
+    no_beta = every(
+        x=[data(2, 2)],
+        w=[const(2, 2)],
+        c0=[const(2)],
+        alpha=[1.0, 0.5],
+        u=[0, 1],
+        **_each(_CHANNELS),
+    )
     product = every(x=[data(2, 2)], w=[const(2, 2)], r=[2], **_each(_CHANNELS))
     batched = every(x=[data(1, 2, 2)], w=[const(2, 2)], r=[3], **_each(_CHANNELS))
     dynamic = every(x=[data(2, 2)], y=[data(2, 2)], s=[const()], t=[const()])
@@ -393,7 +514,15 @@ def _layers() -> dict[str, Domain]:
     batch = named({**norm, **_CHANNELS, "m": const(2), "v": const(2)})
     grouped = named(
         {"x": data(1, 4, 1), "g": const(4), "b": const(4), "n": 2, "s": const(4), "t": const(4)},
-        {"x": data(1, 4, 1), "h": const(2), "b": const(2), "n": 2, "c": 2, "s": const(4), "t": const(4)},
+        {
+            "x": data(1, 4, 1),
+            "h": const(2),
+            "b": const(2),
+            "n": 2,
+            "c": 2,
+            "s": const(4),
+            "t": const(4),
+        },
     )
     layered = tuple(
         {"x": data(1, 2, 2), "g": const(*g), "b": const(*g), "a": a, "k": k, **_CHANNELS}
@@ -402,16 +531,33 @@ def _layers() -> dict[str, Domain]:
         if k >= a
     )
     removed = (
-        *named(*[{"k": k, "s": const(n), "t": const(n)} for k, n in ((0, 1), (1, 2), (2, 2))], **norm),
+        *named(
+            *[{"k": k, "s": const(n), "t": const(n)} for k, n in ((0, 1), (1, 2), (2, 2))], **norm
+        ),
         *named(
             *[
-                {"k": k, "a": a, "g": const(*[2] * (3 - a)), "b": const(*[2] * (3 - a)), "s": const(n), "t": const(n)}
+                {
+                    "k": k,
+                    "a": a,
+                    "g": const(*[2] * (3 - a)),
+                    "b": const(*[2] * (3 - a)),
+                    "s": const(n),
+                    "t": const(n),
+                }
                 for k, n in ((1, 2), (2, 2))
                 for a in (1, 2)
             ],
             x=data(1, 2, 2),
         ),
-        {"x": data(1, 4, 1), "g": const(4), "b": const(4), "n": 2, "c": 2, "s": const(4), "t": const(4)},
+        {
+            "x": data(1, 4, 1),
+            "g": const(4),
+            "b": const(4),
+            "n": 2,
+            "c": 2,
+            "s": const(4),
+            "t": const(4),
+        },
     )
     size = "2 channels, 2 or 3 positions"
     return {
@@ -430,7 +576,8 @@ def _layers() -> dict[str, Domain]:
         "group_norm_result": Domain(grouped, size="4 channels in 2 groups"),
         "layer_norm_result": Domain(layered, size="extents of 2"),
         "rms_norm_result": Domain(
-            tuple({k: v for k, v in each.items() if k != "b"} for each in layered), size="extents of 2"
+            tuple({k: v for k, v in each.items() if k != "b"} for each in layered),
+            size="extents of 2",
         ),
         "norm_data": Domain(removed, size="extents of 2"),
     }
@@ -446,7 +593,8 @@ def _joined_backward() -> tuple[Instance, ...]:
 
 def _joined_forward() -> tuple[Instance, ...]:
     parts = [
-        {"x": data(1, n, 2), "y": data(1, m, 2), "n": n, "s": const(n), "t": const(n)} for n, m in ((1, 2), (2, 2))
+        {"x": data(1, n, 2), "y": data(1, m, 2), "n": n, "s": const(n), "t": const(n)}
+        for n, m in ((1, 2), (2, 2))
     ]
     whole = {"x": data(1, 2, 1), "y": data(1, 2, 2), **{name: const(2) for name in "uvpq"}}
     return (*parts, whole)
@@ -484,7 +632,9 @@ AFFINE: dict[str, Domain] = {
     "clip_backward": Domain((_CLIP, {**_CLIP, "low": const(), "high": const()}), around="before"),
     "clip_forward": Domain((_CLIP,), around="after"),
     "clip_shifted": Domain((_CLIP,)),
-    "dequantize_backward": Domain(({"q": data(), "d": const(), "z": 3, "s": const(), "t": const()},)),
+    "dequantize_backward": Domain(
+        ({"q": data(), "d": const(), "z": 3, "s": const(), "t": const()},)
+    ),
     "hard_sigmoid_forward": Domain(
         (_elementwise(alpha=0.25, beta=0.5), _elementwise(alpha=-2.0, beta=0.0)), around="after"
     ),
@@ -498,8 +648,12 @@ AFFINE: dict[str, Domain] = {
     "forward_extremum": Domain((_XC,), around="after"),
     "backward_quotient": Domain((_XY, _elementwise(c=const())), around="before"),
     "forward_quotient": Domain((_XY,), around="after"),
-    "concatenate_backward": Domain(_joined_backward(), around="before", size="rank 3, up to 4 channels"),
-    "concatenate_forward": Domain(_joined_forward(), around="after", size="rank 3, up to 4 channels"),
+    "concatenate_backward": Domain(
+        _joined_backward(), around="before", size="rank 3, up to 4 channels"
+    ),
+    "concatenate_forward": Domain(
+        _joined_forward(), around="after", size="rank 3, up to 4 channels"
+    ),
     "affine_of": Domain((_elementwise(u=const(), v=const()),)),
     "addend": Domain((_elementwise(c=const()),)),
     "_subtrahend": Domain((_elementwise(c=const()),)),
@@ -508,7 +662,8 @@ AFFINE: dict[str, Domain] = {
     "_divisor": Domain((_elementwise(c=const()),)),
     "_averaged": Domain((_elementwise(c=const()),)),
     "lower_batch_norm": Domain(
-        named({"x": data(1, 2, 2), "g": const(2), "b": const(2), "m": const(2), "v": const(2)}), size="2 channels"
+        named({"x": data(1, 2, 2), "g": const(2), "b": const(2), "m": const(2), "v": const(2)}),
+        size="2 channels",
     ),
 }
 """The domains of the rules for affines, by the name of the function that applies them."""

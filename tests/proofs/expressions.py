@@ -30,7 +30,9 @@ def _perms(rank: int) -> list[tuple[int, ...]]:
 
 
 def _transposes(**more: Any) -> tuple[Instance, ...]:
-    return tuple({"x": data(*shape), "p": p, **more} for shape in SHAPES for p in _perms(len(shape)))
+    return tuple(
+        {"x": data(*shape), "p": p, **more} for shape in SHAPES for p in _perms(len(shape))
+    )
 
 
 def _bounds() -> tuple[Instance, ...]:
@@ -38,7 +40,9 @@ def _bounds() -> tuple[Instance, ...]:
 
 
 def _neutral() -> tuple[Instance, ...]:
-    return tuple({"x": data(*x), "c": const(*c)} for x, c in [((2,), (2,)), ((1,), (1, 1)), ((1,), (2,))])
+    return tuple(
+        {"x": data(*x), "c": const(*c)} for x, c in [((2,), (2,)), ((1,), (1, 1)), ((1,), (2,))]
+    )
 
 
 def _reshapes() -> tuple[Instance, ...]:
@@ -53,8 +57,19 @@ def _reshapes() -> tuple[Instance, ...]:
 
 
 def _computed_targets() -> tuple[Instance, ...]:
-    """Return targets with extents of the data in them, for all numbers of 0 to 3 that these may have."""
-    data_extents = [("N",), ("N", 2), (2, "N"), ("N", "M"), ("N", "N"), ("N", 2, 3), ("N", "M", 2), ("N", 2, "M")]
+    """Return targets with extents of the data in them, for all numbers of 0 to 3 that these may
+    have.
+    """
+    data_extents = [
+        ("N",),
+        ("N", 2),
+        (2, "N"),
+        ("N", "M"),
+        ("N", "N"),
+        ("N", 2, 3),
+        ("N", "M", 2),
+        ("N", 2, "M"),
+    ]
     pieces = ("N", "M", -1, 0, 1, 2, 6)
     found = []
     for e in data_extents:
@@ -70,14 +85,18 @@ def _computed_targets() -> tuple[Instance, ...]:
         for numbers in itertools.product((0, 1, 2, 3), repeat=len(symbols)):
             given = dict(zip(symbols, numbers, strict=True))
             shape = [given[each] if isinstance(each, str) else each for each in e]
-            found += [{"x": data(*shape), "n": n, "e": e} for n in targets if is_reshape(n, shape, e)]
+            found += [
+                {"x": data(*shape), "n": n, "e": e} for n in targets if is_reshape(n, shape, e)
+            ]
     return tuple(found)
 
 
 def _windows() -> list[dict[str, Any]]:
     return [
         {"kernel": (k,), "strides": (s,), "p": p, "q": q}
-        for k, s, p, q in itertools.product((2, 3), (1, 2), ((1, 0), (0, 1), (1, 1)), ((0, 0), (1, 0)))
+        for k, s, p, q in itertools.product(
+            (2, 3), (1, 2), ((1, 0), (0, 1), (1, 1)), ((0, 0), (1, 0))
+        )
     ]
 
 
@@ -86,7 +105,17 @@ def _slices() -> tuple[Instance, ...]:
     for b, e, d in itertools.product((0, 1, -2), (2, 3, -1), (1, 2)):
         for f, g, h in itertools.product((0, 1, -1), (1, 2, -1), (1, 2)):
             found += [
-                {"x": data(n, 2), "a": 0, "b": b, "e": e, "d": d, "f": f, "g": g, "h": h, "extent": extent}
+                {
+                    "x": data(n, 2),
+                    "a": 0,
+                    "b": b,
+                    "e": e,
+                    "d": d,
+                    "f": f,
+                    "g": g,
+                    "h": h,
+                    "extent": extent,
+                }
                 for n in (3, 4)
                 for extent in (n, None)
                 if is_composed(b, e, d, f, g, h, extent)
@@ -126,7 +155,9 @@ def _regions() -> tuple[Instance, ...]:
             found.append({"x": data(*shape), "y": data(*shape), "p": p, "a": 1})
             found.append({"x": data(*shape), "p": p, "a": len(shape) - 1})
             found.append({"x": data(*shape), "p": p, "n": [*range(len(shape)), *[1] * len(shape)]})
-            found.append({"x": data(*shape), "p": p, "c": const(*[shape[axis] for axis in _inverse(p)])})
+            found.append(
+                {"x": data(*shape), "p": p, "c": const(*[shape[axis] for axis in _inverse(p)])}
+            )
     return tuple(found)
 
 
@@ -154,7 +185,9 @@ _TWO = {"x": data(), "a": const(), "b": const()}
 SIMPLIFY: dict[str, Domain] = {
     "drop_identity": Domain((_X,), ("floats",)),
     "drop_dropout": Domain((_X,), ("floats",)),
-    "drop_cast": Domain(every(x=[data()], source=TYPES, kind=TYPES), ("types",), size="all 13 types of numbers"),
+    "drop_cast": Domain(
+        every(x=[data()], source=TYPES, kind=TYPES), ("types",), size="all 13 types of numbers"
+    ),
     "merge_casts": Domain(
         every(x=[data()], source=[t for t in TYPES if t in LOSSLESS], via=TYPES, kind=TYPES),
         ("types",),
@@ -172,32 +205,51 @@ SIMPLIFY: dict[str, Domain] = {
     ),
     "drop_involution": Domain(
         (
-            *({"x": data(), "source": each, "op": Op("negative")} for each in TYPES if each[0] not in "ub"),
+            *(
+                {"x": data(), "source": each, "op": Op("negative")}
+                for each in TYPES
+                if each[0] not in "ub"
+            ),
             {"x": data(), "source": "bool", "op": Op("negation")},
         ),
         ("types",),
     ),
     "drop_repeated_operand": Domain(
         (
-            *every(x=[data()], y=[data()], source=["i32", "u8", "f16", "f32"], op=[Op("maximum"), Op("minimum")]),
+            *every(
+                x=[data()],
+                y=[data()],
+                source=["i32", "u8", "f16", "f32"],
+                op=[Op("maximum"), Op("minimum")],
+            ),
             *({"x": data(), "source": "bool", "op": Op(name)} for name in ("both", "either")),
         ),
         ("types",),
     ),
     "drop_choice": Domain(
         tuple(
-            {"c": Free(c, truth=True), "x": data(*x)} for c in [(), (2,), (1, 2), (2, 1)] for x in [(2,), (1,), (1, 2)]
+            {"c": Free(c, truth=True), "x": data(*x)}
+            for c in [(), (2,), (1, 2), (2, 1)]
+            for x in [(2,), (1,), (1, 2)]
         ),
         ("floats",),
         size="ranks 0 to 2",
     ),
     "cast_of_full": Domain(
-        every(v=[const()], s=[[2], [1, 2]], source=TYPES, kind=TYPES), ("types",), size="all 13 types of numbers"
+        every(v=[const()], s=[[2], [1, 2]], source=TYPES, kind=TYPES),
+        ("types",),
+        size="all 13 types of numbers",
     ),
     "constant_mask": Domain((_X,)),
     "merge_reductions": Domain(
         tuple(
-            {"x": data(*s), "a": a, "b": b, "keeping": Op(n, keepdims=1), "dropping": Op(n, keepdims=0)}
+            {
+                "x": data(*s),
+                "a": a,
+                "b": b,
+                "keeping": Op(n, keepdims=1),
+                "dropping": Op(n, keepdims=0),
+            }
             for n, shapes in REDUCTIONS
             for s in shapes
             for a in ([0], [1], [-1], [0, 1])
@@ -223,7 +275,11 @@ SIMPLIFY: dict[str, Domain] = {
         size="ranks 1 to 3",
     ),
     "shape_of_same": Domain(
-        tuple({"x": data(*x), "y": data(*y)} for x in [(2,), (2, 3), (1, 1)] for y in [(), (1,), (3,), (2, 3)]),
+        tuple(
+            {"x": data(*x), "y": data(*y)}
+            for x in [(2,), (2, 3), (1, 1)]
+            for y in [(), (1,), (3,), (2, 3)]
+        ),
         MOVED,
         size="ranks 0 to 2",
     ),
@@ -239,7 +295,9 @@ SIMPLIFY: dict[str, Domain] = {
         size="rank 2",
     ),
     "slice_of_take": Domain(
-        every(x=[data(3)], i=[[2, 0, -1, 1], [1]], b=[0, 1, -2], e=[1, 9, -1], d=[1, 2]), MOVED, size="rank 1"
+        every(x=[data(3)], i=[[2, 0, -1, 1], [1]], b=[0, 1, -2], e=[1, 9, -1], d=[1, 2]),
+        MOVED,
+        size="rank 1",
     ),
     "drop_neutral": Domain(({"x": data(), "c": const()},), ("floats",)),
     "drop_neutral_constant": Domain(_neutral(), ("floats", "integers"), size="ranks 1 and 2"),
@@ -248,7 +306,11 @@ SIMPLIFY: dict[str, Domain] = {
     "merge_affines": Domain((_TWO,)),
     "merge_constants": Domain((_TWO,), _REALS_AND_INTEGERS),
     "matmul_to_dense": Domain(
-        tuple({"x": data(*x), "w": const(2, 2), "b": const(*b)} for x in [(2, 2), (1, 2, 2)] for b in [(2,), (2, 1)]),
+        tuple(
+            {"x": data(*x), "w": const(2, 2), "b": const(*b)}
+            for x in [(2, 2), (1, 2, 2)]
+            for b in [(2,), (2, 1)]
+        ),
         size="matrices of 2 x 2",
     ),
     "add_to_dense": Domain(
@@ -282,12 +344,19 @@ SIMPLIFY: dict[str, Domain] = {
         size="ranks 0 to 2",
     ),
     "take_of_transpose": Domain(
-        tuple({**each, "i": i, "a": a} for each in _transposes() for i in (0, -1, [0]) for a in range(len(each["p"]))),
+        tuple(
+            {**each, "i": i, "a": a}
+            for each in _transposes()
+            for i in (0, -1, [0])
+            for a in range(len(each["p"]))
+        ),
         MOVED,
         size=SMALL,
     ),
     "take_of_shuffle": Domain(_shuffles(), MOVED, size="rank 4, up to 8 elements"),
-    "inline_branch": Domain(({"c": Free((), constant=True, truth=True), "x": data(), "y": data()},), ("floats",)),
+    "inline_branch": Domain(
+        ({"c": Free((), constant=True, truth=True), "x": data(), "y": data()},), ("floats",)
+    ),
     "drop_expansion": Domain(
         tuple(
             {"x": data(*x), "y": data(*y), "n": n}
@@ -299,7 +368,9 @@ SIMPLIFY: dict[str, Domain] = {
         size="ranks 1 to 3, extents 1 to 3",
     ),
     "reshape_of_transpose": Domain(
-        tuple({**each, "n": n} for each in _transposes() for n in [(6,), (2, 3), (3, 2), (1, 6), (2,)]),
+        tuple(
+            {**each, "n": n} for each in _transposes() for n in [(6,), (2, 3), (3, 2), (1, 6), (2,)]
+        ),
         MOVED,
         size=SMALL,
     ),
@@ -314,7 +385,12 @@ SIMPLIFY: dict[str, Domain] = {
         size=SMALL,
     ),
     "take_all": Domain(
-        tuple({"x": data(*s), "i": i, "a": a} for s in SHAPES for i in (0, -1) for a in range(-len(s), len(s))),
+        tuple(
+            {"x": data(*s), "i": i, "a": a}
+            for s in SHAPES
+            for i in (0, -1)
+            for a in range(-len(s), len(s))
+        ),
         MOVED,
         size=SMALL,
     ),
@@ -322,7 +398,12 @@ SIMPLIFY: dict[str, Domain] = {
     "merge_axes": Domain(_axes(), MOVED, size=SMALL),
     "drop_reduction": Domain(
         tuple(
-            {"x": data(*s), "axes": a, "keeping": Op(n, axes=a, keepdims=1), "dropping": Op(n, axes=a, keepdims=0)}
+            {
+                "x": data(*s),
+                "axes": a,
+                "keeping": Op(n, axes=a, keepdims=1),
+                "dropping": Op(n, axes=a, keepdims=0),
+            }
             for s in [(1, 2), (2, 1, 1), (1, 2, 1)]
             for n in ("sum", "mean", "max", "min")
             for a in ([0], [1], [-1])
@@ -331,16 +412,30 @@ SIMPLIFY: dict[str, Domain] = {
         size="ranks 2 and 3, extents 1 and 2",
     ),
     "merge_concatenations": Domain(
-        every(x=[data(1, 2)], y=[data(1, 2)], z=[data(1, 4), data(2, 2), data(2, 4)], a=[0, 1, -1], b=[0, 1, -1]),
+        every(
+            x=[data(1, 2)],
+            y=[data(1, 2)],
+            z=[data(1, 4), data(2, 2), data(2, 4)],
+            a=[0, 1, -1],
+            b=[0, 1, -1],
+        ),
         MOVED,
         size="rank 2",
     ),
     "concat_of_split": Domain(
-        every(x=[data(2, 2), data(2, 4)], y=[data(2, 2), data(1, 2)], n=[[1, 1], [2]], a=[0, 1, -2], b=[0, 1, -1]),
+        every(
+            x=[data(2, 2), data(2, 4)],
+            y=[data(2, 2), data(1, 2)],
+            n=[[1, 1], [2]],
+            a=[0, 1, -2],
+            b=[0, 1, -1],
+        ),
         MOVED,
         size="rank 2",
     ),
-    "merge_slices": Domain(_slices(), MOVED, size="extents 3 and 4, known and unknown; the bounds that the rule takes"),
+    "merge_slices": Domain(
+        _slices(), MOVED, size="extents 3 and 4, known and unknown; the bounds that the rule takes"
+    ),
     "merge_transposes": Domain(
         tuple({**each, "q": q} for each in _transposes() for q in _perms(len(each["p"])))
         + tuple({"x": each["x"], "o": each["p"]} for each in _transposes()),
@@ -348,12 +443,18 @@ SIMPLIFY: dict[str, Domain] = {
         size=SMALL,
     ),
     "drop_empty_transpose": Domain(
-        _transposes() + tuple({"x": data(*s), "p": p} for s in [(1, 1, 2), (2, 2)] for p in _perms(len(s))),
+        _transposes()
+        + tuple({"x": data(*s), "p": p} for s in [(1, 1, 2), (2, 2)] for p in _perms(len(s))),
         MOVED,
         size=SMALL,
     ),
     "reduce_transposed": Domain(
-        tuple({**each, "a": a} for each in _transposes() for a in ([0], [1], [0, 1]) if max(a) < len(each["p"])),
+        tuple(
+            {**each, "a": a}
+            for each in _transposes()
+            for a in ([0], [1], [0, 1])
+            if max(a) < len(each["p"])
+        ),
         size=SMALL,
     ),
     "move_region": Domain(_regions(), size=SMALL),
@@ -373,7 +474,11 @@ SIMPLIFY: dict[str, Domain] = {
         size="one axis of 3, kernels of 2 and 3",
     ),
     "pad_into_average_pool": Domain(
-        tuple({"x": data(1, 1, 3), "v": const(), "c": c, **each} for each in _windows() for c in (0, 1)),
+        tuple(
+            {"x": data(1, 1, 3), "v": const(), "c": c, **each}
+            for each in _windows()
+            for c in (0, 1)
+        ),
         size="one axis of 3, kernels of 2 and 3",
     ),
     "pad_into_max_pool": Domain(
@@ -401,18 +506,29 @@ SIMPLIFY: dict[str, Domain] = {
         size="ranks 1 and 2, up to 4 parts",
     ),
     "focus": Domain(_focus(), MOVED, size="blocks of 2 x 2, all orders"),
-    "drop_reshape": Domain(tuple({"x": i["x"], "n": i["n"]} for i in _reshapes()), MOVED, size="ranks 1 to 3"),
+    "drop_reshape": Domain(
+        tuple({"x": i["x"], "n": i["n"]} for i in _reshapes()), MOVED, size="ranks 1 to 3"
+    ),
     "merge_reshapes": Domain(_reshapes(), MOVED, size="ranks 1 to 3"),
-    "constant_target": Domain(_computed_targets(), MOVED, size="ranks 1 to 3, extents 0 to 3, allowzero = 0"),
+    "constant_target": Domain(
+        _computed_targets(), MOVED, size="ranks 1 to 3, extents 0 to 3, allowzero = 0"
+    ),
     "drop_expand": Domain(
-        every(x=[data(2, 3), data(1, 2), data(2)], n=[[3], [2, 3], [1, 1], [2], [2, 1], [1, 1, 2], [3, 2]]),
+        every(
+            x=[data(2, 3), data(1, 2), data(2)],
+            n=[[3], [2, 3], [1, 1], [2], [2, 1], [1, 1, 2], [3, 2]],
+        ),
         MOVED,
         size="ranks 1 to 3, extents 1 to 3",
     ),
     "drop_slice": Domain(
-        every(x=[data(3, 2)], b=[0, 1, -3, -9], e=[3, 2, 9, -1], a=[0, 1, -1], d=[1, 2]), MOVED, size="rank 2"
+        every(x=[data(3, 2)], b=[0, 1, -3, -9], e=[3, 2, 9, -1], a=[0, 1, -1], d=[1, 2]),
+        MOVED,
+        size="rank 2",
     ),
-    "drop_pad": Domain(every(x=[data(2, 2)], p=[[0, 0, 0, 0], [0, 1, 0, 0], [0, -1, 0, 1]]), MOVED, size="rank 2"),
+    "drop_pad": Domain(
+        every(x=[data(2, 2)], p=[[0, 0, 0, 0], [0, 1, 0, 0], [0, -1, 0, 1]]), MOVED, size="rank 2"
+    ),
     "drop_tile": Domain(every(x=[data(2, 2)], n=[[1, 1], [1, 2], [3, 1]]), MOVED, size="rank 2"),
     "drop_split": Domain(every(x=[data(2, 2)], n=[[2], [1, 1]], a=[0, 1]), MOVED, size="rank 2"),
     "drop_resize": Domain(

@@ -23,7 +23,10 @@ AFFINES, EXPRESSIONS = "How affines pass", "SimplifyExpr"
 NOT_PROVED: dict[str, str] = {
     "inline_possible_branch": "It is about runs that fail, of which no result can be compared.",
     "lower_late": "It reads an operator as the importer does: operands and attributes stay.",
-    "fold_extents": "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc` tests it.",
+    "fold_extents": (
+        "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc`"
+        " tests it."
+    ),
 }
 """Rules that have no line or no proof, with the reason."""
 
@@ -57,7 +60,13 @@ def entries() -> list[Entry]:
     lines = {rule.apply: rule.identity for rules in RULES.values() for rule in rules}
     lines[lower_batch_norm.apply] = lower_batch_norm.identity
     return [
-        Entry(group, function.__name__, _file(function), lines.get(function) or _line(function), tuple(ops))
+        Entry(
+            group,
+            function.__name__,
+            _file(function),
+            lines.get(function) or _line(function),
+            tuple(ops),
+        )
         for (group, function), ops in found.items()
     ]
 

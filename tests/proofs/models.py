@@ -43,7 +43,9 @@ def tensors(instance: Instance, numbers: Numbers, kind: str) -> dict[str, Any]:
 
 
 def holds(condition: str, variables: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds of numbers; a quotient that does not exist has no property."""
+    """Return whether a condition holds of numbers; a quotient that does not exist has
+    no property.
+    """
     field = next((each.field for each in variables.values() if isinstance(each, Tensor)), Field())
     field.defined.clear()
     with np.errstate(all="ignore"):
@@ -70,7 +72,9 @@ def agree(a: Tensor | None, b: Tensor | None) -> bool:
     return all(a.field.same(x, y) for x, y in zip(a.array.ravel(), b.array.ravel(), strict=True))
 
 
-def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool = True) -> dict[str, Any]:
+def drawn(
+    instance: Instance, rng: np.random.Generator, kind: str, *, data: bool = True
+) -> dict[str, Any]:
     """Return small numbers for the free tensors of an instance, zeros and ones among them."""
     choices = {"reals": [-2, -1, -0.5, 0, 0.5, 1, 2, 3], "floats": [-2, -1, -0.5, 0, 0.5, 1, 2, 3, np.inf, np.nan],
                "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0], "types": [0, 1, 100]}[kind]  # fmt: skip
@@ -94,11 +98,17 @@ def drawn(instance: Instance, rng: np.random.Generator, kind: str, *, data: bool
 
 
 def built(
-    statement: Statement, instance: Instance, numbers: Numbers, kind: str, around: str = "none", opset: int = 21
+    statement: Statement,
+    instance: Instance,
+    numbers: Numbers,
+    kind: str,
+    around: str = "none",
+    opset: int = 21,
 ) -> ModelProto:
     """Return the left side as a model.
 
-    With `around`, a layer stands before its data or after its result, or any operator as its `reader`.
+    With `around`, a layer stands before its data or after its result, or any operator as its
+    `reader`.
     """
     graph = Graph(opset=opset, dtype=dtype_of(instance, kind))
     fixed = tensors(instance, numbers, kind)
@@ -118,7 +128,9 @@ def built(
         assert sample is not None
         found = _layer(found, sample.shape or WIDE)
     if around == "reader":
-        found = found.node({"types": "Not" if instance.get("kind") == "bool" else "Abs"}.get(kind, "Neg"), found)
+        found = found.node(
+            {"types": "Not" if instance.get("kind") == "bool" else "Abs"}.get(kind, "Neg"), found
+        )
     graph.output(found.name)
     return graph.model()
 
@@ -134,7 +146,9 @@ def _layer(value: Value, shape: tuple[int, ...]) -> Value:
     if len(shape) < 2:
         raise Undefined("no layer of this rank")
     channels = shape[1]
-    weight = (np.arange(channels * channels).reshape(channels, channels) % 3 + 1).astype(graph.dtype)
+    weight = (np.arange(channels * channels).reshape(channels, channels) % 3 + 1).astype(
+        graph.dtype
+    )
     bias = graph.initializer(np.arange(1, channels + 1).astype(graph.dtype))
     if len(shape) == 2:
         return Value(graph, graph.node("Gemm", [value.name, graph.initializer(weight), bias]))
@@ -148,7 +162,9 @@ def node_of(op: Op, shape: tuple[int, ...]) -> Any:
 
     graph = Graph(dtype=np.dtype(np.float32))
     graph.output(op(Value(graph, graph.input("x", shape))).name)
-    return next(node for node in from_model(graph.model()).graph if node.op not in ("constant", "return"))
+    return next(
+        node for node in from_model(graph.model()).graph if node.op not in ("constant", "return")
+    )
 
 
 def encoded(instance: Instance, numbers: Numbers) -> dict[str, Any]:
@@ -156,10 +172,16 @@ def encoded(instance: Instance, numbers: Numbers) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for name, value in instance.items():
         if isinstance(value, Free):
-            shown[name] = {"shape": list(value.shape), "constant": value.constant, "truth": value.truth}
+            shown[name] = {
+                "shape": list(value.shape),
+                "constant": value.constant,
+                "truth": value.truth,
+            }
         elif isinstance(value, Op):
             constants = [
-                {"shape": list(c.shape), "constant": c.constant, "truth": c.truth} if isinstance(c, Free) else c
+                {"shape": list(c.shape), "constant": c.constant, "truth": c.truth}
+                if isinstance(c, Free)
+                else c
                 for c in value.constants
             ]
             shown[name] = {"op": value.name, "constants": constants, "attrs": dict(value.attrs)}

@@ -1,4 +1,6 @@
-"""The operators that lines name: their meaning on tensors, from the ONNX specification, and the nodes of a model."""
+"""The operators that lines name: their meaning on tensors, from the ONNX specification, and the
+nodes of a model.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ Function = Callable[..., Any]
 
 
 def operator(write: Function) -> Callable[[Function], Function]:
-    """Make a function that is `write` where an operand is a value of a model, and the decorated one elsewhere."""
+    """Make a function that is `write` where an operand is a value of a model, and the decorated one
+    elsewhere.
+    """
 
     def wrap(meaning: Function) -> Function:
         def call(*operands: Any, **attrs: Any) -> Any:
             is_value = any(
-                isinstance(each, Value) or (isinstance(each, list | tuple) and any(isinstance(e, Value) for e in each))
+                isinstance(each, Value)
+                or (isinstance(each, list | tuple) and any(isinstance(e, Value) for e in each))
                 for each in operands
             )
             return (write if is_value else meaning)(*operands, **attrs)
@@ -45,7 +50,9 @@ def _elementwise(function: Function, *tensors: Tensor) -> Tensor:
     field = tensors[0].field
     try:
         with np.errstate(all="ignore"):
-            found = np.frompyfunc(lambda *e: function(field, *e), len(tensors), 1)(*[each.array for each in tensors])
+            found = np.frompyfunc(lambda *e: function(field, *e), len(tensors), 1)(
+                *[each.array for each in tensors]
+            )
     except ValueError as error:
         raise Undefined(str(error)) from None
     return tensors[0].like(found)
@@ -111,7 +118,9 @@ def where(c: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 def _rectified(x: Tensor, slope: Any) -> Tensor:
     slopes = slope if isinstance(slope, Tensor) else Tensor(x.field, x.field.number(slope))
-    return _elementwise(lambda f, e, a: f.choose(f.less(e, f.number(0)), f.multiply(a, e), e), x, slopes)
+    return _elementwise(
+        lambda f, e, a: f.choose(f.less(e, f.number(0)), f.multiply(a, e), e), x, slopes
+    )
 
 
 @operator(_node("Relu"))
@@ -213,7 +222,9 @@ def dropout(x: Tensor) -> Tensor:
 def power(x: Tensor, c: Tensor) -> Tensor:
     """Compute x for an exponent of 1, and anything else for others: x times x for 2, and so on."""
     return _elementwise(
-        lambda f, e, n: f.choose(f.equal(n, f.number(1)), e, f.multiply(e, e)), x, Tensor(x.field, c.array)
+        lambda f, e, n: f.choose(f.equal(n, f.number(1)), e, f.multiply(e, e)),
+        x,
+        Tensor(x.field, c.array),
     )
 
 
@@ -285,12 +296,26 @@ def mean(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
 
 @operator(_reduced("ReduceMax"))
 def max_(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
-    return x.like(folded(x.array, _axes(x.rank, axes), lambda a, b: _greater(x.field, a, b), keepdims=bool(keepdims)))
+    return x.like(
+        folded(
+            x.array,
+            _axes(x.rank, axes),
+            lambda a, b: _greater(x.field, a, b),
+            keepdims=bool(keepdims),
+        )
+    )
 
 
 @operator(_reduced("ReduceMin"))
 def min_(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
-    return x.like(folded(x.array, _axes(x.rank, axes), lambda a, b: _smaller(x.field, a, b), keepdims=bool(keepdims)))
+    return x.like(
+        folded(
+            x.array,
+            _axes(x.rank, axes),
+            lambda a, b: _smaller(x.field, a, b),
+            keepdims=bool(keepdims),
+        )
+    )
 
 
 @operator(_reduced("ReduceProd"))
@@ -312,11 +337,18 @@ def l2(x: Tensor, axes: Sequence[int], keepdims: int = 1) -> Tensor:
 
 
 def windows(
-    x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], *, ceil: bool = False
+    x: Tensor,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    *,
+    ceil: bool = False,
 ) -> list[list[Any]]:
-    """Return for each position of the result its index and the elements of each channel, None for padding.
+    """Return for each position of the result its index and the elements of each channel, None for
+    padding.
 
-    With `ceil`, a last window that begins inside the data or the padding before them may end beyond.
+    With `ceil`, a last window that begins inside the data or the padding before them may end
+    beyond.
     """
     k = len(kernel)
     spatial = x.shape[-k:]
@@ -326,7 +358,8 @@ def windows(
     if ceil:
         beyond = [spatial[i] + pads[i] + pads[k + i] - kernel[i] for i in range(k)]
         counts = [
-            n + (beyond[i] % strides[i] > 0 and n * strides[i] < spatial[i] + pads[i]) for i, n in enumerate(counts)
+            n + (beyond[i] % strides[i] > 0 and n * strides[i] < spatial[i] + pads[i])
+            for i, n in enumerate(counts)
         ]
     found = []
     for position in np.ndindex(*counts):
@@ -340,9 +373,16 @@ def windows(
 
 
 def pooled(
-    x: Tensor, function: Function, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], **more: Any
+    x: Tensor,
+    function: Function,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    **more: Any,
 ) -> Tensor:
-    """Return the results of `function` on the taps of each window, each an array of batch and channels."""
+    """Return the results of `function` on the taps of each window, each an array of batch and
+    channels.
+    """
     parts = windows(x, kernel, strides, pads, **more)
     counts = [max(p[i] for p, _ in parts) + 1 for i in range(len(kernel))]
     found = np.empty((*x.shape[: -len(kernel)], *counts), object)
@@ -352,9 +392,13 @@ def pooled(
 
 
 def _pool_node(kind: str) -> Function:
-    def write(x: Value, kernel: Any, strides: Any, pads: Any, counts: int | None = None, **attrs: Any) -> Value:
+    def write(
+        x: Value, kernel: Any, strides: Any, pads: Any, counts: int | None = None, **attrs: Any
+    ) -> Value:
         attrs |= {} if counts is None else {"count_include_pad": counts}
-        return x.node(kind, x, kernel_shape=list(kernel), strides=list(strides), pads=list(pads), **attrs)
+        return x.node(
+            kind, x, kernel_shape=list(kernel), strides=list(strides), pads=list(pads), **attrs
+        )
 
     return write
 
@@ -437,14 +481,21 @@ global_lp_pool = _global("GlobalLpPool", l2)
 # layers
 
 
-def _conv_node(x: Value, w: Any, b: Any = None, group: int = 1, strides: Any = (1,), pads: Any = (0, 0)) -> Value:
+def _conv_node(
+    x: Value, w: Any, b: Any = None, group: int = 1, strides: Any = (1,), pads: Any = (0, 0)
+) -> Value:
     attrs = {"group": group, "strides": list(strides), "pads": list(pads)}
     return x.node("Conv", *[x, w, b][: 2 + (b is not None)], **attrs)
 
 
 @operator(_conv_node)
 def conv(
-    x: Tensor, w: Tensor, b: Tensor | None = None, group: int = 1, strides: Any = (1,), pads: Any = (0, 0)
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    group: int = 1,
+    strides: Any = (1,),
+    pads: Any = (0, 0),
 ) -> Tensor:
     field, kernel = x.field, w.shape[2:]
     rows, columns = w.shape[0] // group, w.shape[1]
@@ -458,7 +509,8 @@ def conv(
             if tap is not None:
                 data = tap.reshape(x.shape[0], group, 1, columns)
                 found = np.frompyfunc(field.add, 2, 1)(
-                    found, total(field, np.frompyfunc(field.multiply, 2, 1)(data, flat[..., i]), (3,))
+                    found,
+                    total(field, np.frompyfunc(field.multiply, 2, 1)(data, flat[..., i]), (3,)),
                 )
         return found.reshape(x.shape[0], -1)
 
@@ -551,7 +603,9 @@ def group_norm(x: Tensor, g: Tensor, b: Tensor, num_groups: int) -> Tensor:
 
 @operator(_norm_node("GroupNormalization", "num_groups"))
 def group_norm_by_group(x: Tensor, g: Tensor, b: Tensor, num_groups: int) -> Tensor:
-    """Compute a GroupNormalization of an opset below 21, with one scale and one bias for each group."""
+    """Compute a GroupNormalization of an opset below 21, with one scale and one bias for each
+    group.
+    """
     size = x.shape[1] // num_groups
     spread = [v.like(np.repeat(v.array, size)) for v in (g, b)]
     return group_norm(x, *spread, num_groups)  # type: ignore[no-any-return]
@@ -652,9 +706,15 @@ def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.like(np.broadcast_to(x.array, found).astype(object))
 
 
-@operator(lambda x, begin, end, axis, step=1: x.node("Slice", x, *[[item] for item in (begin, end, axis, step)]))
+@operator(
+    lambda x, begin, end, axis, step=1: x.node(
+        "Slice", x, *[[item] for item in (begin, end, axis, step)]
+    )
+)
 def slice_(x: Tensor, begin: int, end: int, axis: int, step: int = 1) -> Tensor:
-    """Compute a Slice along one axis; numpy's slices are those of ONNX, but for the clamping of negative bounds."""
+    """Compute a Slice along one axis; numpy's slices are those of ONNX, but for the clamping of
+    negative bounds.
+    """
     if not -x.rank <= axis < x.rank:
         raise Undefined("no such axis")
     n = x.shape[axis]
@@ -739,7 +799,9 @@ def pad(x: Tensor, pads: Sequence[int], value: Any = 0, mode: str = "constant") 
     for index in np.ndindex(*shape):
         at = tuple(i - a for i, (a, _) in zip(index, sizes, strict=True))
         inside = all(0 <= i < n for i, n in zip(at, x.shape, strict=True))
-        found[index] = x.array[at] if inside else fill.item() if isinstance(fill, np.ndarray) else fill
+        found[index] = (
+            x.array[at] if inside else fill.item() if isinstance(fill, np.ndarray) else fill
+        )
     return x.like(found)
 
 
@@ -783,7 +845,15 @@ def resize(x: Tensor, factor: float, mode: str, at: str = "half_pixel") -> Tenso
 def _crop_node(x: Value, size: int) -> Value:
     roi = x.graph.initializer(np.asarray([0, 0, 0, 1, 1, 2], np.float32))
     sizes = [1, 2, size]
-    return x.node("Resize", x, roi, None, sizes, coordinate_transformation_mode="tf_crop_and_resize", mode="linear")
+    return x.node(
+        "Resize",
+        x,
+        roi,
+        None,
+        sizes,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        mode="linear",
+    )
 
 
 @operator(_crop_node)
@@ -808,7 +878,9 @@ def _sequence_node(x: Value, size: int, axis: int, k: int) -> Value:
 
 @operator(_sequence_node)
 def part_of_sequence(x: Tensor, size: int, axis: int, k: int) -> Tensor:
-    """Compute a part of a SplitToSequence into parts of one size, of which the last may be shorter."""
+    """Compute a part of a SplitToSequence into parts of one size, of which the last may
+    be shorter.
+    """
     return slice_(x, k * size, (k + 1) * size, axis)  # type: ignore[no-any-return]
 
 
@@ -847,7 +919,10 @@ def _onnx(kind: str) -> int:
 OPERATORS: dict[str, Function] = {
     name.rstrip("_"): each
     for name, each in list(globals().items())
-    if callable(each) and not name.startswith("_") and not isinstance(each, type) and name not in ("operator", "prod")
+    if callable(each)
+    and not name.startswith("_")
+    and not isinstance(each, type)
+    and name not in ("operator", "prod")
 }
 """All functions that a line may name."""
 
@@ -864,5 +939,8 @@ class Op:
         return OPERATORS[self.name](*operands, *self.constants, **self.attrs)
 
     def __repr__(self) -> str:
-        shown = [*map(str, self.constants), *[f"{key}={value}" for key, value in self.attrs.items()]]
+        shown = [
+            *map(str, self.constants),
+            *[f"{key}={value}" for key, value in self.attrs.items()],
+        ]
         return f"{self.name}({', '.join(['x', *shown])})"

@@ -1,4 +1,6 @@
-"""What the lines of SimplifyExpr may name besides operators: the code's own predicates where it has them."""
+"""What the lines of SimplifyExpr may name besides operators: the code's own predicates where it has
+them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def are_normal(found: Sequence[int], rank: int) -> bool:
 
 
 def both_axes(near: Sequence[int], far: Sequence[int], longest: int) -> list[int]:
-    """Return the axes of two operators in a row: `near` count in the longest shape, `far` in what is left of it."""
+    """Return the axes of two operators in a row: `near` count in the longest shape, `far` in what
+    is left of it.
+    """
     taken = axes(near, longest)
     free = [axis for axis in range(longest) if axis not in taken]
     if any(not -len(free) <= axis < len(free) for axis in far):
@@ -91,7 +95,9 @@ def are_ones(x: Tensor, found: Sequence[int]) -> bool:
     return all(x.shape[axis] == 1 for axis in found)
 
 
-def composed(b: int, e: int, d: int, f: int, g: int, h: int, extent: int | None, axis: int) -> tuple[int, ...]:
+def composed(
+    b: int, e: int, d: int, f: int, g: int, h: int, extent: int | None, axis: int
+) -> tuple[int, ...]:
     """Return start, end, axis and step of one slice for two, as the code finds them."""
     found = _composed(slice(b, e, d), slice(f, g, h), extent)
     return found.start, found.stop, axis, found.step
@@ -135,10 +141,15 @@ def all_below(p: Sequence[int], kernel: Sequence[int]) -> bool:
     return all(a < n for a, n in zip(p, [*kernel, *kernel], strict=True))
 
 
-def adds_no_window(x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> bool:
+def adds_no_window(
+    x: Tensor, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]
+) -> bool:
     window = Window("NOTSET", tuple(pads), tuple(strides), (1,) * len(kernel))
     sizes = x.shape[2:]
-    return all(window.count(i, sizes[i], n) == window.count(i, sizes[i], n, ceil=True) for i, n in enumerate(kernel))
+    return all(
+        window.count(i, sizes[i], n) == window.count(i, sizes[i], n, ceil=True)
+        for i, n in enumerate(kernel)
+    )
 
 
 def sizes(n: int, extent: int) -> list[int]:
@@ -147,11 +158,15 @@ def sizes(n: int, extent: int) -> list[int]:
 
 def repeats_nothing(n: Sequence[int], x: Tensor) -> bool:
     """Return whether every extent of a target is 1, or the extent of the data there."""
-    return len(n) <= x.rank and all(a in (1, b) for a, b in zip(n, x.shape[x.rank - len(n) :], strict=True))
+    return len(n) <= x.rank and all(
+        a in (1, b) for a, b in zip(n, x.shape[x.rank - len(n) :], strict=True)
+    )
 
 
 def ends_alike(c: Tensor, m: Sequence[int], x: Tensor) -> bool:
-    """Return whether a constant is broadcast the same into the data and into these in another shape."""
+    """Return whether a constant is broadcast the same into the data and into these in another
+    shape.
+    """
     return c.rank <= x.rank and _varying(c.shape, target(x.shape, m), x.shape) is not None
 
 
@@ -172,7 +187,9 @@ def order(o: Sequence[tuple[int, int]], b: int, channels: int) -> list[int]:
 
 def extents(n: Sequence[int | str], shape: Sequence[int], e: Sequence[int | str]) -> list[int]:
     """Return a target with the numbers of its symbols, which stand for extents of the data."""
-    numbers = {symbol: number for symbol, number in zip(e, shape, strict=True) if isinstance(symbol, str)}
+    numbers = {
+        symbol: number for symbol, number in zip(e, shape, strict=True) if isinstance(symbol, str)
+    }
     return [numbers[each] if isinstance(each, str) else each for each in n]
 
 
@@ -204,7 +221,18 @@ PREDICATES: dict[str, Any] = {
     **{
         each.__name__: each
         for each in (
-            *(keeps_shape, zero, is_integer, casts_alike, in_order, keeps_order, permuted, without, others, axes),
+            *(
+                keeps_shape,
+                zero,
+                is_integer,
+                casts_alike,
+                in_order,
+                keeps_order,
+                permuted,
+                without,
+                others,
+                axes,
+            ),
             *(
                 both_axes,
                 are_normal,

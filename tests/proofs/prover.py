@@ -22,7 +22,9 @@ TIMEOUT = 60_000
 
 @dataclass
 class Proof:
-    """What was found about one line: instances that were proved, and a counterexample for each condition dropped."""
+    """What was found about one line: instances that were proved, and a counterexample for each
+    condition dropped.
+    """
 
     rule: str
     line: str
@@ -62,7 +64,9 @@ def _has(instance: Instance, statement: Statement) -> bool:
 
 @dataclass
 class Question:
-    """One instance of a statement in terms: whether the sides are defined, whether they agree, and the conditions."""
+    """One instance of a statement in terms: whether the sides are defined, whether they agree, and
+    the conditions.
+    """
 
     left: Any
     same: Any
@@ -81,7 +85,9 @@ def _field(kind: str, instance: Instance) -> Any:
 
 
 def _question(statement: Statement, instance: Instance, kind: str) -> Question | None:
-    """Return an instance in terms, None where its left side has no value whatever its elements are."""
+    """Return an instance in terms, None where its left side has no value whatever its
+    elements are.
+    """
     of = _field(kind, instance)
     labels = iter(range(1, 10_000))
     truths = Booleans()
@@ -143,13 +149,19 @@ def _prove(proof: Proof, statement: Statement, instance: Instance, kind: str) ->
 
 
 def _discrete(instance: Instance) -> dict[str, Any]:
-    return {name: value.shape if isinstance(value, Free) else value for name, value in instance.items()}
+    return {
+        name: value.shape if isinstance(value, Free) else value for name, value in instance.items()
+    }
 
 
-def _refute(proof: Proof, number: int, dropped: int, instances: Sequence[Instance], kinds: Sequence[str]) -> None:
+def _refute(
+    proof: Proof, number: int, dropped: int, instances: Sequence[Instance], kinds: Sequence[str]
+) -> None:
     """Find numbers for which the line without one condition is wrong."""
     statement = statements(proof.line)[number]
-    alike = [each for each in statements(proof.line) if each.left == statement.left and each != statement]
+    alike = [
+        each for each in statements(proof.line) if each.left == statement.left and each != statement
+    ]
     for avoided in (alike, []):  # numbers that no other identity serves, if there are any
         for kind, instance in itertools.product(kinds, instances):
             fitting = [each for each in avoided if _has(instance, each)]
@@ -185,7 +197,9 @@ def _numbers(
     if question is None:
         return None
     others = [each for i, each in enumerate(question.conditions) if i != dropped]
-    for numbers in _models(question, [*others, z3.Not(question.conditions[dropped])], instance, kind, names):
+    for numbers in _models(
+        question, [*others, z3.Not(question.conditions[dropped])], instance, kind, names
+    ):
         if refutes(statement, dropped, instance, numbers, kind, alike):
             return numbers
     return None
@@ -218,7 +232,9 @@ def _models(
         solver.add(question.left, *question.given, *claims, z3.Not(question.same), *preferred)
         if solver.check() == z3.sat:
             model = solver.model()
-            yield {name: _values(name, free, question, model, kind) for name, free in frees(instance)}
+            yield {
+                name: _values(name, free, question, model, kind) for name, free in frees(instance)
+            }
 
 
 def _values(name: str, free: Free, question: Question, model: Any, kind: str) -> Any:
@@ -228,7 +244,9 @@ def _values(name: str, free: Free, question: Question, model: Any, kind: str) ->
     of = Booleans() if free.truth else question.field
     if kind == "labels":
         return np.asarray(tensor.array.tolist()).reshape(free.shape).tolist()
-    return np.asarray([of.value(model, e) for e in tensor.array.ravel()]).reshape(free.shape).tolist()
+    return (
+        np.asarray([of.value(model, e) for e in tensor.array.ravel()]).reshape(free.shape).tolist()
+    )
 
 
 def refutes(
@@ -239,7 +257,8 @@ def refutes(
     kind: str,
     alike: Sequence[Statement] = (),
 ) -> bool:
-    """Return whether all other conditions hold of the numbers, this one does not, and the sides differ.
+    """Return whether all other conditions hold of the numbers, this one does not, and the sides
+    differ.
 
     No identity of `alike`, which has the same left side, may be for these numbers.
     """
@@ -250,6 +269,11 @@ def refutes(
     except Undefined:
         return False
     left = result(statement.left, variables)
-    if left is None or served or truths[dropped] or not all(t for i, t in enumerate(truths) if i != dropped):
+    if (
+        left is None
+        or served
+        or truths[dropped]
+        or not all(t for i, t in enumerate(truths) if i != dropped)
+    ):
         return False
     return not agree(left, result(statement.right, variables))

@@ -50,13 +50,21 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     found = sum(len(results[each.name]["counterexamples"]) for each in proved)
     lines = [HEAD, f"**{len(proved)} of {len(rules)} rules proved, {found} counterexamples.**", ""]
     for group in (AFFINES, EXPRESSIONS):
-        lines += [f"## {group}", "", "| rule | identity | proved for | wrong without |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"## {group}",
+            "",
+            "| rule | identity | proved for | wrong without |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += [row(each, results[each.name]) for each in proved if each.group == group]
         lines.append("")
     missing = [each for each in rules if each not in proved]
     if missing:
         lines += ["## Not proved", "", "| rule | reason |", "| --- | --- |"]
-        lines += [f"| `{each.name}` | {NOT_PROVED.get(each.name, 'no proof was found')} |" for each in missing]
+        lines += [
+            f"| `{each.name}` | {NOT_PROVED.get(each.name, 'no proof was found')} |"
+            for each in missing
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -64,17 +72,28 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
 def is_proved(entry: Entry, results: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the line of a rule, as it is now, was proved."""
     found = results.get(entry.name)
-    return bool(entry.line) and found is not None and found["line"] == entry.line and entry.name not in NOT_PROVED
+    return (
+        bool(entry.line)
+        and found is not None
+        and found["line"] == entry.line
+        and entry.name not in NOT_PROVED
+    )
 
 
 def row(entry: Entry, found: Mapping[str, Any]) -> str:
     """Return the row of a rule."""
     lines = statements(entry.line)
-    cases = [f"{code(each['dropped'])}: {example(each, lines[each['line']])}" for each in found["counterexamples"]]
+    cases = [
+        f"{code(each['dropped'])}: {example(each, lines[each['line']])}"
+        for each in found["counterexamples"]
+    ]
     number, identities = found["proved"], "<br>".join(code(str(each)) for each in lines)
     scope = f"{', '.join(found['kinds'])}; {number} {'case' if number == 1 else 'cases'}"
     scope += f": {found['size']}" if found["size"] else ""
-    return f"| `{entry.name}`<br>{entry.module} | {identities} | {scope} | {'<br>'.join(cases) or '–'} |"
+    return (
+        f"| `{entry.name}`<br>{entry.module} | {identities} | {scope} |"
+        f" {'<br>'.join(cases) or '–'} |"
+    )
 
 
 def code(text: str) -> str:
@@ -86,9 +105,19 @@ def example(found: Mapping[str, Any], statement: Statement) -> str:
     """Return the values of a counterexample."""
     instance, numbers = decoded(found)
     shown = {name: short(value) for name, value in numbers.items()}
-    shown |= {name: str(value) for name, value in instance.items() if isinstance(value, int | list | str | float)}
-    shown |= {name: str(value) for name, value in instance.items() if isinstance(value, Op) and not value.constants}
-    return ", ".join(f"{name} = {shown[name]}" for name in sorted(shown) if name in statement.variables)
+    shown |= {
+        name: str(value)
+        for name, value in instance.items()
+        if isinstance(value, int | list | str | float)
+    }
+    shown |= {
+        name: str(value)
+        for name, value in instance.items()
+        if isinstance(value, Op) and not value.constants
+    }
+    return ", ".join(
+        f"{name} = {shown[name]}" for name in sorted(shown) if name in statement.variables
+    )
 
 
 def short(value: Any) -> str:
@@ -105,6 +134,9 @@ def read() -> dict[str, Any]:
 
 def write(results: Mapping[str, Any]) -> None:
     """Write what was found, and the page."""
-    rows = [f"{json.dumps(name)}: {json.dumps(results[name], sort_keys=True)}" for name in sorted(results)]
+    rows = [
+        f"{json.dumps(name)}: {json.dumps(results[name], sort_keys=True)}"
+        for name in sorted(results)
+    ]
     RESULTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
     REPORT.write_text(render(read()), encoding="utf-8")

@@ -16,7 +16,8 @@ class Undefined(Exception):
 class Field:
     """Elements and their arithmetic; here numbers of a numpy dtype.
 
-    `defined` collects the conditions under which the last results exist, `given` facts about elements that were made.
+    `defined` collects the conditions under which the last results exist, `given` facts about
+    elements that were made.
     """
 
     exact = False
@@ -33,7 +34,9 @@ class Field:
         return Field(type_of(kind))
 
     def converted(self, element: Any, field: Field) -> Any:
-        """Return an element in another type; a float beyond the integers of the type becomes the nearest of them."""
+        """Return an element in another type; a float beyond the integers of the type becomes the
+        nearest of them.
+        """
         if self.dtype == field.dtype or field.dtype.kind not in "iu" or self.dtype.kind in "iub":
             with np.errstate(all="ignore"):
                 return np.asarray(element).astype(field.dtype)[()]
@@ -41,7 +44,9 @@ class Field:
         number = float(element)
         if number != number:
             return field.dtype.type(0)
-        return field.dtype.type(min(max(int(max(min(number, 1e30), -1e30)), limits.min), limits.max))
+        return field.dtype.type(
+            min(max(int(max(min(number, 1e30), -1e30)), limits.min), limits.max)
+        )
 
     def number(self, value: Any) -> Any:
         """Return a number as an element."""
@@ -75,7 +80,9 @@ class Field:
             return np.sqrt(a)
 
     def whole(self, a: Any, toward: str) -> Any:
-        """Return a float rounded to a whole number: `down`, `up`, or to the nearest, of two the even one."""
+        """Return a float rounded to a whole number: `down`, `up`, or to the nearest, of two the
+        even one.
+        """
         return {"down": np.floor, "up": np.ceil, "nearest": np.rint}[toward](a)
 
     def less(self, a: Any, b: Any) -> Any:
@@ -104,11 +111,15 @@ class Field:
         return not a
 
     def same(self, a: Any, b: Any) -> Any:
-        """Return whether two results are the same: equal, or both NaN; floats up to their rounding."""
+        """Return whether two results are the same: equal, or both NaN; floats up to
+        their rounding.
+        """
         if self.exact:
             return bool(a == b)
         with np.errstate(all="ignore"):
-            return bool(np.isclose(np.float64(a), np.float64(b), rtol=1e-6, atol=1e-9, equal_nan=True))
+            return bool(
+                np.isclose(np.float64(a), np.float64(b), rtol=1e-6, atol=1e-9, equal_nan=True)
+            )
 
 
 def type_of(kind: str) -> np.dtype[Any]:
@@ -127,7 +138,10 @@ class Claim:
         self.value = value
 
     def __or__(self, other: Any) -> Claim:
-        return Claim(self.field, self.field.either(self.value, other.value if isinstance(other, Claim) else other))
+        return Claim(
+            self.field,
+            self.field.either(self.value, other.value if isinstance(other, Claim) else other),
+        )
 
     __ror__ = __or__
 
@@ -161,7 +175,9 @@ class Tensor:
                 found = np.frompyfunc(function, 2, 1)(self.array, array)
         except ValueError as error:
             raise Undefined(str(error)) from None
-        return Tensor(self.field, found, constant=self.constant and getattr(other, "constant", True))
+        return Tensor(
+            self.field, found, constant=self.constant and getattr(other, "constant", True)
+        )
 
     def claim(self, other: Any, function: Callable[[Any, Any], Any]) -> Claim:
         joined = self.join(other, function)
@@ -200,13 +216,19 @@ class Tensor:
         if self.rank < 1 or other.rank < 1 or self.shape[-1] != other.shape[max(other.rank - 2, 0)]:
             raise Undefined("the extents do not fit")
         right = other.array if other.rank > 1 else other.array[:, None]
-        products = np.frompyfunc(self.field.multiply, 2, 1)(self.array[..., :, None], right[..., None, :, :])
+        products = np.frompyfunc(self.field.multiply, 2, 1)(
+            self.array[..., :, None], right[..., None, :, :]
+        )
         found = total(self.field, products, (products.ndim - 2,))
         return self.like(found if other.rank > 1 else found[..., 0])
 
     def __getitem__(self, index: Any) -> Tensor:
         try:
-            return self.like(np.asarray(self.array[np.asarray(index) if isinstance(index, list) else index], object))
+            return self.like(
+                np.asarray(
+                    self.array[np.asarray(index) if isinstance(index, list) else index], object
+                )
+            )
         except IndexError as error:
             raise Undefined(str(error)) from None
 
@@ -249,7 +271,12 @@ def total(field: Field, array: Array, axes: Sequence[int], *, keepdims: bool = F
 
 
 def folded(
-    array: Array, axes: Sequence[int], function: Callable[[Any, Any], Any], empty: Any = None, *, keepdims: bool = False
+    array: Array,
+    axes: Sequence[int],
+    function: Callable[[Any, Any], Any],
+    empty: Any = None,
+    *,
+    keepdims: bool = False,
 ) -> Array:
     """Return elements combined over axes, in order."""
     last = [axis for axis in range(array.ndim) if axis in axes]
@@ -264,7 +291,11 @@ def folded(
         for i in range(1, flat.shape[-1]):
             found = np.frompyfunc(function, 2, 1)(found, flat[..., i])
     found = np.asarray(found, object)
-    return found.reshape([1 if a in axes else n for a, n in enumerate(array.shape)]) if keepdims else found
+    return (
+        found.reshape([1 if a in axes else n for a, n in enumerate(array.shape)])
+        if keepdims
+        else found
+    )
 
 
 class Value:
@@ -277,7 +308,10 @@ class Value:
         self.name = name
 
     def node(self, kind: str, *operands: Any, **attrs: Any) -> Value:
-        return Value(self.graph, self.graph.node(kind, [named(self.graph, each) for each in operands], **attrs))
+        return Value(
+            self.graph,
+            self.graph.node(kind, [named(self.graph, each) for each in operands], **attrs),
+        )
 
     def __add__(self, other: Any) -> Value:
         return self.node("Add", self, other)
@@ -320,7 +354,9 @@ def named(graph: Graph, operand: Any) -> str:
     if isinstance(operand, Value | str):
         return operand if isinstance(operand, str) else operand.name
     if isinstance(operand, Tensor):
-        return graph.initializer(np.array(operand.array.tolist(), operand.field.dtype).reshape(operand.shape))
+        return graph.initializer(
+            np.array(operand.array.tolist(), operand.field.dtype).reshape(operand.shape)
+        )
     if isinstance(operand, int | float) and not isinstance(operand, bool):
         return graph.initializer(np.asarray(operand, graph.dtype))
     return graph.initializer(np.asarray(operand, bool if isinstance(operand, bool) else np.int64))

@@ -68,7 +68,9 @@ class Reals(Field):
         return z3.BoolVal(False)
 
     def choose(self, condition: Any, a: Any, b: Any) -> Any:
-        return z3.If(condition, a, b) if isinstance(condition, z3.ExprRef) else a if condition else b
+        return (
+            z3.If(condition, a, b) if isinstance(condition, z3.ExprRef) else a if condition else b
+        )
 
     def every(self, claims: Iterable[Any]) -> Any:
         return z3.And(*claims)
@@ -138,14 +140,20 @@ class Floats(Reals):
         return z3.fpIsNaN(a)
 
     def same(self, a: Any, b: Any) -> Any:
-        return z3.BoolVal(True) if a.eq(b) else z3.Or(z3.fpEQ(a, b), z3.And(z3.fpIsNaN(a), z3.fpIsNaN(b)))
+        return (
+            z3.BoolVal(True)
+            if a.eq(b)
+            else z3.Or(z3.fpEQ(a, b), z3.And(z3.fpIsNaN(a), z3.fpIsNaN(b)))
+        )
 
     def value(self, model: Any, term: Any) -> Any:
         found = model.eval(term, model_completion=True)
         if z3.is_true(z3.simplify(z3.fpIsNaN(found))):
             return float("nan")
         if z3.is_true(z3.simplify(z3.fpIsInf(found))):
-            return float("-inf") if z3.is_true(z3.simplify(z3.fpIsNegative(found))) else float("inf")
+            return (
+                float("-inf") if z3.is_true(z3.simplify(z3.fpIsNegative(found))) else float("inf")
+            )
         real = z3.simplify(z3.fpToReal(found))
         return float(real.as_fraction())
 
@@ -186,10 +194,16 @@ class Booleans(Reals):
 class Typed(Reals):
     """Elements of one type of irc, for casts.
 
-    A float beyond the range of an integer type becomes some integer, which depends on its value alone.
+    A float beyond the range of an integer type becomes some integer, which depends on its value
+    alone.
     """
 
-    SORTS: ClassVar[dict[str, Any]] = {"f16": (5, 11), "bf16": (8, 8), "f32": (8, 24), "f64": (11, 53)}
+    SORTS: ClassVar[dict[str, Any]] = {
+        "f16": (5, 11),
+        "bf16": (8, 8),
+        "f32": (8, 24),
+        "f64": (11, 53),
+    }
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -228,7 +242,9 @@ class Typed(Reals):
         if not field.exact:
             value, signed = _unwidened(element, signed=signed)
             if z3.is_fp(value):
-                return value if value.sort() == field.sort else z3.fpToFP(z3.RNE(), value, field.sort)
+                return (
+                    value if value.sort() == field.sort else z3.fpToFP(z3.RNE(), value, field.sort)
+                )
             return (z3.fpSignedToFP if signed else z3.fpUnsignedToFP)(z3.RNE(), value, field.sort)
         if not self.exact:
             return _to_integer(element, field)
@@ -260,11 +276,12 @@ WIDENING = {
 
 
 def _unwidened(element: Any, *, signed: bool) -> tuple[Any, bool]:
-    """Return the element of which another is the same number in a wider type, and whether it is signed.
+    """Return the element of which another is the same number in a wider type, and whether it is
+    signed.
 
-    An integer is the same number in a float type with as many significant bits, and a float in one with as many
-    significant bits and as many of the exponent. What a cast makes of a number depends on the number alone, so that it
-    is taken of the narrow one.
+    An integer is the same number in a float type with as many significant bits, and a float in one
+    with as many significant bits and as many of the exponent. What a cast makes of a number depends
+    on the number alone, so that it is taken of the narrow one.
     """
     kind = element.decl().kind()
     if kind not in WIDENING or (z3.is_bv(element) and WIDENING[kind] and not signed):
@@ -273,7 +290,11 @@ def _unwidened(element: Any, *, signed: bool) -> tuple[Any, bool]:
     if z3.is_fp(element) and z3.is_bv(inner):
         exact = inner.size() <= element.sbits()
     elif z3.is_fp(element):
-        exact = z3.is_fp(inner) and inner.sbits() <= element.sbits() and inner.ebits() <= element.ebits()
+        exact = (
+            z3.is_fp(inner)
+            and inner.sbits() <= element.sbits()
+            and inner.ebits() <= element.ebits()
+        )
     else:
         exact = True
     return _unwidened(inner, signed=WIDENING[kind]) if exact else (element, signed)
@@ -286,9 +307,17 @@ def _to_integer(element: Any, field: Typed) -> Any:
     whole, signed = _unwidened(element, signed=True)
     if z3.is_bv(whole):
         value = (z3.SignExt if signed else z3.ZeroExt)(WIDEST - whole.size(), whole)
-        low, high = -(2 ** (field.bits - 1)) if field.signed else 0, 2 ** (field.bits - field.signed)
-        return z3.If(z3.And(value >= low, value < high), z3.Extract(field.bits - 1, 0, value), beyond(wide))
-    low, high = -(2.0 ** (field.bits - 1)) if field.signed else 0.0, 2.0 ** (field.bits - field.signed)
+        low, high = (
+            -(2 ** (field.bits - 1)) if field.signed else 0,
+            2 ** (field.bits - field.signed),
+        )
+        return z3.If(
+            z3.And(value >= low, value < high), z3.Extract(field.bits - 1, 0, value), beyond(wide)
+        )
+    low, high = (
+        -(2.0 ** (field.bits - 1)) if field.signed else 0.0,
+        2.0 ** (field.bits - field.signed),
+    )
     inside = z3.And(wide > low - 1 if field.bits < 53 else wide >= low, wide < high)
     convert = z3.fpToSBV if field.signed else z3.fpToUBV
     return z3.If(inside, convert(z3.RTZ(), wide, field.sort), beyond(wide))

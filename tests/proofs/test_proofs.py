@@ -1,8 +1,9 @@
-"""The lines beside the rules: every rule has one, what was proved is what stands there, and irc keeps to it.
+"""The lines beside the rules: every rule has one, what was proved is what stands there, and irc
+keeps to it.
 
-`make proofs` proves the lines with z3. Here the same lines are evaluated on numbers, and their left sides are given to
-irc as models: where the conditions hold the rule fires and keeps the numbers, and where one of them does not it leaves
-the operators alone.
+`make proofs` proves the lines with z3. Here the same lines are evaluated on numbers, and their left
+sides are given to irc as models: where the conditions hold the rule fires and keeps the numbers,
+and where one of them does not it leaves the operators alone.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def test_every_rule_has_a_line_or_is_named() -> None:
 def test_what_was_proved_are_the_lines_beside_the_rules() -> None:
     lines = {entry.name: entry.line for entry in ENTRIES if entry.name not in NOT_PROVED}
     assert {name: found["line"] for name, found in RESULTS.items()} == lines, "run `make proofs`"
-    assert REPORT.read_text(encoding="utf-8") == render(RESULTS), "docs/proofs.md is stale: run `make proofs`"
+    assert REPORT.read_text(encoding="utf-8") == render(RESULTS), (
+        "docs/proofs.md is stale: run `make proofs`"
+    )
 
 
 def test_every_condition_of_a_line_has_a_counterexample() -> None:
@@ -115,7 +118,9 @@ def test_every_condition_of_a_line_has_a_counterexample() -> None:
         for number, statement in enumerate(statements(entry.line))
         for condition in statement.conditions
     }
-    assert wanted == {(c["rule"], c["line"], c["dropped"]) for f in RESULTS.values() for c in f["counterexamples"]}
+    assert wanted == {
+        (c["rule"], c["line"], c["dropped"]) for f in RESULTS.values() for c in f["counterexamples"]
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -125,7 +130,9 @@ def test_a_counterexample_refutes(case: dict[str, Any]) -> None:
     left = result(statement.left, variables)
     assert left is not None
     assert not agree(left, result(statement.right, variables))
-    assert [each for each in statement.conditions if not holds(each, variables)] == [case["dropped"]]
+    assert [each for each in statement.conditions if not holds(each, variables)] == [
+        case["dropped"]
+    ]
 
 
 @pytest.mark.parametrize("case", SEEN_CASES)
@@ -157,7 +164,9 @@ def test_irc_applies_a_line(entry: Entry, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("entry", "number"), [line for line in SEEN_LINES if has_conditions(*line.values)])
+@pytest.mark.parametrize(
+    ("entry", "number"), [line for line in SEEN_LINES if has_conditions(*line.values)]
+)
 def test_irc_refuses_where_a_condition_fails(entry: Entry, number: int) -> None:
     """Of numbers for which the sides differ, a rule that fires would make a wrong model."""
     statement = statements(entry.line)[number]
@@ -176,11 +185,16 @@ def test_a_line_holds_of_numbers(entry: Entry, number: int) -> None:
     statement = statements(entry.line)[number]
     for kind, instance, numbers in instances(entry, statement, 20):
         variables = tensors(instance, numbers, kind)
-        assert agree(result(statement.left, variables), result(statement.right, variables)), (instance, numbers)
+        assert agree(result(statement.left, variables), result(statement.right, variables)), (
+            instance,
+            numbers,
+        )
 
 
 @pytest.mark.parametrize(
-    "entry", [e for e in ENTRIES if e.group == AFFINES and e.name.endswith("_channels")], ids=lambda entry: entry.name
+    "entry",
+    [e for e in ENTRIES if e.group == AFFINES and e.name.endswith("_channels")],
+    ids=lambda entry: entry.name,
 )
 def test_limits_are_the_conditions(entry: Entry) -> None:
     """The conditions that the code checks are those of the line."""
@@ -188,28 +202,42 @@ def test_limits_are_the_conditions(entry: Entry) -> None:
     from irc.ir.ops import OPS
     from irc.ir.ops.channel_map import ChannelAxis, Limit
 
-    words = {Limit.NO_SHIFT: "t == 0", Limit.NO_NEGATIVE_SCALE: "s >= 0", Limit.NO_ZERO_SCALE: "s != 0"}
+    words = {
+        Limit.NO_SHIFT: "t == 0",
+        Limit.NO_NEGATIVE_SCALE: "s >= 0",
+        Limit.NO_ZERO_SCALE: "s != 0",
+    }
     (statement, *_) = statements(entry.line)
     assert entry.domain is not None
     for instance in entry.domain.instances:
         op = instance.get("op")
-        if not isinstance(op, Op) or any(not isinstance(each, int | float) for each in op.constants):
+        if not isinstance(op, Op) or any(
+            not isinstance(each, int | float) for each in op.constants
+        ):
             continue
         node = node_of(op, instance["x"].shape or (1, 2, 3))
         channels = OPS[node.op].channels
         assert channels is not None
-        found = {words[limit] for limit, _ in channels(node, ChannelAxis(None, None), ConstantEvaluator()).limits}
-        variables = tensors(instance, {"x": np.zeros(instance["x"].shape), "s": 2.0, "t": 3.0}, "reals")
+        found = {
+            words[limit]
+            for limit, _ in channels(node, ChannelAxis(None, None), ConstantEvaluator()).limits
+        }
+        variables = tensors(
+            instance, {"x": np.zeros(instance["x"].shape), "s": 2.0, "t": 3.0}, "reals"
+        )
         always = {each for each in statement.conditions if "|" in each and holds(each, variables)}
         stated = {
-            each.replace("(t == 0) | averages_data_only(op)", "t == 0") for each in {*statement.conditions} - always
+            each.replace("(t == 0) | averages_data_only(op)", "t == 0")
+            for each in {*statement.conditions} - always
         }
         assert found == stated, op
 
 
 def test_all_lines_are_proved() -> None:
     """The proof itself, where z3 is installed."""
-    pytest.importorskip("z3", reason="z3-solver is not installed: `make proofs` has an environment with it")
+    pytest.importorskip(
+        "z3", reason="z3-solver is not installed: `make proofs` has an environment with it"
+    )
     from proofs.prover import prove
 
     for entry in ENTRIES:
@@ -221,13 +249,17 @@ def test_all_lines_are_proved() -> None:
 
 
 def test_a_wrong_line_is_not_proved() -> None:
-    pytest.importorskip("z3", reason="z3-solver is not installed: `make proofs` has an environment with it")
+    pytest.importorskip(
+        "z3", reason="z3-solver is not installed: `make proofs` has an environment with it"
+    )
     from proofs.prover import prove
 
     domain = BY_NAME["rectified_channels"].domain
     assert domain is not None
     assert prove("rectified_channels", "s * op(x) + t == op(s * x + t) if t == 0", domain).failed
-    assert prove("rectified_channels", "s * op(x) == op(s * x) if s >= 0 and s < 9", domain).needless
+    assert prove(
+        "rectified_channels", "s * op(x) == op(s * x) if s >= 0 and s < 9", domain
+    ).needless
 
 
 def fits(instance: Instance, statement: Statement) -> bool:
@@ -239,11 +271,16 @@ def instances(
 ) -> list[tuple[str, Instance, dict[str, Any]]]:
     """Return instances of a line with numbers for which its conditions hold, drawn by its name.
 
-    With `holding` unset, a condition fails and the sides differ, and so for each line with the same left side.
+    With `holding` unset, a condition fails and the sides differ, and so for each line with the same
+    left side.
     """
     assert entry.domain is not None
     rng = np.random.default_rng(zlib.crc32(str(statement).encode()))
-    alike = [statement] if holding else [each for each in statements(entry.line) if each.left == statement.left]
+    alike = (
+        [statement]
+        if holding
+        else [each for each in statements(entry.line) if each.left == statement.left]
+    )
     fitting = [each for each in entry.domain.instances if fits(each, statement)]
     found = []
     for i in rng.permutation(len(fitting))[:60].tolist() * (1 + most // len(fitting)):
@@ -253,7 +290,9 @@ def instances(
             variables = tensors(fitting[i], numbers, kind)
             try:
                 true = any(
-                    all(holds(each, variables) for each in line.conditions) for line in alike if fits(fitting[i], line)
+                    all(holds(each, variables) for each in line.conditions)
+                    for line in alike
+                    if fits(fitting[i], line)
                 )
             except Undefined:
                 break
@@ -261,7 +300,9 @@ def instances(
             if left is None or true is not holding:
                 continue
             if holding or not any(
-                agree(left, result(line.right, variables)) for line in alike if fits(fitting[i], line)
+                agree(left, result(line.right, variables))
+                for line in alike
+                if fits(fitting[i], line)
             ):
                 found.append((kind, fitting[i], numbers))
                 break
@@ -270,7 +311,9 @@ def instances(
     return found
 
 
-def model_of(entry: Entry, number: int, instance: Instance, numbers: dict[str, Any], kind: str) -> ModelProto:
+def model_of(
+    entry: Entry, number: int, instance: Instance, numbers: dict[str, Any], kind: str
+) -> ModelProto:
     assert entry.domain is not None
     statement = statements(entry.line)[number]
     if (entry.name, number) in UNSEEN:
@@ -284,14 +327,20 @@ def applied(entry: Entry, number: int, model: ModelProto) -> tuple[bool, ModelPr
     if entry.group == AFFINES:
         option = OPTIONS.get((entry.name, number))
         fold = f"FoldScaleAxis{{{option}}}" if option else "FoldScaleAxis"
-        after = compiled(model, f"SimplifyInference,{fold},CanonicalizeOps,SimplifyExpr,FoldConstant").model
+        after = compiled(
+            model, f"SimplifyInference,{fold},CanonicalizeOps,SimplifyExpr,FoldConstant"
+        ).model
         fired = affines(after) < affines(model)
     else:
         module = from_model(copy.deepcopy(model))
         rewriter = Rewriter(module)
         names: list[str] = []
-        rewriter.debug_counter.trace = lambda _, rule, outcome: names.append(rule) if outcome == APPLIED else None
-        only = {op: [rule for rule in rules if rule.name == entry.name] for op, rules in RULES.items()}
+        rewriter.debug_counter.trace = lambda _, rule, outcome: (
+            names.append(rule) if outcome == APPLIED else None
+        )
+        only = {
+            op: [rule for rule in rules if rule.name == entry.name] for op, rules in RULES.items()
+        }
         for graph in module.graphs():
             simplifier(rewriter, ShapeEvaluator(), only).to_fixpoint(graph)
         fired, after = entry.name in names, emit(module).model
@@ -305,9 +354,9 @@ def is_comparable(model: ModelProto) -> bool:
     """Return whether the model computes with floats, and finite constants."""
     floats = {TensorProto.FLOAT, TensorProto.DOUBLE}
     arrays = [numpy_helper.to_array(each) for each in model.graph.initializer]
-    return all(each.type.tensor_type.elem_type in (*floats, TensorProto.BOOL) for each in model.graph.input) and all(
-        np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"
-    )
+    return all(
+        each.type.tensor_type.elem_type in (*floats, TensorProto.BOOL) for each in model.graph.input
+    ) and all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
 
 
 AFFINE_NODES = ("Mul", "Add", "Sub", "Div", "BatchNormalization")
@@ -316,4 +365,7 @@ AFFINE_NODES = ("Mul", "Add", "Sub", "Div", "BatchNormalization")
 def affines(model: ModelProto) -> int:
     """Return how many operators with a constant operand are an affine."""
     constants = {each.name for each in model.graph.initializer}
-    return sum(node.op_type in AFFINE_NODES and not constants.isdisjoint(node.input) for node in all_nodes(model))
+    return sum(
+        node.op_type in AFFINE_NODES and not constants.isdisjoint(node.input)
+        for node in all_nodes(model)
+    )

@@ -1,4 +1,5 @@
-"""The wheel and the sdist on every Python that the classifiers name: installed from the index, and put to work.
+"""The wheel and the sdist on every Python that the classifiers name: installed from the index, and
+put to work.
 
 `make test-pythons` runs this, `.ci/run` a quick form of it: the tests install packages.
 Interpreters are those on the path and of pyenv.
@@ -23,7 +24,11 @@ pytestmark = pytest.mark.skipif(
 
 PREFIX = "Programming Language :: Python :: 3."
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
-STATED = [f"3.{name.removeprefix(PREFIX)}" for name in PROJECT["project"]["classifiers"] if name.startswith(PREFIX)]
+STATED = [
+    f"3.{name.removeprefix(PREFIX)}"
+    for name in PROJECT["project"]["classifiers"]
+    if name.startswith(PREFIX)
+]
 QUICK = os.environ.get("IRC_PYTHONS") == "quick"
 """Whether the wheel alone is tried, without extras, on the other Pythons than that of the tests."""
 
@@ -35,7 +40,8 @@ def interpreter(version: str) -> Path | None:
     """Return the newest interpreter of a version."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = sorted(
-        versions.glob(f"{version}.*/bin/python"), key=lambda path: [*map(int, re.findall(r"\d+", str(path)))]
+        versions.glob(f"{version}.*/bin/python"),
+        key=lambda path: [*map(int, re.findall(r"\d+", str(path)))],
     )
     on_path = shutil.which(f"python{version}")
     return found[-1] if found else Path(on_path) if on_path else None
@@ -56,17 +62,29 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("archive", ["wheel"] if QUICK else ["wheel", "sdist"])
 @pytest.mark.parametrize("version", [version for version in TRIED if not QUICK or version != OWN])
-def test_irc_is_installed_and_compiles(version: str, archive: str, archives: dict[str, Path], tmp_path: Path) -> None:
+def test_irc_is_installed_and_compiles(
+    version: str, archive: str, archives: dict[str, Path], tmp_path: Path
+) -> None:
     python = interpreter(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on the path or in pyenv")
     assert version in STATED, f"Python {version} is there, and no classifier names it"
     call(python, "-m", "venv", tmp_path / "venv")
     bin_ = tmp_path / "venv" / "bin"
-    call(bin_ / "python", "-m", "pip", "install", "--quiet", f"{archives[archive]}{'' if QUICK else '[quantize]'}")
+    call(
+        bin_ / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        f"{archives[archive]}{'' if QUICK else '[quantize]'}",
+    )
     model = harness.ROOT / "examples" / "digits_cnn.onnx"
     commands = (
-        f"compile {model} out.onnx --fold-map map.json --report page.html{'' if QUICK else ' --verify'}",
+        (
+            f"compile {model} out.onnx --fold-map map.json --report"
+            f" page.html{'' if QUICK else ' --verify'}"
+        ),
         "unfold out.onnx map.json -o back.onnx",
         f"check {model}",
         *([] if QUICK else [f"quantize {model} -o int8.onnx --input-range image=0:1"]),
@@ -76,8 +94,19 @@ def test_irc_is_installed_and_compiles(version: str, archive: str, archives: dic
     assert (tmp_path / "back.onnx").read_bytes() == model.read_bytes()
     if archive == "wheel" and not QUICK:
         call(bin_ / "python", "-m", "pip", "install", "--quiet", "pip>=25.1")
-        call(bin_ / "python", "-m", "pip", "install", "--quiet", "--group", f"{harness.ROOT / 'pyproject.toml'}:test")
-        folders = [harness.ROOT / "tests" / name for name in ("ir", "passes/test_ir_text.py", "tools/cli/test_cli.py")]
+        call(
+            bin_ / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--group",
+            f"{harness.ROOT / 'pyproject.toml'}:test",
+        )
+        folders = [
+            harness.ROOT / "tests" / name
+            for name in ("ir", "passes/test_ir_text.py", "tools/cli/test_cli.py")
+        ]
         call(bin_ / "python", "-m", "pytest", "-q", "-x", *folders, cwd=harness.ROOT)
 
 

@@ -1,4 +1,6 @@
-"""Networks to quantize: the shared digits, and a small one whose statistics are those of its own data."""
+"""Networks to quantize: the shared digits, and a small one whose statistics are those of its own
+data.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,14 @@ SIZE = 12
 
 @dataclass
 class Chain:
-    """Convolutions, each with BatchNormalization and Relu, on noise. Statistics are measured as layers are added."""
+    """Convolutions, each with BatchNormalization and Relu, on noise.
 
-    data: Array = field(default_factory=lambda: np.random.default_rng(0).normal(size=(64, 4, SIZE, SIZE)))
+    Statistics are measured as layers are added.
+    """
+
+    data: Array = field(
+        default_factory=lambda: np.random.default_rng(0).normal(size=(64, 4, SIZE, SIZE))
+    )
     nodes: list[NodeProto] = field(default_factory=list)
     initializers: list[TensorProto] = field(default_factory=list)
     result: str = "x"
@@ -31,23 +38,39 @@ class Chain:
         self.inputs = self.data.astype(np.float32)
         self.current = self.inputs
 
-    def layer(self, name: str, channels: int, kernel: int = 1, pad: int = 0, group: int = 1, high: float = 0.0) -> None:
+    def layer(
+        self,
+        name: str,
+        channels: int,
+        kernel: int = 1,
+        pad: int = 0,
+        group: int = 1,
+        high: float = 0.0,
+    ) -> None:
         """Add a layer; every third channel has a shift of `high` times its scale."""
         rng = np.random.default_rng(len(self.nodes) + 1)
-        weight = rng.normal(size=(channels, self.current.shape[1] // group, kernel, kernel)).astype(np.float32)
+        weight = rng.normal(size=(channels, self.current.shape[1] // group, kernel, kernel)).astype(
+            np.float32
+        )
         attributes = {"kernel_shape": [kernel, kernel], "pads": [pad] * 4, "group": group}
         self._add("Conv", name, {"weight": weight}, **attributes)
         gamma = rng.lognormal(sigma=0.5, size=channels).astype(np.float32)
         beta = np.where(np.arange(channels) % 3 == 0, high * gamma, 0.2 * gamma).astype(np.float32)
         axes = (0, 2, 3)
         mean, var = self.current.mean(axes), self.current.var(axes)
-        self._add("BatchNormalization", f"{name}.bn", {"gamma": gamma, "beta": beta, "mean": mean, "var": var})
+        self._add(
+            "BatchNormalization",
+            f"{name}.bn",
+            {"gamma": gamma, "beta": beta, "mean": mean, "var": var},
+        )
         self._add("Relu", f"{name}.relu", {})
 
     def _add(self, op: str, name: str, constants: dict[str, Array], **attributes: Any) -> None:
         names = [f"{name}.{key}" for key in constants]
         self.initializers.extend(map(numpy_helper.from_array, constants.values(), names))
-        self.nodes.append(helper.make_node(op, [self.result, *names], [f"{name}.out"], name=name, **attributes))
+        self.nodes.append(
+            helper.make_node(op, [self.result, *names], [f"{name}.out"], name=name, **attributes)
+        )
         self.result = f"{name}.out"
         self.current = harness.run(self.model(), {"x": self.inputs})[self.result]
 
@@ -61,7 +84,9 @@ class Chain:
 
 
 def high_biases(pad: int) -> Chain:
-    """A network with high biases in front of convolutions, the second of which pads with zeros where `pad` says so."""
+    """A network with high biases in front of convolutions, the second of which pads with zeros
+    where `pad` says so.
+    """
     chain = Chain()
     chain.layer("a", 6, high=6.0)
     chain.layer("b", 9, kernel=3, pad=pad, high=6.0)

@@ -1,4 +1,6 @@
-"""AIMET: its high-bias fold fed by the fold map does what its own `equalize_model` does on the model before folding."""
+"""AIMET: its high-bias fold fed by the fold map does what its own `equalize_model` does on the
+model before folding.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,15 @@ with warnings.catch_warnings():
         exc_type=ImportError,
     )
     import aimet_onnx
-    from aimet_onnx.quantsim import QuantizationSimModel, encodings_to_onnx_qdq, load_encodings_to_sim
+    from aimet_onnx.quantsim import (
+        QuantizationSimModel,
+        encodings_to_onnx_qdq,
+        load_encodings_to_sim,
+    )
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
 
 NETS = [
     pytest.param("relu", marks=pytest.mark.shared),
@@ -74,7 +82,9 @@ def worst_parameter(found: ModelProto, expected: ModelProto) -> float:
 
 def biases(model: ModelProto) -> dict[str, Any]:
     tensors = initializers(model)
-    return {node.name: tensors[node.input[2]] for node in model.graph.node if node.op_type == "Conv"}
+    return {
+        node.name: tensors[node.input[2]] for node in model.graph.node if node.op_type == "Conv"
+    }
 
 
 def root_mean_square(model: ModelProto, result: Result, inputs: Mapping[str, Any]) -> float:
@@ -87,7 +97,10 @@ def root_mean_square(model: ModelProto, result: Result, inputs: Mapping[str, Any
 def test_equals_equalize_model(name: str) -> None:
     source = source_of(name)
     result = compile_model(source)
-    found, expected = fed(result, to_aimet(result.model, result.fold_map, skip_zero_padded=False)), own(source)
+    found, expected = (
+        fed(result, to_aimet(result.model, result.fold_map, skip_zero_padded=False)),
+        own(source),
+    )
     assert worst_parameter(found, expected) < 1e-6
     inputs = harness.random_inputs(source)
     (a,), (b,) = (harness.run(model, inputs).values() for model in (found, expected))
@@ -99,7 +112,9 @@ def test_the_map_is_what_absorbs_high_biases(name: str) -> None:
     source = source_of(name)
     result = compile_model(source)
     without = fed(result, {})
-    assert worst_parameter(own(copy.deepcopy(result.model)), without) == 0, "of a folded model AIMET knows nothing"
+    assert worst_parameter(own(copy.deepcopy(result.model)), without) == 0, (
+        "of a folded model AIMET knows nothing"
+    )
     known = fed(result, to_aimet(result.model, result.fold_map, skip_zero_padded=False))
     assert any((biases(known)[node] != bias).any() for node, bias in biases(without).items())
 
@@ -112,14 +127,18 @@ def test_layers_before_zero_padding_are_left_out() -> None:
     assert set(every) == {"a", "b", "c", "d"}
     assert set(exact) == {"b", "c", "d"}
     inputs = {"x": chain.inputs}
-    damaged, kept = (root_mean_square(fed(result, known), result, inputs) for known in (every, exact))
+    damaged, kept = (
+        root_mean_square(fed(result, known), result, inputs) for known in (every, exact)
+    )
     assert kept < 0.03 < 0.15 < damaged
 
 
 def test_statistics_are_current_after_equalization_by_irc() -> None:
     chain = high_biases(pad=0)
     result, plain = compile_model(chain.model(), EQUALIZED), compile_model(chain.model())
-    current, stale = (to_aimet(r.model, r.fold_map, skip_zero_padded=False) for r in (result, plain))
+    current, stale = (
+        to_aimet(r.model, r.fold_map, skip_zero_padded=False) for r in (result, plain)
+    )
     scaled, unscaled = biases(result.model), biases(plain.model)
     assert any(np.abs(unscaled[name] / scaled[name] - 1).max() > 0.1 for name in current)
     for name, known in current.items():
@@ -147,7 +166,9 @@ def test_what_was_folded_forward_is_not_there() -> None:
     graph = helper.make_graph(nodes, "forward", infos[:1], infos[1:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     result = compile_model(model)
-    assert [fold["direction"] for layer in result.fold_map.layers for fold in layer["folds"]] == ["forward"]
+    assert [fold["direction"] for layer in result.fold_map.layers for fold in layer["folds"]] == [
+        "forward"
+    ]
     known = to_aimet(result.model, result.fold_map, skip_zero_padded=False)
     assert known == {}
     harness.assert_computes_the_same(model, fed(result, known), harness.random_inputs(model))
@@ -181,7 +202,9 @@ def test_aimet_reads_both_layouts_as_one() -> None:
         made = encodings_to_onnx_qdq(copy.deepcopy(net.result.model), encodings.document)
         constants = initializers(made)
         rounded = [node for node in made.graph.node if node.op_type == "QuantizeLinear"]
-        grids.append({node.input[0]: [constants[name].item() for name in node.input[1:]] for node in rounded})
+        grids.append(
+            {node.input[0]: [constants[name].item() for name in node.input[1:]] for node in rounded}
+        )
         assert len(rounded) == len(encodings.document["activation_encodings"])
     assert grids[0] == grids[1]
 
@@ -191,19 +214,32 @@ def test_encodings_without_data(record_property: Any) -> None:
     net = digits("relu")
     free = simulated(net)
     before = [name for name, op in free.qc_quantize_op_dict.items() if op.enabled]
-    encodings = to_aimet_encodings(net.result.model, net.result.fold_map, input_ranges=net.input_ranges, tensors=before)
+    encodings = to_aimet_encodings(
+        net.result.model, net.result.fold_map, input_ranges=net.input_ranges, tensors=before
+    )
     assert encodings.missing == ()
-    mismatches = load_encodings_to_sim(free, encodings.document, strict=False, disable_missing_quantizers=False)
+    mismatches = load_encodings_to_sim(
+        free, encodings.document, strict=False, disable_missing_quantizers=False
+    )
     weights = {tensor.name for tensor in free.model.model.graph.initializer}
     assert {mismatch.quantizer_name for mismatch in mismatches} <= weights
     quantized = [name for name, op in free.qc_quantize_op_dict.items() if op.enabled]
     assert quantized == before
-    given = {(np.float32(e["scale"][0]), e["offset"][0]) for e in encodings.document["activation_encodings"]}
+    given = {
+        (np.float32(e["scale"][0]), e["offset"][0])
+        for e in encodings.document["activation_encodings"]
+    }
     for name in set(quantized) - weights:
-        (encoding,) = free.qc_quantize_op_dict[name].get_encodings()  # that of the Relu behind it, if AIMET ties them
+        (encoding,) = free.qc_quantize_op_dict[
+            name
+        ].get_encodings()  # that of the Relu behind it, if AIMET ties them
         assert (np.float32(encoding.delta), encoding.offset) in given
     calibrated = simulated(net)
     calibrated.compute_encodings([{"x": net.calibration}])
-    accuracy = [net.score(sim.session.run(None, {"x": net.images})[0]) for sim in (free, calibrated)]
-    record_property("compared", f"AIMET, digits: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data")
+    accuracy = [
+        net.score(sim.session.run(None, {"x": net.images})[0]) for sim in (free, calibrated)
+    ]
+    record_property(
+        "compared", f"AIMET, digits: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data"
+    )
     assert accuracy[0] > accuracy[1] - 0.02

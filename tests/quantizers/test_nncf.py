@@ -19,17 +19,26 @@ from quantizers.nets import EQUALIZED, digits, high_biases, initializers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    nncf = pytest.importorskip("nncf", reason="nncf is not installed: make test-quantizers", exc_type=ImportError)
+    nncf = pytest.importorskip(
+        "nncf", reason="nncf is not installed: make test-quantizers", exc_type=ImportError
+    )
     from nncf.onnx.graph.nncf_graph_builder import GraphConverter
-    from nncf.onnx.graph.passes import apply_preprocess_passes, compress_quantize_weights_transformation
+    from nncf.onnx.graph.passes import (
+        apply_preprocess_passes,
+        compress_quantize_weights_transformation,
+    )
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters
     from nncf.quantization.algorithms.post_training.algorithm import PostTrainingQuantization
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
 
 
-def without_data(result: Result, options: dict[str, Any] | None = None, **known: Any) -> tuple[ModelProto, Filled]:
+def without_data(
+    result: Result, options: dict[str, Any] | None = None, **known: Any
+) -> tuple[ModelProto, Filled]:
     prepared = apply_preprocess_passes(copy.deepcopy(result.model))
     graph = GraphConverter.create_nncf_graph(prepared)
     algorithm = PostTrainingQuantization(**(options or {}))
@@ -56,12 +65,18 @@ def biases(model: ModelProto) -> dict[str, Any]:
 def test_without_data(name: str, record_property: Any) -> None:
     net = digits(name)
     free, filled = without_data(net.result, input_ranges=net.input_ranges)
-    guessed = ("/blocks/blocks.2/Add_output_0", "/blocks/blocks.4/Add_output_0", "171")  # sums, and the logits
+    guessed = (
+        "/blocks/blocks.2/Add_output_0",
+        "/blocks/blocks.4/Add_output_0",
+        "171",
+    )  # sums, and the logits
     assert filled == Filled((), ("/stem/stem.0/Conv",), guessed)
     calibrated = with_data(net.result, net.calibration)
     assert harness.operators(free) == harness.operators(calibrated)
     accuracy = [net.accuracy(model) for model in (free, calibrated)]
-    record_property("compared", f"NNCF, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data")
+    record_property(
+        "compared", f"NNCF, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data"
+    )
     assert accuracy[0] > accuracy[1] - 0.02
 
 
@@ -83,7 +98,9 @@ def test_biases_are_corrected_as_with_data() -> None:
     partly, filled = without_data(result, input_ranges=ends)
     assert filled == Filled((), ("a",))
     assert (biases(partly)["a"] == before["a"]).all()
-    free, filled = without_data(result, input_ranges=ends, input_means={"x": chain.inputs.mean((0, 2, 3))})
+    free, filled = without_data(
+        result, input_ranges=ends, input_means={"x": chain.inputs.mean((0, 2, 3))}
+    )
     assert filled == Filled((), ())
     for node, bias in biases(free).items():
         corrections.append(np.linalg.norm(calibrated[node] - before[node]))
@@ -101,6 +118,8 @@ def test_the_input_has_to_be_given() -> None:
 @pytest.mark.shared
 def test_a_histogram_is_refused() -> None:
     net = digits("relu")
-    histogram = AdvancedQuantizationParameters(activations_range_estimator_params=RangeEstimatorParametersSet.HISTOGRAM)
+    histogram = AdvancedQuantizationParameters(
+        activations_range_estimator_params=RangeEstimatorParametersSet.HISTOGRAM
+    )
     with pytest.raises(UsageError, match="RawReducer"):
         without_data(net.result, {"advanced_parameters": histogram}, input_ranges=net.input_ranges)

@@ -24,7 +24,10 @@ pytestmark = [
     pytest.mark.shared,
     pytest.mark.skipif(
         tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-        reason="quantize_static takes no calibration cache before onnxruntime 1.27: make test-quantizers",
+        reason=(
+            "quantize_static takes no calibration cache before onnxruntime 1.27: make"
+            " test-quantizers"
+        ),
     ),
 ]
 
@@ -51,16 +54,23 @@ def quantized(net: Digits, folder: Path, reader: Reader | None, **options: Any) 
 @pytest.mark.parametrize("name", NETS)
 def test_without_data(name: str, tmp_path: Path, record_property: Any) -> None:
     net = digits(name)
-    cache = to_calibration_cache(net.result.model, net.result.fold_map, input_ranges=net.input_ranges)
+    cache = to_calibration_cache(
+        net.result.model, net.result.fold_map, input_ranges=net.input_ranges
+    )
     assert cache.missing == ()
     cache.save(tmp_path / "cache.json")
     before = (tmp_path / "cache.json").read_bytes()
     free = quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json")
     assert (tmp_path / "cache.json").read_bytes() == before
     calibrated = quantized(net, tmp_path, Reader([net.calibration]))
-    assert [node.op_type for node in free.graph.node] == [node.op_type for node in calibrated.graph.node]
+    assert [node.op_type for node in free.graph.node] == [
+        node.op_type for node in calibrated.graph.node
+    ]
     accuracy = [net.accuracy(model) for model in (free, calibrated)]
-    record_property("compared", f"onnxruntime, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data")
+    record_property(
+        "compared",
+        f"onnxruntime, {name}: {accuracy[0]:.4f} without data, {accuracy[1]:.4f} with data",
+    )
     assert accuracy[0] > accuracy[1] - 0.02
 
 
@@ -71,23 +81,33 @@ def test_overrides_are_the_cache(name: str, tmp_path: Path) -> None:
     to_calibration_cache(*arguments, input_ranges=net.input_ranges).save(tmp_path / "cache.json")
     overrides = to_tensor_quant_overrides(*arguments, input_ranges=net.input_ranges)
     blank = Reader([np.zeros_like(net.calibration[:1])])
-    found = quantized(net, tmp_path, blank, extra_options={"TensorQuantOverrides": overrides.tensors})
+    found = quantized(
+        net, tmp_path, blank, extra_options={"TensorQuantOverrides": overrides.tensors}
+    )
     expected = quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json")
     assert found == expected
 
 
 def test_equalized_by_irc(tmp_path: Path, record_property: Any) -> None:
     net = digits("relu_imbalanced", EQUALIZED)
-    cache = to_calibration_cache(net.result.model, net.result.fold_map, input_ranges=net.input_ranges)
+    cache = to_calibration_cache(
+        net.result.model, net.result.fold_map, input_ranges=net.input_ranges
+    )
     cache.save(tmp_path / "cache.json")
-    accuracy = net.accuracy(quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json"))
-    record_property("compared", f"onnxruntime, relu_imbalanced equalized: {accuracy:.4f} without data")
+    accuracy = net.accuracy(
+        quantized(net, tmp_path, None, calibration_cache_path=tmp_path / "cache.json")
+    )
+    record_property(
+        "compared", f"onnxruntime, relu_imbalanced equalized: {accuracy:.4f} without data"
+    )
     assert accuracy > 0.97
 
 
 def test_the_cache_reads_back(tmp_path: Path) -> None:
     net = digits("relu")
-    cache = to_calibration_cache(net.result.model, net.result.fold_map, input_ranges={"x": (-1, 2.1)})
+    cache = to_calibration_cache(
+        net.result.model, net.result.fold_map, input_ranges={"x": (-1, 2.1)}
+    )
     cache.save(tmp_path / "cache.json")
     found = load_tensors_data(tmp_path / "cache.json")
     assert found.calibration_method == CalibrationMethod.MinMax

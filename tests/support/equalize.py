@@ -49,7 +49,9 @@ def per_channel(array: Array, axis: int) -> tuple[Array, Array]:
 
 
 def calibrated(graph: Graph, x: str, data: Mapping[str, Array], gamma: Array, beta: Array) -> str:
-    """A BatchNormalization behind `x` whose mean and variance are those of `x` for `data`; no epsilon to speak of."""
+    """A BatchNormalization behind `x` whose mean and variance are those of `x` for `data`; no
+    epsilon to speak of.
+    """
     graph.outputs.clear()
     graph.output(x)
     found = values(graph.model(), data)[x]
@@ -59,15 +61,23 @@ def calibrated(graph: Graph, x: str, data: Mapping[str, Array], gamma: Array, be
     return graph.batch_norm(x, params.astype(graph.dtype, graph.dtype))
 
 
-def assert_statistics_are_true(result: Result, data: Mapping[str, Array], tolerance: float = 1e-6) -> int:
-    """Every statistic is the mean and deviation of what the emitted model computes; how many there are."""
+def assert_statistics_are_true(
+    result: Result, data: Mapping[str, Array], tolerance: float = 1e-6
+) -> int:
+    """Every statistic is the mean and deviation of what the emitted model computes; how many there
+    are.
+    """
     found = values(result.model, data)
     known = known_statistics(result.module)
     for value, statistic in known.items():
         mean, std = per_channel(found[value.name], statistic.axis)
         unit = np.abs(mean) + std + 1e-30
-        np.testing.assert_array_less(np.abs(statistic.mean - mean) / unit, tolerance, err_msg=value.name)
-        np.testing.assert_array_less(np.abs(statistic.std - std) / unit, tolerance, err_msg=value.name)
+        np.testing.assert_array_less(
+            np.abs(statistic.mean - mean) / unit, tolerance, err_msg=value.name
+        )
+        np.testing.assert_array_less(
+            np.abs(statistic.std - std) / unit, tolerance, err_msg=value.name
+        )
     return len(known)
 
 
@@ -90,7 +100,9 @@ def accuracy(model: ModelProto, images: Array, labels: Array) -> float:
 
 
 def quantize_weights(model: ModelProto) -> ModelProto:
-    """The model with the weights of its layers rounded to int8, one symmetric scale for each tensor."""
+    """The model with the weights of its layers rounded to int8, one symmetric scale for each
+    tensor.
+    """
     made = ModelProto()
     made.CopyFrom(model)
     read = {node.input[1] for node in made.graph.node if node.op_type in ("Conv", "Gemm")}

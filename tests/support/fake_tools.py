@@ -1,4 +1,7 @@
-"""Tools of known vices, for the tests of the study. They run in processes of their own, which import this module."""
+"""Tools of known vices, for the tests of the study.
+
+They run in processes of their own, which import this module.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def edit(source: Path, out: Path, change: Callable[[ModelProto], object]) -> Non
     onnx.save(model, out)
 
 
-def set_initializer(model: ModelProto, index: int, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+def set_initializer(
+    model: ModelProto, index: int, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+) -> None:
     """Give an initializer other elements."""
     tensor = model.graph.initializer[index]
     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -82,14 +87,20 @@ def folds(source: Path, out: Path) -> None:
     node.output[0] = norm.output[0]
     del model.graph.node[1]
     del model.graph.initializer[:]
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in made.items())
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in made.items()
+    )
     onnx.save(model, out)
 
 
 def narrows(source: Path, out: Path) -> None:
     """Round a float64 weight to float32."""
     array = numpy_helper.to_array(onnx.load(source).graph.initializer[0])
-    edit(source, out, lambda model: set_initializer(model, 0, array.astype(np.float32).astype(array.dtype)))
+    edit(
+        source,
+        out,
+        lambda model: set_initializer(model, 0, array.astype(np.float32).astype(array.dtype)),
+    )
 
 
 def aborts(source: Path, out: Path) -> None:
@@ -140,7 +151,9 @@ def bakes_in(source: Path, out: Path) -> None:
 
     def change(model: ModelProto) -> None:
         tensor = model.graph.initializer[0]
-        model.graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(tensor), "baked"))
+        model.graph.initializer.append(
+            numpy_helper.from_array(numpy_helper.to_array(tensor), "baked")
+        )
         for node in model.graph.node:
             node.input[:] = ["baked" if name == tensor.name else name for name in node.input]
 

@@ -1,6 +1,8 @@
-"""A file layer that fails where it is told, and compiles in processes of their own that meet with it.
+"""A file layer that fails where it is told, and compiles in processes of their own that meet with
+it.
 
-As a program, it stands ready and forks a compile for each request, so that hundreds of them take seconds.
+As a program, it stands ready and forks a compile for each request, so that hundreds of them take
+seconds.
 """
 
 from __future__ import annotations
@@ -26,16 +28,22 @@ from pathlib import Path
 from typing import Any
 
 DONE, FAILED, DONE_NEVERTHELESS, CRASHED, INTERRUPTED = 0, 1, 3, 70, 130
-"""Exit statuses: no fault was met; an error of irc; in spite of the fault; another error; an interrupt."""
+"""Exit statuses: no fault was met; an error of irc; in spite of the fault; another error; an
+interrupt.
+"""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
 FULL = "full"
-"""From then on no space is left: nothing is made and nothing written, but files can be removed and renamed."""
+"""From then on no space is left: nothing is made and nothing written, but files can be removed and
+renamed.
+"""
 
 
 @dataclass(frozen=True)
 class Compile:
-    """A compile, and what happens at the event of the file layer with the number `at`: a signal, an errno, or FULL."""
+    """A compile, and what happens at the event of the file layer with the number `at`: a signal, an
+    errno, or FULL.
+    """
 
     source: str
     output: str
@@ -98,7 +106,9 @@ class Layer:
         os.open = opened
         builtins.open = io.open = stream  # type: ignore[assignment]
 
-    def around(self, name: str, function: Callable[..., Any], takes_space: bool) -> Callable[..., Any]:
+    def around(
+        self, name: str, function: Callable[..., Any], takes_space: bool
+    ) -> Callable[..., Any]:
         def failing(*arguments: Any, **named: Any) -> Any:
             self.event(name, takes_space=takes_space)
             return function(*arguments, **named)
@@ -166,7 +176,9 @@ class Compiler:
     def __init__(self, example: Path) -> None:
         env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, __file__, str(example)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
 
     def ask(self, **request: Any) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -180,7 +192,9 @@ class Compiler:
         return pid
 
     def wait(self, pid: int, seconds: float = 60.0) -> int | None:
-        """The exit status, negative for a signal, that of SIGSTOP too, or None after so many seconds."""
+        """The exit status, negative for a signal, that of SIGSTOP too, or None after so many
+        seconds.
+        """
         status: int | None = self.ask(wait=pid, seconds=seconds)
         return status
 
@@ -203,7 +217,9 @@ def compiler(example: Path) -> Iterator[Compiler]:
 
 
 def serve(example: str) -> None:
-    """Answer requests, when `example` was compiled once and everything is imported: Python's files are no subject."""
+    """Answer requests, when `example` was compiled once and everything is imported: Python's files
+    are no subject.
+    """
     import filecmp
 
     import irc

@@ -1,13 +1,15 @@
 """Models for the tests of passes, and what has to hold of every compiled model.
 
-`Graph` grows a model node by node; `check` compiles it and holds the result against the invariants of the package:
-same interface, same numbers in float64, no operator more, nothing stale, every affine accounted for, idempotent.
+`Graph` grows a model node by node; `check` compiles it and holds the result against the invariants
+of the package: same interface, same numbers in float64, no operator more, nothing stale, every
+affine accounted for, idempotent.
 
-The numerical bound. Both models are evaluated in float64, so what remains of their difference is the one rounding of
-each folded constant: with unit roundoff u of its dtype, |fl(c) - c| <= u |fl(c)| / (1 - u). A layer y = sum W'x + b'
-is therefore off by at most u (sum |W'||x| + |b'|), and k layers in a row by k times that. `absolute` makes of the
-compiled model one with the absolute value of every constant, which, given magnitudes as inputs, has those sums as
-outputs; float64 arithmetic itself adds 1e-12 of them.
+The numerical bound. Both models are evaluated in float64, so what remains of their difference is
+the one rounding of each folded constant: with unit roundoff u of its dtype, |fl(c) - c| <= u
+|fl(c)| / (1 - u). A layer y = sum W'x + b' is therefore off by at most u (sum |W'||x| + |b'|), and
+k layers in a row by k times that. `absolute` makes of the compiled model one with the absolute
+value of every constant, which, given magnitudes as inputs, has those sums as outputs; float64
+arithmetic itself adds 1e-12 of them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ Shape = Sequence[int | str | None] | None
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROUNDOFF = {F16: 2.0**-11, BF16: 2.0**-8, F32: 2.0**-24, F64: 0.0}
-"""Half the distance between 1 and the next number; folding in float64 rounds no more than arithmetic does."""
+"""Half the distance between 1 and the next number; folding in float64 rounds no more than
+arithmetic does.
+"""
 ARITHMETIC = 1e-12
 NEWEST = int(onnx.defs.onnx_opset_version())
 INFERRED = ("as inferred",)
@@ -80,26 +84,38 @@ class Graph:
 
     def input(self, name: str, shape: Shape, dtype: np.dtype[Any] | None = None) -> str:
         """A graph input."""
-        self.inputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
+        self.inputs.append(
+            helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape)
+        )
         return name
 
     def output(self, name: str, shape: Shape = INFERRED, dtype: np.dtype[Any] | None = None) -> str:
         """A graph output, by default of the shape that onnx infers; None is an unknown rank."""
-        self.outputs.append(helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape))
+        self.outputs.append(
+            helper.make_tensor_value_info(name, onnx_dtype(dtype or self.dtype), shape)
+        )
         return name
 
     def initializer(self, array: Any, name: str = "") -> str:
         """An initializer; lists become arrays of the graph's dtype."""
         array = (
-            np.asarray(array) if isinstance(array, np.ndarray | np.generic) else np.asarray(array).astype(self.dtype)
+            np.asarray(array)
+            if isinstance(array, np.ndarray | np.generic)
+            else np.asarray(array).astype(self.dtype)
         )
         name = name or self.fresh("c")
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        self.initializers.append(
+            numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        )
         return name
 
     def constant(self, array: Any, how: str = "initializer", name: str = "") -> str:
         """A constant in one of the disguises of `DISGUISES`, or as an initializer."""
-        return self.initializer(array, name) if how == "initializer" else DISGUISES[how](self, np.asarray(array), name)
+        return (
+            self.initializer(array, name)
+            if how == "initializer"
+            else DISGUISES[how](self, np.asarray(array), name)
+        )
 
     def node(
         self,
@@ -113,7 +129,9 @@ class Graph:
         """Append a node and return its first output; a node is nameless unless `name` is given."""
         outputs = [out] if isinstance(out, str) else list(out)
         outputs[0] = outputs[0] or self.fresh("t")
-        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, domain=domain, **attrs))
+        self.nodes.append(
+            helper.make_node(op, list(inputs), outputs, name=name, domain=domain, **attrs)
+        )
         return outputs[0]
 
     def batch_norm(
@@ -135,24 +153,46 @@ class Graph:
         if self.opset < 6:
             attrs = {"consumed_inputs": [0, 0, 0, 1, 1], **attrs}
         return self.node(
-            "BatchNormalization", [x, *names], out, name, **{k: v for k, v in attrs.items() if v is not None}
+            "BatchNormalization",
+            [x, *names],
+            out,
+            name,
+            **{k: v for k, v in attrs.items() if v is not None},
         )
 
     def model(self) -> ModelProto:
         """The model; below IR version 4 the initializers are listed among the inputs."""
         listed = []
         if self.ir < 4:
-            listed = [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in self.initializers]
+            listed = [
+                helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+                for t in self.initializers
+            ]
         graph = helper.make_graph(
-            copy.deepcopy(self.nodes), "main", [*self.inputs, *listed], self.outputs, copy.deepcopy(self.initializers)
+            copy.deepcopy(self.nodes),
+            "main",
+            [*self.inputs, *listed],
+            self.outputs,
+            copy.deepcopy(self.initializers),
         )
-        imports = [helper.make_opsetid(domain, version) for domain, version in {"": self.opset, **self.domains}.items()]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir, functions=self.functions)
-        open_ = [i for i in model.graph.output if [d.dim_param for d in i.type.tensor_type.shape.dim] == list(INFERRED)]
+        imports = [
+            helper.make_opsetid(domain, version)
+            for domain, version in {"": self.opset, **self.domains}.items()
+        ]
+        model = helper.make_model(
+            graph, opset_imports=imports, ir_version=self.ir, functions=self.functions
+        )
+        open_ = [
+            i
+            for i in model.graph.output
+            if [d.dim_param for d in i.type.tensor_type.shape.dim] == list(INFERRED)
+        ]
         if open_:
             for info in open_:
                 info.type.tensor_type.ClearField("shape")
-            inferred = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.output}
+            inferred = {
+                info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.output
+            }
             for info in open_:
                 info.CopyFrom(inferred[info.name])
         return model
@@ -175,7 +215,9 @@ class BatchNorm:
 
     @property
     def scale(self) -> Array:
-        """gamma / sqrt(var + epsilon) in float64, epsilon being the float32 that the attribute is."""
+        """gamma / sqrt(var + epsilon) in float64, epsilon being the float32 that the
+        attribute is.
+        """
         epsilon = float(np.float32(1e-5 if self.epsilon is None else self.epsilon))
         return np.asarray(wide(self.gamma) / np.sqrt(wide(self.var) + epsilon))
 
@@ -191,7 +233,9 @@ class BatchNorm:
         )  # fmt: skip
 
 
-def batch_norm(channels: int, seed: int = 1, dtype: np.dtype[Any] = F32, epsilon: float | None = None) -> BatchNorm:
+def batch_norm(
+    channels: int, seed: int = 1, dtype: np.dtype[Any] = F32, epsilon: float | None = None
+) -> BatchNorm:
     """Parameters with gammas of both signs."""
     rng = np.random.default_rng(seed)
     gamma, beta, mean = (rng.standard_normal(channels).astype(dtype) for _ in range(3))
@@ -237,7 +281,9 @@ def _ints(graph: Graph, items: Sequence[int]) -> str:
 
 
 def _reshape(graph: Graph, array: Array, name: str) -> str:
-    return graph.node("Reshape", [graph.initializer(array.reshape(1, -1)), _ints(graph, array.shape)], name)
+    return graph.node(
+        "Reshape", [graph.initializer(array.reshape(1, -1)), _ints(graph, array.shape)], name
+    )
 
 
 def _unsqueeze(graph: Graph, array: Array, name: str) -> str:
@@ -257,7 +303,9 @@ def _cast_like(graph: Graph, array: Array, name: str) -> str:
 
 def _transpose(graph: Graph, array: Array, name: str) -> str:
     perm = list(range(array.ndim))[::-1]
-    return graph.node("Transpose", [graph.initializer(np.ascontiguousarray(array.T))], name, perm=perm)
+    return graph.node(
+        "Transpose", [graph.initializer(np.ascontiguousarray(array.T))], name, perm=perm
+    )
 
 
 def _expand(graph: Graph, array: Array, name: str) -> str:
@@ -279,7 +327,12 @@ def _slice(graph: Graph, array: Array, name: str) -> str:
 
 
 def _gather(graph: Graph, array: Array, name: str) -> str:
-    return graph.node("Gather", [graph.initializer(array[::-1]), _ints(graph, range(len(array))[::-1])], name, axis=0)
+    return graph.node(
+        "Gather",
+        [graph.initializer(array[::-1]), _ints(graph, range(len(array))[::-1])],
+        name,
+        axis=0,
+    )
 
 
 DISGUISES: dict[str, Callable[[Graph, Array, str], str]] = {
@@ -352,19 +405,27 @@ def unmarked(model: ModelProto) -> ModelProto:
     """Return a copy of `model` without the mark of irc's own results."""
     bare = copy.deepcopy(model)
     del bare.metadata_props[:]
-    bare.metadata_props.extend(entry for entry in model.metadata_props if entry.key != "irc.compiled")
+    bare.metadata_props.extend(
+        entry for entry in model.metadata_props if entry.key != "irc.compiled"
+    )
     return bare
 
 
 def same_bits(found: Array, expected: Array) -> bool:
     """Equal in dtype, shape and every bit."""
-    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+    return (
+        found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and found.tobytes() == expected.tobytes()
+    )
 
 
 def reasons(result: Result) -> dict[str, str]:
     """Status of every affine by its output, with the reason where it is kept."""
     return {
-        source["output"]: source["status"] if source["reason"] is None else f"{source['status']}: {source['reason']}"
+        source["output"]: source["status"]
+        if source["reason"] is None
+        else f"{source['status']}: {source['reason']}"
         for source in result.fold_map.sources
     }
 
@@ -378,7 +439,9 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
 
 
 def is_valid(model: ModelProto) -> str | None:
-    """None where onnx's checker accepts the model with strict shape inference, else what it says."""
+    """None where onnx's checker accepts the model with strict shape inference, else
+    what it says.
+    """
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -397,9 +460,16 @@ KINDS: dict[str, Callable[[np.random.Generator, list[int]], Array]] = {
 
 
 def stimuli(
-    model: ModelProto, batch: int = 2, other: int = 4, rank: int = 2, kinds: Sequence[str] = ("random", "zeros", "ones")
+    model: ModelProto,
+    batch: int = 2,
+    other: int = 4,
+    rank: int = 2,
+    kinds: Sequence[str] = ("random", "zeros", "ones"),
 ) -> Iterator[dict[str, Array]]:
-    """Inputs of several kinds. Open extents are `batch` in front and `other` elsewhere; an unknown rank is `rank`."""
+    """Inputs of several kinds.
+
+    Open extents are `batch` in front and `other` elsewhere; an unknown rank is `rank`.
+    """
     initialized = {tensor.name for tensor in model.graph.initializer}
     rng = np.random.default_rng(5)
     for kind in kinds:
@@ -415,7 +485,9 @@ def stimuli(
             dims = dims if tensor.HasField("shape") else [batch, *[other] * (rank - 1)]
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             numbers = KINDS[kind](rng, dims)
-            arrays[info.name] = np.asarray(numbers > 0) if dtype == np.bool_ else np.asarray(numbers).astype(dtype)
+            arrays[info.name] = (
+                np.asarray(numbers > 0) if dtype == np.bool_ else np.asarray(numbers).astype(dtype)
+            )
         yield arrays
 
 
@@ -432,20 +504,38 @@ ABSOLUTE_ATTRIBUTES = {
 
 
 SATURATING = (
-    *("Sigmoid", "Tanh", "HardSigmoid", "Softmax", "LogSoftmax", "Sin", "Erf", "Softsign", "Softplus", "Selu", "Elu"),
+    *(
+        "Sigmoid",
+        "Tanh",
+        "HardSigmoid",
+        "Softmax",
+        "LogSoftmax",
+        "Sin",
+        "Erf",
+        "Softsign",
+        "Softplus",
+        "Selu",
+        "Elu",
+    ),
     *("Celu", "Gelu", "HardSwish", "Mish", "Floor", "Sign", "ReduceLogSumExp"),
 )
-"""Operators whose results are at most twice their operand plus two, and whose slopes are no more than two."""
+"""Operators whose results are at most twice their operand plus two, and whose slopes are no more
+than two.
+"""
 NORMS = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
 
 
 def _majorant(node: NodeProto) -> list[NodeProto]:
-    """Nodes whose result bounds the magnitudes at the result of `node`, and what an error at its operand causes."""
+    """Nodes whose result bounds the magnitudes at the result of `node`, and what an error at its
+    operand causes.
+    """
     out, stem = node.output[0], f"{node.output[0]}/bound"
     names = [f"{stem}{i}" for i in range(6)]
 
     def number(value: float, name: str) -> NodeProto:
-        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
+        return helper.make_node(
+            "Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name)
+        )
 
     def make(op: str, inputs: Sequence[str], result: str, **attrs: Any) -> NodeProto:
         return helper.make_node(op, list(inputs), [result], **attrs)
@@ -461,7 +551,10 @@ def _majorant(node: NodeProto) -> list[NodeProto]:
         out, node.output[0] = node.output[0], names[0]
         return [node, make("Abs", names[:1], out)]
     if node.op_type == "LeakyRelu" and abs(attribute(node, "alpha", 0.01)) > 1:
-        return [number(abs(attribute(node, "alpha")), names[0]), make("Mul", [*node.input, names[0]], out)]
+        return [
+            number(abs(attribute(node, "alpha")), names[0]),
+            make("Mul", [*node.input, names[0]], out),
+        ]
     if node.op_type == "Where":
         return [make("Max", node.input[1:], out)]
     if node.op_type == "PRelu":
@@ -493,7 +586,9 @@ def _majorant(node: NodeProto) -> list[NodeProto]:
 
 
 def absolute(model: ModelProto) -> ModelProto:
-    """The model whose value at every point bounds the sum of magnitudes there, given magnitudes as inputs."""
+    """The model whose value at every point bounds the sum of magnitudes there, given magnitudes as
+    inputs.
+    """
     bound = copy.deepcopy(model)
 
     def flip(tensor: TensorProto) -> None:
@@ -510,25 +605,37 @@ def absolute(model: ModelProto) -> ModelProto:
             if item.name in ABSOLUTE_ATTRIBUTES.get(node.op_type, ()):
                 item.f = abs(item.f)
                 item.floats[:] = [abs(number) for number in item.floats]
-    for graph in chain(all_graphs(bound), bound.functions):  # bodies are met in the nodes that replace their owners
+    for graph in chain(
+        all_graphs(bound), bound.functions
+    ):  # bodies are met in the nodes that replace their owners
         nodes = [made for node in graph.node for made in _majorant(copy.deepcopy(node))]
         del graph.node[:]
         graph.node.extend(nodes)
     for graph in all_graphs(bound):
-        for tensor in chain(graph.initializer, (sparse.values for sparse in graph.sparse_initializer)):
+        for tensor in chain(
+            graph.initializer, (sparse.values for sparse in graph.sparse_initializer)
+        ):
             flip(tensor)
     return bound
 
 
 def tolerance(model: ModelProto) -> float:
-    """The share of the magnitudes by which one rounding of each folded constant may move a result."""
-    dtypes = {helper.tensor_dtype_to_np_dtype(t.data_type) for graph in all_graphs(model) for t in graph.initializer}
+    """The share of the magnitudes by which one rounding of each folded constant may
+    move a result.
+    """
+    dtypes = {
+        helper.tensor_dtype_to_np_dtype(t.data_type)
+        for graph in all_graphs(model)
+        for t in graph.initializer
+    }
     dtypes |= {
         helper.tensor_dtype_to_np_dtype(n.attribute[0].t.data_type)
         for n in all_nodes(model)
         if n.op_type == "Constant" and n.attribute[0].name == "value"
     }
-    dtypes |= {helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in model.graph.input}
+    dtypes |= {
+        helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in model.graph.input
+    }
     depth = sum(node.op_type in (*TUNABLE, "Mul", "Add") for node in all_nodes(model))
     unit = max((ROUNDOFF.get(np.dtype(dtype), 0.0) for dtype in dtypes), default=0.0)
     return max(depth, 1) * unit * (1 + 4 * unit) + ARITHMETIC
@@ -538,7 +645,9 @@ SIZES = ((2, 4), (1, 1), (3, 3), (5, 5), (2, 1), (2, 4, 4), (2, 3, 4))
 """Arguments of `stimuli` that are tried where extents are open."""
 
 
-def assert_equivalent(before: ModelProto, after: ModelProto, sizes: Sequence[tuple[int, ...]] = SIZES[:1]) -> None:
+def assert_equivalent(
+    before: ModelProto, after: ModelProto, sizes: Sequence[tuple[int, ...]] = SIZES[:1]
+) -> None:
     """Equal in float64 but for one rounding of the folded constants (see the module's docstring).
 
     Where there are several `sizes`, those count with which the source can be evaluated.
@@ -556,14 +665,20 @@ def assert_equivalent(before: ModelProto, after: ModelProto, sizes: Sequence[tup
             continue
         found = evaluate(after, inputs)
         fitting += 1
-        limits = evaluate(bound, {k: v if v.dtype == np.bool_ else np.abs(v) for k, v in inputs.items()})
+        limits = evaluate(
+            bound, {k: v if v.dtype == np.bool_ else np.abs(v) for k, v in inputs.items()}
+        )
         assert set(found) == set(expected)
         for name, want in expected.items():
             assert found[name].shape == want.shape, name
             assert found[name].dtype == want.dtype, name
             if want.size:
                 with np.errstate(invalid="ignore"):  # inf - inf
-                    excess = np.abs(wide(found[name]) - wide(want)) - share * np.abs(wide(limits[name])) - 1e-300
+                    excess = (
+                        np.abs(wide(found[name]) - wide(want))
+                        - share * np.abs(wide(limits[name]))
+                        - 1e-300
+                    )
                 worst = np.where(same_numbers(found[name], want), 0, excess).max()
                 assert worst <= 0, f"{name} is off by {worst} more than the bound"
     assert fitting
@@ -575,7 +690,9 @@ def same_numbers(found: Array, want: Array) -> Array:
 
 
 def without_foreign(model: ModelProto) -> ModelProto:
-    """The model with the operands of foreign operators of the main graph as outputs, and their results as inputs."""
+    """The model with the operands of foreign operators of the main graph as outputs, and their
+    results as inputs.
+    """
     known = {"", "ai.onnx", "ai.onnx.ml", *(function.domain for function in model.functions)}
     foreign = [node for node in model.graph.node if node.domain not in known]
     if not foreign:
@@ -592,12 +709,15 @@ def without_foreign(model: ModelProto) -> ModelProto:
     for repeated, made in ((cut.graph.output, outputs), (cut.graph.node, nodes)):
         del repeated[:]  # type: ignore[operator]
         repeated.extend(made)  # type: ignore[arg-type]
-    cut.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(read))
+    cut.graph.input.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in sorted(read)
+    )
     return cut
 
 
 def assert_interface(before: ModelProto, after: ModelProto, *, refined: bool = False) -> None:
-    """Inputs and outputs keep name, order and type; initializers count as inputs only where they may be overridden.
+    """Inputs and outputs keep name, order and type; initializers count as inputs only where they
+    may be overridden.
 
     With `refined`, more may be known of the shapes of outputs than before.
     """
@@ -630,14 +750,19 @@ def unread(model: ModelProto) -> set[str]:
     read = {name for node in all_nodes(model) for name in node.input}
     for graph in all_graphs(model):
         read.update(info.name for info in graph.output)
-        read.update(e.value for q in graph.quantization_annotation for e in q.quant_parameter_tensor_names)
+        read.update(
+            e.value for q in graph.quantization_annotation for e in q.quant_parameter_tensor_names
+        )
     found = {tensor.name for graph in all_graphs(model) for tensor in graph.initializer}
-    found |= {sparse.values.name for graph in all_graphs(model) for sparse in graph.sparse_initializer}
+    found |= {
+        sparse.values.name for graph in all_graphs(model) for sparse in graph.sparse_initializer
+    }
     return found - read
 
 
 def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
-    """No initializer without a reader, no note on a value that is gone, but what was so before; no name twice.
+    """No initializer without a reader, no note on a value that is gone, but what was so before; no
+    name twice.
 
     From IR version 4 on, an initializer that is an input stays: it is one that callers may give.
     """
@@ -649,14 +774,18 @@ def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
         tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
         defined += [tensor.name for tensor in tensors if tensor.name not in defined]
         defined += [name for node in graph.node for name in node.output if name]
-        assert len(set(defined)) == len(defined), [name for name, n in Counter(defined).items() if n > 1]
+        assert len(set(defined)) == len(defined), [
+            name for name, n in Counter(defined).items() if n > 1
+        ]
 
 
 def dangling(model: ModelProto) -> set[str]:
     """Names in value_info and quantization_annotation that nothing defines."""
     found: set[str] = set()
     for graph in all_graphs(model):
-        defined = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+        defined = {info.name for info in graph.input} | {
+            tensor.name for tensor in graph.initializer
+        }
         defined |= {name for node in graph.node for name in node.output}
         found |= {info.name for info in graph.value_info} - defined
         found |= {note.tensor_name for note in graph.quantization_annotation} - defined
@@ -695,8 +824,12 @@ def compiled(model: ModelProto, passes: Any = None, **options: Any) -> Result:
     return result
 
 
-def check(model: ModelProto, expected: Sequence[str] | None = None, passes: Any = None, **options: Any) -> Result:
-    """Compile, and hold the result against every invariant; `expected` are the operators left in the main graph."""
+def check(
+    model: ModelProto, expected: Sequence[str] | None = None, passes: Any = None, **options: Any
+) -> Result:
+    """Compile, and hold the result against every invariant; `expected` are the operators left in
+    the main graph.
+    """
     result = compiled(model, passes, **options)
     after = result.model
     if expected is not None:
@@ -719,8 +852,8 @@ def assert_outcome(
 ) -> None:
     """Hold a result against every invariant of it.
 
-    The interface may change where initializers are `frozen`, more may be known of outputs where types are `refined`,
-    and operators may become more where calls are `inlined`.
+    The interface may change where initializers are `frozen`, more may be known of outputs where
+    types are `refined`, and operators may become more where calls are `inlined`.
     """
     after = result.model
     if not frozen:
@@ -735,11 +868,17 @@ def assert_outcome(
         assert_equivalent(model, after, sizes)
 
 
-def check_unchanged(model: ModelProto, reason: str | None = None, passes: Any = None, **options: Any) -> Result:
-    """Nothing can be done for the model: it comes back as it was; every affine is kept, for `reason` if given."""
+def check_unchanged(
+    model: ModelProto, reason: str | None = None, passes: Any = None, **options: Any
+) -> Result:
+    """Nothing can be done for the model: it comes back as it was; every affine is kept, for
+    `reason` if given.
+    """
     result = check(model, passes=passes, **options)
     assert result.model == model, operators(result.model)
-    assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+    assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(
+        deterministic=True
+    )
     if reason is not None:
         assert set(reasons(result).values()) == {f"kept: {reason}"}, reasons(result)
     return result
@@ -753,9 +892,16 @@ def simple(op: str, x: Mapping[str, Any] | None = None, **options: Any) -> Graph
 
 
 def conv_bn(
-    *, name: str = "conv", bias: str | None = None, how: str = "initializer", channels: int = 4, **options: Any
+    *,
+    name: str = "conv",
+    bias: str | None = None,
+    how: str = "initializer",
+    channels: int = 4,
+    **options: Any,
 ) -> tuple[Graph, Array, BatchNorm]:
-    """x -> Conv -> BatchNormalization -> y, with the weight and the parameters; the graph can still be added to."""
+    """x -> Conv -> BatchNormalization -> y, with the weight and the parameters; the graph can still
+    be added to.
+    """
     graph = Graph(**options)
     graph.input("x", [2, 3, 4, 4])
     weight = graph.random(channels, 3, 3, 3)
@@ -766,34 +912,49 @@ def conv_bn(
     return graph, weight, params
 
 
-def function_model(*, reference: str | None = None, constants_inside: bool = True, times: int = 1) -> ModelProto:
+def function_model(
+    *, reference: str | None = None, constants_inside: bool = True, times: int = 1
+) -> ModelProto:
     """A model whose main graph calls a function with Conv and BatchNormalization in it."""
     graph = Graph(opset=18, domains={"local": 1})
     graph.input("x", [2, 4, 4, 4])
-    arrays = {"w": graph.random(4, 4, 1, 1), **dict(zip(("g", "b", "m", "v"), batch_norm(4).arrays, strict=True))}
+    arrays = {
+        "w": graph.random(4, 4, 1, 1),
+        **dict(zip(("g", "b", "m", "v"), batch_norm(4).arrays, strict=True)),
+    }
     nodes, attrs = [], []
     inputs = ["x"]
     for name, array in arrays.items():
         if constants_inside:
-            nodes.append(helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array)))
+            nodes.append(
+                helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
+            )
         else:
             graph.initializer(array, name)
             inputs.append(name)
     nodes.append(helper.make_node("Conv", ["x", "w"], ["h"], name="conv"))
     norm = helper.make_node("BatchNormalization", ["h", "g", "b", "m", "v"], ["y"], name="bn")
     if reference is not None:
-        attribute = onnx.AttributeProto(name=reference, ref_attr_name="given", type=onnx.AttributeProto.FLOAT)
+        attribute = onnx.AttributeProto(
+            name=reference, ref_attr_name="given", type=onnx.AttributeProto.FLOAT
+        )
         if reference == "training_mode":
             attribute.type = onnx.AttributeProto.INT
         norm.attribute.append(attribute)
         attrs.append("given")
     nodes.append(norm)
-    function = helper.make_function("local", "Block", inputs, ["y"], nodes, [helper.make_opsetid("", 18)], attrs)
+    function = helper.make_function(
+        "local", "Block", inputs, ["y"], nodes, [helper.make_opsetid("", 18)], attrs
+    )
     graph.functions.append(function)
     hidden = "x"
-    given: dict[str, Any] = {} if reference is None else {"given": 0 if reference == "training_mode" else 0.5}
+    given: dict[str, Any] = (
+        {} if reference is None else {"given": 0 if reference == "training_mode" else 0.5}
+    )
     for i in range(times):
         out = "y" if i == times - 1 else f"t{i}"
-        hidden = graph.node("Block", [hidden, *inputs[1:]], out, f"call{i}", domain="local", **given)
+        hidden = graph.node(
+            "Block", [hidden, *inputs[1:]], out, f"call{i}", domain="local", **given
+        )
     graph.output("y", [2, 4, 4, 4])
     return graph.model()

@@ -24,18 +24,24 @@ ALONE = "the folder ../shared/models is not beside the checkout"
 ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 NOISE = 4.0
-"""Bound on the error against the float64 evaluator: this many times the original's own, or 2**-22 if that is more."""
+"""Bound on the error against the float64 evaluator: this many times the original's own, or 2**-22
+if that is more.
+"""
 
 onnxruntime.set_default_logger_severity(4)
 
 
 def shared_models(folder: str = "*") -> list[Path]:
-    """Return the real models beside the checkout, none if the folder is missing: mark the test as `shared`."""
+    """Return the real models beside the checkout, none if the folder is missing: mark the test as
+    `shared`.
+    """
     return sorted(SHARED.glob(f"{folder}/*.onnx"))
 
 
 def reproducers() -> list[Path]:
-    """Return the small models of `../shared/repro`, which showed faults, none if it is missing: mark as `shared`."""
+    """Return the small models of `../shared/repro`, which showed faults, none if it is missing:
+    mark as `shared`.
+    """
     return sorted((SHARED.parent / "repro").rglob("*.onnx"))
 
 
@@ -58,7 +64,9 @@ def session(model: ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def run(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays:
@@ -77,7 +85,8 @@ def required_inputs(model: ModelProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: int = 8) -> Arrays:
-    """Seeded inputs of the declared shapes: a leading dimension that is open is `batch`, any other `other`.
+    """Seeded inputs of the declared shapes: a leading dimension that is open is `batch`, any other
+    `other`.
 
     Floats are normal, integers 0 or 1. Raises ValueError for an input that is no tensor of numbers.
     """
@@ -85,7 +94,10 @@ def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: in
     arrays: Arrays = {}
     for info in required_inputs(model):
         tensor = info.type.tensor_type
-        if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (0, TensorProto.STRING):
+        if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type in (
+            0,
+            TensorProto.STRING,
+        ):
             raise ValueError(f"input {info.name!r} is no tensor of numbers")
         shape = [
             dim.dim_value if dim.dim_value > 0 else (batch if i == 0 else other)
@@ -110,7 +122,8 @@ def batch_norms(model: ModelProto) -> int:
 
 
 def worst(found: Arrays, expected: Arrays) -> float:
-    """The largest difference between corresponding results, relative to the largest magnitude in each expected one.
+    """The largest difference between corresponding results, relative to the largest magnitude in
+    each expected one.
 
     Where `expected` is not finite, or overflows the type of `found`, there is nothing to compare.
     """
@@ -137,8 +150,11 @@ def results(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays | None:
         return None
 
 
-def assert_computes_the_same(model: ModelProto, compiled: ModelProto, inputs: Mapping[str, Any]) -> None:
-    """The compiled model equals its source, in float64 but for folded constants, and in onnxruntime but for its noise.
+def assert_computes_the_same(
+    model: ModelProto, compiled: ModelProto, inputs: Mapping[str, Any]
+) -> None:
+    """The compiled model equals its source, in float64 but for folded constants, and in onnxruntime
+    but for its noise.
 
     Skips the test where neither the evaluator nor onnxruntime runs the source.
     """
@@ -155,8 +171,12 @@ def assert_computes_the_same(model: ModelProto, compiled: ModelProto, inputs: Ma
         assert worst(after, before) < 1e-5
         return
     half = any(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
-    largest_rounding = 2.0**-9 if half else 2.0**-17  # of a folded weight, through the depth of the nets here
+    largest_rounding = (
+        2.0**-9 if half else 2.0**-17
+    )  # of a folded weight, through the depth of the nets here
     noise = 0.0 if before is None else max(worst(before, exact), 2.0**-22)
-    assert worst(folded, exact) < max(largest_rounding, noise)  # what magnifies noise, as exp of -100, magnifies both
+    assert worst(folded, exact) < max(
+        largest_rounding, noise
+    )  # what magnifies noise, as exp of -100, magnifies both
     if before is not None:
         assert worst(after, exact) <= NOISE * noise

@@ -1,4 +1,6 @@
-"""The server of constant expressions, with operators that crash, run forever, take all memory or end the process."""
+"""The server of constant expressions, with operators that crash, run forever, take all memory or
+end the process.
+"""
 
 from __future__ import annotations
 

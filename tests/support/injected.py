@@ -20,10 +20,15 @@ def network() -> ModelProto:
     """Two convolutions with BatchNormalizations and a Relu between them, and a pool."""
     graph = Graph(dtype=F32)
     x = graph.input("x", ["N", C, 9, 9])
-    hidden = graph.node("Conv", [x, graph.initializer(graph.random(C, C, 3, 3), "w0")], "c0", "conv0")
+    hidden = graph.node(
+        "Conv", [x, graph.initializer(graph.random(C, C, 3, 3), "w0")], "c0", "conv0"
+    )
     hidden = graph.batch_norm(hidden, batch_norm(C, 1), "b0", "bn0")
     hidden = graph.node("Relu", [hidden], "r0", "relu")
-    weight, bias = graph.initializer(graph.random(C, C, 3, 3), "w1"), graph.initializer(graph.random(C), "bias1")
+    weight, bias = (
+        graph.initializer(graph.random(C, C, 3, 3), "w1"),
+        graph.initializer(graph.random(C), "bias1"),
+    )
     hidden = graph.node("Conv", [hidden, weight, bias], "c1", "conv1")
     hidden = graph.batch_norm(hidden, batch_norm(C, 2), "b1", "bn1")
     graph.output(graph.node("MaxPool", [hidden], "y", "pool", kernel_shape=[2, 2]))
@@ -74,7 +79,9 @@ def wrong_sign(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Committer,
         "_fold",
-        lambda self, change, f, *rest: fold(self, change, replaced(f, bias=None if f.bias is None else -f.bias), *rest),
+        lambda self, change, f, *rest: fold(
+            self, change, replaced(f, bias=None if f.bias is None else -f.bias), *rest
+        ),
     )
 
 
@@ -82,7 +89,11 @@ def wrong_axis(patch: pytest.MonkeyPatch) -> None:
     from irc.passes.affine.search.commit import Committer
 
     weight = Committer._weight
-    patch.setattr(Committer, "_weight", lambda self, fold, factor: weight(self, fold, np.moveaxis(factor, 0, 1)))
+    patch.setattr(
+        Committer,
+        "_weight",
+        lambda self, fold, factor: weight(self, fold, np.moveaxis(factor, 0, 1)),
+    )
 
 
 def dropped_bias(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +114,9 @@ def shift_across_padding(patch: pytest.MonkeyPatch) -> None:
 
     known = fold_scale_axis.Parameters
     patch.setattr(
-        fold_scale_axis, "Parameters", lambda *args, **options: known(*args, **{**options, "border": "ignore"})
+        fold_scale_axis,
+        "Parameters",
+        lambda *args, **options: known(*args, **{**options, "border": "ignore"}),
     )
 
 
@@ -140,8 +153,14 @@ def products(patch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) -> No
     from irc.passes import fold_constant
 
     scaled, product = tensor.scaled, fold_constant.product
-    patch.setattr(tensor, "scaled", lambda weight, factor, dtype: change(weight, scaled(weight, factor, dtype)))
-    patch.setattr(fold_constant, "product", lambda weight, factor: change(weight, product(weight, factor)))
+    patch.setattr(
+        tensor,
+        "scaled",
+        lambda weight, factor, dtype: change(weight, scaled(weight, factor, dtype)),
+    )
+    patch.setattr(
+        fold_constant, "product", lambda weight, factor: change(weight, product(weight, factor))
+    )
 
 
 def relu_forgotten(patch: pytest.MonkeyPatch) -> None:

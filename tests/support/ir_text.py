@@ -1,7 +1,8 @@
-"""Tests of passes as IR text: modules before and after a pipeline, in `.irc` files. docs/testing.md has the format.
+"""Tests of passes as IR text: modules before and after a pipeline, in `.irc` files. docs/testing.md
+has the format.
 
-A case is run from its text. The text that comes out has to be the expected one; the ONNX models of both are held
-against the invariants of `graphs`, and are evaluated in float64.
+A case is run from its text. The text that comes out has to be the expected one; the ONNX models of
+both are held against the invariants of `graphs`, and are evaluated in float64.
 """
 
 from __future__ import annotations
@@ -28,11 +29,19 @@ from onnx import ModelProto
 TESTS = Path(__file__).parents[1]
 HEADER = 'module {ir_version=10, opsets={"": 21}}\n\n'
 """The header of a module that the text leaves out."""
-CASE, RUN, NUMBERS, AFTER, UNCHANGED = "// CASE: ", "// RUN: ", "// NUMBERS: ", "// AFTER", "// UNCHANGED"
+CASE, RUN, NUMBERS, AFTER, UNCHANGED = (
+    "// CASE: ",
+    "// RUN: ",
+    "// NUMBERS: ",
+    "// AFTER",
+    "// UNCHANGED",
+)
 SAME = "in ONNX the same model"
 """Stands among the statuses where the module changes and its ONNX model does not."""
 UPDATE = os.environ.get("IRC_UPDATE", "")
-"""`1` rewrites the expected texts; `source` also the sources, as the importer reads their ONNX models."""
+"""`1` rewrites the expected texts; `source` also the sources, as the importer reads their ONNX
+models.
+"""
 
 _drawn = re.compile(r"(\w+)\[([\d,]*)\] \[(\+?)\.\.\.\]")
 _constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (?:#\w+|(?=[^]]*\.\d{3})\[[^]]{80,}\])")
@@ -40,9 +49,11 @@ _constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (?:#\w+|(?=[^]]*\.\d{3})\[[^
 
 @dataclass(frozen=True)
 class Case:
-    """A module, the pipeline to run, and the text of the module afterwards with the status of every affine.
+    """A module, the pipeline to run, and the text of the module afterwards with the status of every
+    affine.
 
-    `expected` is None where the module stays as it is. `incomparable` says why the numbers are not compared.
+    `expected` is None where the module stays as it is. `incomparable` says why the numbers are not
+    compared.
     """
 
     file: Path
@@ -72,12 +83,18 @@ def cases(*patterns: str) -> pytest.MarkDecorator:
 
 def read_cases(file: Path) -> Iterator[Case]:
     """Yield the cases of a file."""
-    head, *blocks = re.split(rf"^(?={re.escape(CASE)})", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    head, *blocks = re.split(
+        rf"^(?={re.escape(CASE)})", file.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     line = 1 + head.count("\n")
     for block in blocks:
         title, body = block.split("\n", 1)
-        source, marker, outcome = re.split(rf"^({AFTER}|{UNCHANGED})\n", body, maxsplit=1, flags=re.MULTILINE)
-        assert not directive(RUN, outcome), f"{file}:{line}: RUN stands in the head of the file or after CASE"
+        source, marker, outcome = re.split(
+            rf"^({AFTER}|{UNCHANGED})\n", body, maxsplit=1, flags=re.MULTILINE
+        )
+        assert not directive(RUN, outcome), (
+            f"{file}:{line}: RUN stands in the head of the file or after CASE"
+        )
         expected = "".join(each for each in outcome.splitlines(True) if not each.startswith("//"))
         yield Case(
             file, line, title.removeprefix(CASE), directive(RUN, source) or directive(RUN, head),
@@ -90,11 +107,15 @@ def read_cases(file: Path) -> Iterator[Case]:
 
 
 def directive(prefix: str, text: str) -> str:
-    return next((line.removeprefix(prefix) for line in text.splitlines() if line.startswith(prefix)), "")
+    return next(
+        (line.removeprefix(prefix) for line in text.splitlines() if line.startswith(prefix)), ""
+    )
 
 
 def check_case(case: Case) -> None:
-    """Run a case. With `IRC_UPDATE` set, what comes out is written to the file instead of compared."""
+    """Run a case. With `IRC_UPDATE` set, what comes out is written to the file instead
+    of compared.
+    """
     module = parse(drawn(case.source)[0], name=str(case.file))
     before = to_text(module, max_elements=64)
     source = None if case.incomparable else emit(module).model
@@ -121,7 +142,9 @@ def check_case(case: Case) -> None:
 
 
 def compare(case: Case, found: Case) -> None:
-    """Fail with the difference between what is expected and what was found, or write it to the file."""
+    """Fail with the difference between what is expected and what was found, or write it to the
+    file.
+    """
     if UPDATE:
         assert "PYTEST_XDIST_WORKER" not in os.environ, "IRC_UPDATE writes files: run it without -n"
         source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
@@ -130,7 +153,9 @@ def compare(case: Case, found: Case) -> None:
         lines = [each.outcome().splitlines() for each in (case, found)]
         names = f"{os.path.relpath(case.file, TESTS.parent)}:{case.line} expected", "found"
         diff = unified_diff(*lines, *names, lineterm="", n=100)
-        pytest.fail("\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False)
+        pytest.fail(
+            "\n".join([case.name, *diff, "(IRC_UPDATE=1 writes it into the file)"]), pytrace=False
+        )
 
 
 def fates(result: Result) -> list[str]:
@@ -143,7 +168,9 @@ def fates(result: Result) -> list[str]:
 
 
 def refusals(module: Module) -> list[str]:
-    """Return the reasons that are recorded, each once, with the notes on the ways that were tried."""
+    """Return the reasons that are recorded, each once, with the notes on the ways that
+    were tried.
+    """
     lines: dict[str, None] = {}
     for refusal in module.provenance.refusals.values():
         lines[f"refused ({refusal.code}): {refusal.detail}"] = None
@@ -155,7 +182,9 @@ def is_open(model: ModelProto) -> bool:
     """Whether an extent of an input is not known."""
     types = [info.type.tensor_type for info in model.graph.input]
     dims = [dim for each in types for dim in each.shape.dim]
-    return not all(each.HasField("shape") for each in types) or not all(dim.HasField("dim_value") for dim in dims)
+    return not all(each.HasField("shape") for each in types) or not all(
+        dim.HasField("dim_value") for dim in dims
+    )
 
 
 def header(text: str) -> str:
@@ -169,7 +198,8 @@ def elided(text: str) -> str:
 
 
 def drawn(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text with numbers for `[...]`, of both signs, and for `[+...]`, which are positive; and what was put.
+    """Return the text with numbers for `[...]`, of both signs, and for `[+...]`, which are
+    positive; and what was put.
 
     The numbers are between 0.5 and 2 in magnitude, and exact in every floating type.
     """
@@ -179,7 +209,11 @@ def drawn(text: str) -> tuple[str, dict[str, str]]:
     def numbers(match: re.Match[str]) -> str:
         dtype, dims, positive = match.groups()
         size = int(np.prod([int(dim) for dim in dims.split(",") if dim]))
-        found = rng.integers(8, 32, size) / 16 * (1 if positive else np.where(np.arange(size) % 2, 1, -1))
+        found = (
+            rng.integers(8, 32, size)
+            / 16
+            * (1 if positive else np.where(np.arange(size) % 2, 1, -1))
+        )
         literal = f"{dtype}[{dims}] {found.tolist()}"
         put[literal] = match.group()
         return literal
@@ -188,7 +222,9 @@ def drawn(text: str) -> tuple[str, dict[str, str]]:
 
 
 def as_imported(case: Case) -> str:
-    """Return the source as the importer reads the ONNX model that it stands for, unless ONNX has other operators."""
+    """Return the source as the importer reads the ONNX model that it stands for, unless ONNX has
+    other operators.
+    """
     text, put = drawn(case.source)
     text = to_text(from_model(emit(parse(text)).model), max_elements=1 << 20).removeprefix(HEADER)
     for literal, short in put.items():
@@ -206,4 +242,6 @@ def rewrite(case: Case, found: Case) -> None:
     block = block.replace(case.source.strip(), found.source.strip(), 1)
     marker = re.search(rf"^({AFTER}|{UNCHANGED})\n", block, flags=re.MULTILINE)
     assert marker is not None
-    case.file.write_text(text[:begin] + block[: marker.start()] + found.outcome() + text[end:], encoding="utf-8")
+    case.file.write_text(
+        text[:begin] + block[: marker.start()] + found.outcome() + text[end:], encoding="utf-8"
+    )

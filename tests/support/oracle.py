@@ -1,13 +1,14 @@
 """Are two models the same function? In float64 by the evaluator, in their own dtype by onnxruntime.
 
-Float64. Where no constant is rounded, the two models differ by the rounding of float64 arithmetic alone: 1e-16 of the
-magnitudes that meet, a few hundred times over. `EXACT` leaves four orders of magnitude above that, and a wrong rule is
-off by a share of 1e-3 or more of the numbers that these tests use. The magnitude is the greatest of any value of either
-model, constants included.
+Float64. Where no constant is rounded, the two models differ by the rounding of float64 arithmetic
+alone: 1e-16 of the magnitudes that meet, a few hundred times over. `EXACT` leaves four orders of
+magnitude above that, and a wrong rule is off by a share of 1e-3 or more of the numbers that these
+tests use. The magnitude is the greatest of any value of either model, constants included.
 
-onnxruntime. `rounding_bound` evaluates the model once with the absolute value of everything (`graphs.absolute`), which
-gives sum |W||x||s| + ... at every output; a dot product of n terms is off by n u of that, and so is whatever is made
-of it. n is below `TERMS` in every model of these tests.
+onnxruntime. `rounding_bound` evaluates the model once with the absolute value of everything
+(`graphs.absolute`), which gives sum |W||x||s| + ... at every output; a dot product of n terms is
+off by n u of that, and so is whatever is made of it. n is below `TERMS` in every model of these
+tests.
 """
 
 from __future__ import annotations
@@ -45,11 +46,19 @@ from onnxruntime.capi import onnxruntime_pybind11_state as refusals
 EXACT = 1e-12
 TERMS = 256
 ALL_KINDS = tuple(KINDS)
-NO_KERNEL = (refusals.NotImplemented, refusals.Fail, refusals.InvalidGraph, refusals.InvalidArgument)
+NO_KERNEL = (
+    refusals.NotImplemented,
+    refusals.Fail,
+    refusals.InvalidGraph,
+    refusals.InvalidArgument,
+)
 
 
-def assert_sound(before: ModelProto, result: Result, passes: str | None = None, *, inlined: bool = False) -> None:
-    """Everything but the numbers: interface, size, names, reasons, validity; compiling again changes nothing.
+def assert_sound(
+    before: ModelProto, result: Result, passes: str | None = None, *, inlined: bool = False
+) -> None:
+    """Everything but the numbers: interface, size, names, reasons, validity; compiling again
+    changes nothing.
 
     Operators may become more where calls are `inlined`.
     """
@@ -67,12 +76,16 @@ def assert_sound(before: ModelProto, result: Result, passes: str | None = None, 
 
 def magnitude(values: Mapping[str, Array]) -> float:
     """The greatest finite magnitude of any float."""
-    floats = [np.abs(array[np.isfinite(array)]) for array in values.values() if array.dtype.kind == "f"]
+    floats = [
+        np.abs(array[np.isfinite(array)]) for array in values.values() if array.dtype.kind == "f"
+    ]
     return max((float(array.max()) for array in floats if array.size), default=0.0)
 
 
 def difference(before: ModelProto, after: ModelProto, kinds: Sequence[str] = ALL_KINDS) -> float:
-    """The greatest difference between the results in float64, as a share of the greatest magnitude in between."""
+    """The greatest difference between the results in float64, as a share of the greatest magnitude
+    in between.
+    """
     worst = 0.0
     names = [info.name for info in before.graph.output]
     programs = [Interpreter(model, None) for model in (before, after)]
@@ -95,7 +108,10 @@ def difference(before: ModelProto, after: ModelProto, kinds: Sequence[str] = ALL
 
 def runs_exactly(model: ModelProto) -> bool:
     """Whether no constant of the model is narrower than float64."""
-    return all(array.dtype not in ROUNDOFF or not ROUNDOFF[array.dtype] for array in constants(model).values())
+    return all(
+        array.dtype not in ROUNDOFF or not ROUNDOFF[array.dtype]
+        for array in constants(model).values()
+    )
 
 
 def assert_same_function(before: ModelProto, after: ModelProto) -> None:
@@ -109,15 +125,29 @@ def assert_same_function(before: ModelProto, after: ModelProto) -> None:
         assert_equivalent(before, after)
 
 
-UNBOUNDED = ("Exp", "Pow", "Reciprocal", "Sqrt", "ReduceProd", "ReduceSumSquare", "QuantizeLinear", "LRN")
+UNBOUNDED = (
+    "Exp",
+    "Pow",
+    "Reciprocal",
+    "Sqrt",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "QuantizeLinear",
+    "LRN",
+)
 """Operators for which `graphs.absolute` gives no bound."""
 
 
 def has_rounding_bound(model: ModelProto) -> bool:
-    """Whether `rounding_bound` holds: every operator is as steep everywhere as it is for magnitudes."""
+    """Whether `rounding_bound` holds: every operator is as steep everywhere as it is for
+    magnitudes.
+    """
     for node in all_nodes(model):
         divides = node.op_type == "Div" and node.input[1] not in constants(model)
-        narrows = node.op_type == "Cast" and attribute(node, "to") in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        narrows = node.op_type == "Cast" and attribute(node, "to") in (
+            TensorProto.FLOAT16,
+            TensorProto.BFLOAT16,
+        )
         learns = node.op_type == "BatchNormalization" and len(node.output) > 1
         drops = node.op_type == "Dropout" and len(node.input) > 2
         if node.op_type in UNBOUNDED or divides or narrows or learns or drops:
@@ -127,9 +157,13 @@ def has_rounding_bound(model: ModelProto) -> bool:
 
 def rounding_bound(model: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """How far rounding to float32 may move each element of the results."""
-    positive = {name: np.abs(array) if array.dtype.kind == "f" else array for name, array in inputs.items()}
+    positive = {
+        name: np.abs(array) if array.dtype.kind == "f" else array for name, array in inputs.items()
+    }
     share = ROUNDOFF[F32] * TERMS * max(size(model), 1)
-    return {name: share * np.abs(array) for name, array in evaluate(absolute(model), positive).items()}
+    return {
+        name: share * np.abs(array) for name, array in evaluate(absolute(model), positive).items()
+    }
 
 
 def assert_same_in_runtime(before: ModelProto, after: ModelProto) -> None:
@@ -153,4 +187,6 @@ def assert_same_in_runtime(before: ModelProto, after: ModelProto) -> None:
             with np.errstate(invalid="ignore"):  # both may overflow to the same infinity
                 distance = np.abs(found[name].astype(np.float64) - want.astype(np.float64))
                 excess = np.where(same, 0.0, distance - limit)
-            assert excess.max(initial=0) <= 0, f"{name} is off by {excess.max()} more than the bound"
+            assert excess.max(initial=0) <= 0, (
+                f"{name} is off by {excess.max()} more than the bound"
+            )

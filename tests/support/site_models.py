@@ -1,4 +1,6 @@
-"""The files that the pages of the site speak of: what a reader would have before the first command of a page."""
+"""The files that the pages of the site speak of: what a reader would have before the first command
+of a page.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,17 @@ def net() -> ModelProto:
         "conv2_weight": (8, 8, 1, 1),
         "fc_weight": (5, 8),
         "fc_bias": (5,),
-        **{f"{bn}_{part}": (8,) for bn in ("bn1", "bn2") for part in ("weight", "bias", "running_mean", "running_var")},
+        **{
+            f"{bn}_{part}": (8,)
+            for bn in ("bn1", "bn2")
+            for part in ("weight", "bias", "running_mean", "running_var")
+        },
     }
     for name, shape in shapes.items():
         drawn = rng.uniform(0.5, 1.5, shape) if len(shape) == 1 else rng.standard_normal(shape) / 3
-        model.graph.initializer.append(numpy_helper.from_array(drawn.astype(np.float32), dotted(name)))
+        model.graph.initializer.append(
+            numpy_helper.from_array(drawn.astype(np.float32), dotted(name))
+        )
     for node in model.graph.node:
         node.input[:] = [dotted(name) for name in node.input]
     onnx.checker.check_model(model, full_check=True)
@@ -143,7 +151,10 @@ def fold_map(folder: Path, names: Names) -> None:
     if find_spec("torch") is not None:
         import torch
 
-        state = {tensor.name: torch.tensor(numpy_helper.to_array(tensor)) for tensor in net().graph.initializer}
+        state = {
+            tensor.name: torch.tensor(numpy_helper.to_array(tensor))
+            for tensor in net().graph.initializer
+        }
         torch.save(state, folder / "checkpoint.pt")
 
 
@@ -155,7 +166,11 @@ def torch_net(folder: Path, names: Names) -> None:
     from torch import nn
 
     block = nn.Sequential()
-    for name, module in (("conv1", nn.Conv2d(3, 8, 3)), ("bn1", nn.BatchNorm2d(8)), ("relu", nn.ReLU())):
+    for name, module in (
+        ("conv1", nn.Conv2d(3, 8, 3)),
+        ("bn1", nn.BatchNorm2d(8)),
+        ("relu", nn.ReLU()),
+    ):
         block.add_module(name, module)
     model = nn.Sequential()
     model.add_module("layer1", nn.Sequential(block))

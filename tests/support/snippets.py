@@ -8,7 +8,8 @@
 | `onnx` | a model in ONNX's text form: checked, and written to `example.txt` and `example.onnx` |
 | `ir` | IR text, or a case of `ir_text.py`: read, verified, and printed again; a case is run |
 
-`text`, `json` and `yaml` are no code of irc. A comment `<!-- not run: reason -->` above a block keeps it from running.
+`text`, `json` and `yaml` are no code of irc. A comment `<!-- not run: reason -->` above a block
+keeps it from running.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ RUN = ("python", "console", "sh", "onnx", "ir")
 SHOWN = ("text", "json", "yaml")
 SECONDS = re.compile(r"\b\d+\.\d+ s\b")
 
-_fence = re.compile(r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_fence = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
 _marker = re.compile(r"<!-- not run: (.+?) -->\n+\Z")
 
 
@@ -69,7 +73,9 @@ def snippets(page: Path) -> list[Snippet]:
 
 
 def indented(page: Path) -> Iterator[int]:
-    """Yield the lines on which a code block begins that is indented: it has no language, so it is not run."""
+    """Yield the lines on which a code block begins that is indented: it has no language, so it is
+    not run.
+    """
     text = _fence.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
     lines = text.splitlines()
     for number, line in enumerate(lines[1:], start=1):
@@ -102,7 +108,9 @@ class Session:
         if name:
             (self.folder / name[1]).write_text(snippet.text, encoding="utf-8")
         self.names["__name__"] = "__main__"
-        code = compile("\n" * (snippet.line - 1) + snippet.text, snippet.page, "exec", dont_inherit=True)
+        code = compile(
+            "\n" * (snippet.line - 1) + snippet.text, snippet.page, "exec", dont_inherit=True
+        )
         with redirect_stdout(io.StringIO()):
             exec(code, self.names)
 
@@ -116,13 +124,18 @@ class Session:
         printed: set[str] = set()
         for line in snippet.text.splitlines():
             if line.startswith("$ "):
-                printed = {SECONDS.sub("S", each) for each in self._type(shlex.split(line[2:])).splitlines()}
+                printed = {
+                    SECONDS.sub("S", each)
+                    for each in self._type(shlex.split(line[2:])).splitlines()
+                }
             elif line != "...":
                 assert SECONDS.sub("S", line) in printed, f"{line!r} is not among {sorted(printed)}"
 
     def _type(self, words: list[str], expected: int = 0) -> str:
         """Run a command and return what it prints. Fails if its exit status is another."""
-        words = [name for word in words for name in (sorted(glob.glob(word)) if "*" in word else [word])]
+        words = [
+            name for word in words for name in (sorted(glob.glob(word)) if "*" in word else [word])
+        ]
         if words[0] == "make":
             subprocess.run([*words, "--dry-run"], cwd=harness.ROOT, check=True, capture_output=True)
             return ""
@@ -133,12 +146,16 @@ class Session:
                 status = main(words[1:])
             except SystemExit as exit_:
                 status = int(exit_.code or 0)
-        assert status == expected, f"{shlex.join(words)}: exit status {status}\n{printed.getvalue()}"
+        assert status == expected, (
+            f"{shlex.join(words)}: exit status {status}\n{printed.getvalue()}"
+        )
         return printed.getvalue()
 
     def _onnx(self, snippet: Snippet) -> None:
         model = onnx.parser.parse_model(snippet.text)
-        if all(opset.domain == "" for opset in model.opset_import):  # onnx has no schemas of other domains
+        if all(
+            opset.domain == "" for opset in model.opset_import
+        ):  # onnx has no schemas of other domains
             onnx.checker.check_model(model, full_check=True)
         (self.folder / "example.txt").write_text(snippet.text, encoding="utf-8")
         onnx.save(model, self.folder / "example.onnx")

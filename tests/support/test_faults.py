@@ -1,7 +1,9 @@
-"""Faults while files are written: kills, full disks, errors of devices, interrupts, two compiles to one output.
+"""Faults while files are written: kills, full disks, errors of devices, interrupts, two compiles to
+one output.
 
-Whatever happens, and whenever, every file is an old or a new one, a model has its own weights, `irc foldmap check`
-accepts no fold map of another model, and the next compile leaves what there would be had nothing happened.
+Whatever happens, and whenever, every file is an old or a new one, a model has its own weights, `irc
+foldmap check` accepts no fold map of another model, and the next compile leaves what there would be
+had nothing happened.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ def ready() -> Iterator[Compiler]:
 
 
 def files(folder: Path) -> Files:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def fill(folder: Path, content: Files) -> None:
@@ -63,7 +69,11 @@ def is_temporary(name: str) -> bool:
 
 def read(found: Files) -> Files:
     """Without the data of models that are gone."""
-    return {n: data for n, data in found.items() if not n.endswith(".data") or n.encode() in found["o.onnx"]}
+    return {
+        n: data
+        for n, data in found.items()
+        if not n.endswith(".data") or n.encode() in found["o.onnx"]
+    }
 
 
 @dataclass
@@ -94,7 +104,14 @@ def scenario(name: str, folder: Path, ready: Compiler) -> Scenario:
     if name == "kept":
         (out / "i.bin").write_bytes(b"of somebody else")
     first, second = (
-        Compile(str(place), str(out / "o.onnx"), str(out / "o.json"), store, passes, report=str(folder / "report"))
+        Compile(
+            str(place),
+            str(out / "o.onnx"),
+            str(out / "o.json"),
+            store,
+            passes,
+            report=str(folder / "report"),
+        )
         for place in places
     )
     if name == "in place":
@@ -124,7 +141,12 @@ class Judge:
         key = hashlib.sha256()
         for name, data in sorted(left.items()):
             key.update(
-                repr((name.split(".")[-1] if is_temporary(name) else name, hashlib.sha256(data).digest())).encode()
+                repr(
+                    (
+                        name.split(".")[-1] if is_temporary(name) else name,
+                        hashlib.sha256(data).digest(),
+                    )
+                ).encode()
             )
         if key.hexdigest() in self.seen:
             return left
@@ -137,13 +159,19 @@ class Judge:
             assert arrays(model) in case.weights
         if model.exists() and fold_map.exists():
             versions = [
-                {content.get(name) for name in (model.name, "o.json", "o.npz")} for content in (case.old, case.new)
+                {content.get(name) for name in (model.name, "o.json", "o.npz")}
+                for content in (case.old, case.new)
             ]
             there = {left.get(name) for name in (model.name, "o.json", "o.npz")}
-            assert main(["foldmap", "check", str(model), str(fold_map)]) == (0 if there in versions else 1)
+            assert main(["foldmap", "check", str(model), str(fold_map)]) == (
+                0 if there in versions else 1
+            )
         if again:
             assert self.ready.run(replace(case.compile, at=0)) == DONE
-            if case.compile.source != case.compile.output or left[model.name] == case.old[model.name]:
+            if (
+                case.compile.source != case.compile.output
+                or left[model.name] == case.old[model.name]
+            ):
                 found = files(case.folder)
                 kept = {name for name in found.keys() - case.new.keys() if name in case.old}
                 assert {name: data for name, data in found.items() if name not in kept} == case.new
@@ -155,17 +183,23 @@ class Judge:
 
 OUTPUTS = ("o.onnx", "o.json", "o.npz")
 NAMES = ("whole", "external", "in place", "kept")
-"""Weights in the model; in a file, and folded; that, over the source; in a file, as they are, and its name is taken."""
+"""Weights in the model; in a file, and folded; that, over the source; in a file, as they are, and
+its name is taken.
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "first"), [*((name, False) for name in NAMES), ("external", True)])
+@pytest.mark.parametrize(
+    ("name", "first"), [*((name, False) for name in NAMES), ("external", True)]
+)
 def test_killed_at_every_event(
     name: str, first: bool, ready: Compiler, tmp_path: Path, record_property: Record
 ) -> None:
     case = scenario(name, tmp_path, ready)
     if first:
-        case.new = {name: data for name, data in case.new.items() if name not in case.old or name in OUTPUTS}
+        case.new = {
+            name: data for name, data in case.new.items() if name not in case.old or name in OUTPUTS
+        }
         case.old = {}
     judge = Judge(case, ready)
     at, status = 0, -signal.SIGKILL
@@ -176,14 +210,18 @@ def test_killed_at_every_event(
         judge.look()
     assert status == DONE
     assert at > 30
-    record_property("compared", f"killed at every one of {at - 1} events, {name}{', first' * first}")
+    record_property(
+        "compared", f"killed at every one of {at - 1} events, {name}{', first' * first}"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault"), [*((name, FULL) for name in NAMES), ("external", "EIO"), ("kept", "EMFILE")]
 )
-def test_errors_at_every_event(name: str, fault: str, ready: Compiler, tmp_path: Path, record_property: Record) -> None:
+def test_errors_at_every_event(
+    name: str, fault: str, ready: Compiler, tmp_path: Path, record_property: Record
+) -> None:
     case = scenario(name, tmp_path, ready)
     judge = Judge(case, ready)
     report = Path(case.compile.report)
@@ -206,11 +244,16 @@ def test_errors_at_every_event(name: str, fault: str, ready: Compiler, tmp_path:
         assert not any(map(is_temporary, left)), "files can be removed from a full disk"
         assert left == (case.old if status == FAILED else case.new)
     assert failed > 5
-    record_property("compared", f"{fault} at every one of {at - 1} events, {name}: {failed} errors, as there must be")
+    record_property(
+        "compared",
+        f"{fault} at every one of {at - 1} events, {name}: {failed} errors, as there must be",
+    )
 
 
 @pytest.mark.slow
-def test_interrupted_at_every_event(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
+def test_interrupted_at_every_event(
+    ready: Compiler, tmp_path: Path, record_property: Record
+) -> None:
     case = scenario("external", tmp_path, ready)
     judge = Judge(case, ready)
     at, status, interrupted = 0, INTERRUPTED, 0
@@ -226,10 +269,16 @@ def test_interrupted_at_every_event(ready: Compiler, tmp_path: Path, record_prop
 
 
 @pytest.mark.slow
-def test_another_compile_comes_between_at_every_event(ready: Compiler, tmp_path: Path, record_property: Record) -> None:
-    """One is stopped, the other runs, or waits for its turn, and the first goes on: all files are of one of them."""
+def test_another_compile_comes_between_at_every_event(
+    ready: Compiler, tmp_path: Path, record_property: Record
+) -> None:
+    """One is stopped, the other runs, or waits for its turn, and the first goes on: all files are
+    of one of them.
+    """
     case = scenario("external", tmp_path, ready)
-    other = replace(case.compile, source=case.compile.source.replace("/b/", "/a/"), at=0, report=os.devnull)
+    other = replace(
+        case.compile, source=case.compile.source.replace("/b/", "/a/"), at=0, report=os.devnull
+    )
     at, waited, status = 0, 0, None
     while status != DONE:
         at += 1
@@ -250,7 +299,9 @@ def test_another_compile_comes_between_at_every_event(ready: Compiler, tmp_path:
         assert read(left) in (read(case.old), read(case.new)), (at, sorted(left))
     assert at > 30
     assert waited >= 3
-    record_property("compared", f"another compile at every one of {at - 1} events; it waited {waited} times")
+    record_property(
+        "compared", f"another compile at every one of {at - 1} events; it waited {waited} times"
+    )
 
 
 def test_two_compiles_at_once(ready: Compiler, tmp_path: Path) -> None:
@@ -296,7 +347,8 @@ def test_kills_at_random_times(ready: Compiler, tmp_path: Path, record_property:
     assert ready.run(case.compile) == DONE
     assert files(case.folder) == case.new
     record_property(
-        "compared", f"500 kills at random times: {unfinished} found a compile, {writing} files half written"
+        "compared",
+        f"500 kills at random times: {unfinished} found a compile, {writing} files half written",
     )
     assert unfinished >= 200
     assert writing >= 50
@@ -316,7 +368,9 @@ def test_a_full_device_is_one_sentence(model: Path, capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == "irc: /dev/full: cannot be written: No space left on device\n"
 
 
-def test_too_many_open_files_are_one_sentence(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_many_open_files_are_one_sentence(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -336,10 +390,15 @@ def test_too_many_open_files_are_one_sentence(model: Path, capfd: pytest.Capture
     assert capfd.readouterr().err == "irc: [Errno 24] Too many open files\n"
 
 
-def test_a_folder_that_is_missing_or_no_folder(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_missing_or_no_folder(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     gone = model.parent / "gone" / "o.onnx"
     assert main(["compile", str(model), "-o", str(gone), "-q"]) == 1
-    assert capfd.readouterr().err == f"irc: {gone}: cannot be written: there is no folder {gone.parent}\n"
+    assert (
+        capfd.readouterr().err
+        == f"irc: {gone}: cannot be written: there is no folder {gone.parent}\n"
+    )
     below = model / "o.onnx"
     assert main(["compile", str(model), "-o", str(below), "-q"]) == 1
     assert capfd.readouterr().err == f"irc: {below}: cannot be written: Not a directory\n"
@@ -353,7 +412,9 @@ def test_a_folder_in_the_place_of_an_output(which: str, model: Path) -> None:
     assert sorted(path.name for path in model.parent.iterdir()) == ["i.onnx", which]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="only root can become nobody")
+@pytest.mark.skipif(
+    not hasattr(os, "fork") or os.geteuid() != 0, reason="only root can become nobody"
+)
 def test_a_folder_that_may_not_be_written(ready: Compiler, tmp_path: Path) -> None:
     """As `nobody`, whom permissions concern."""
     case = scenario("whole", tmp_path, ready)
@@ -371,7 +432,9 @@ def test_a_folder_that_may_not_be_written(ready: Compiler, tmp_path: Path) -> No
     assert files(case.folder) == case.new
 
 
-def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_cannot_be_locked_one_file_is_made(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
 
     def refuse(*arguments: object) -> None:
@@ -381,7 +444,13 @@ def test_where_files_cannot_be_locked_one_file_is_made(model: Path, monkeypatch:
     left = model.with_name(".o.onnx.1-0.tmp")
     left.write_bytes(b"of a process that may live")
     irc.compile(model).save(model.with_name("o.onnx"), fold_map=model.with_name("o.json"))
-    assert sorted(path.name for path in model.parent.iterdir()) == [left.name, "i.onnx", "o.json", "o.npz", "o.onnx"]
+    assert sorted(path.name for path in model.parent.iterdir()) == [
+        left.name,
+        "i.onnx",
+        "o.json",
+        "o.npz",
+        "o.onnx",
+    ]
 
 
 def test_files_whose_long_names_begin_alike_have_one_lock(model: Path) -> None:
@@ -404,7 +473,9 @@ def test_cleaning_up_leaves_what_a_live_process_writes(name: str, tmp_path: Path
 
 def test_external_data_that_is_replaced_while_it_is_in_use_is_an_error(tmp_path: Path) -> None:
     source = tmp_path / "i.onnx"
-    onnx.save(network(1, 8), source, save_as_external_data=True, location="i.bin", size_threshold=1024)
+    onnx.save(
+        network(1, 8), source, save_as_external_data=True, location="i.bin", size_threshold=1024
+    )
     result = irc.compile(source, "none")
     data = source.with_name("i.bin").read_bytes()
     source.with_name("other").write_bytes(bytes(len(data)))
@@ -436,8 +507,8 @@ def test_data_of_a_taken_name_is_not_replaced_before_its_model_is(tmp_path: Path
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_journal_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> None:
-    """A lock with a journal may come with a stranger's model; also of one that was made here only data files of the
-    model's name are removed.
+    """A lock with a journal may come with a stranger's model; also of one that was made here only
+    data files of the model's name are removed.
     """
     names = ["keep.bin", "../above", "o.onnx.0123456789abcdef.data", "p.onnx.0123456789abcdef.data"]
     (tmp_path / "in").mkdir()
@@ -506,5 +577,7 @@ def _external(path: Path, tensor: TensorProto) -> None:
     stored.data_location = TensorProto.EXTERNAL
     stored.external_data.add(key="location", value="w.bin")
     info = [helper.make_tensor_value_info(value, 1, [4, 4]) for value in "xy"]
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [stored])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [stored]
+    )
     path.write_bytes(helper.make_model(graph).SerializeToString())

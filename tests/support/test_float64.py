@@ -26,10 +26,19 @@ INEXACT_EXPECTATIONS = {
     "test_averagepool_2d_ceil_last_window_starts_on_pad": "written with four digits",
     "test_dynamicquantizelinear": "a tie, decided by the rounding of the scale to float32",
     "test_dynamicquantizelinear_expanded": "a tie, decided by the rounding of the scale to float32",
-    "test_resize_downsample_scales_linear_align_corners": "uses size * scale not rounded down; onnxruntime does not",
-    "test_resize_downsample_scales_cubic_align_corners": "uses size * scale not rounded down; onnxruntime does not",
+    "test_resize_downsample_scales_linear_align_corners": (
+        "uses size * scale not rounded down; onnxruntime does not"
+    ),
+    "test_resize_downsample_scales_cubic_align_corners": (
+        "uses size * scale not rounded down; onnxruntime does not"
+    ),
 }
-ONNXRUNTIME_REFUSALS = (refusals.NotImplemented, refusals.InvalidGraph, refusals.RuntimeException, refusals.Fail)
+ONNXRUNTIME_REFUSALS = (
+    refusals.NotImplemented,
+    refusals.InvalidGraph,
+    refusals.RuntimeException,
+    refusals.Fail,
+)
 ROUNDED_BY_ONNXRUNTIME = {"GroupNormalization", "Gelu"}
 """Their function bodies compute, or give constants, in float32 even for float64."""
 COVERED_CASES = 1650
@@ -86,7 +95,11 @@ def disagreement(result: Array, expected: Array) -> str | None:
     if result.shape != expected.shape:
         return f"shape {result.shape}, expected {expected.shape}"
     if expected.dtype.kind in "OUS":
-        return None if np.array_equal(result.astype(str), expected.astype(str)) else "different strings"
+        return (
+            None
+            if np.array_equal(result.astype(str), expected.astype(str))
+            else "different strings"
+        )
     floating = expected.dtype in FLOATS
     if result.dtype != (np.float64 if floating else expected.dtype):
         return f"type {result.dtype}, expected {expected.dtype}"
@@ -122,8 +135,14 @@ class TestOnnxNodeCases:
     def decoded(value: Any) -> Any:
         return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
-    def failure(self, model: onnx.ModelProto, inputs: Sequence[Any], outputs: Sequence[Any]) -> str | None:
-        feeds = dict(zip([value.name for value in model.graph.input], map(self.decoded, inputs), strict=False))
+    def failure(
+        self, model: onnx.ModelProto, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> str | None:
+        feeds = dict(
+            zip(
+                [value.name for value in model.graph.input], map(self.decoded, inputs), strict=False
+            )
+        )
         results = Interpreter(model, None).evaluate(feeds, keep=False)
         for info, reference in zip(model.graph.output, outputs, strict=True):
             result, expected = results[info.name], self.decoded(reference)
@@ -152,7 +171,10 @@ class TestOnnxNodeCases:
                 if model is None:
                     continue
                 try:
-                    found = [self.failure(model, inputs, outputs) for inputs, outputs in case.data_sets or ()]
+                    found = [
+                        self.failure(model, inputs, outputs)
+                        for inputs, outputs in case.data_sets or ()
+                    ]
                 except UnsupportedOp:
                     unsupported += 1
                     continue
@@ -167,44 +189,116 @@ class TestOnnxNodeCases:
 
 
 CONVOLUTIONS: list[Case] = [
-    ("Conv", [normal(2, 3, 9), normal(4, 3, 3), normal(4)], {"pads": [2, 1], "strides": [2], "dilations": [2]}),
-    ("Conv", [normal(2, 4, 9, 8), normal(6, 2, 3, 2)], {"group": 2, "pads": [1, 0, 2, 1], "strides": [1, 2]}),
-    ("Conv", [normal(1, 5, 8, 9), normal(5, 1, 3, 3), normal(5)], {"group": 5, "pads": [1, 1, 1, 1]}),
+    (
+        "Conv",
+        [normal(2, 3, 9), normal(4, 3, 3), normal(4)],
+        {"pads": [2, 1], "strides": [2], "dilations": [2]},
+    ),
+    (
+        "Conv",
+        [normal(2, 4, 9, 8), normal(6, 2, 3, 2)],
+        {"group": 2, "pads": [1, 0, 2, 1], "strides": [1, 2]},
+    ),
+    (
+        "Conv",
+        [normal(1, 5, 8, 9), normal(5, 1, 3, 3), normal(5)],
+        {"group": 5, "pads": [1, 1, 1, 1]},
+    ),
     ("Conv", [normal(1, 3, 8, 9), normal(6, 1, 3, 3)], {"group": 3, "dilations": [2, 3]}),
-    ("Conv", [normal(1, 2, 5, 6, 7), normal(3, 2, 2, 3, 3)], {"pads": [1, 0, 1, 0, 1, 1], "strides": [2, 1, 2]}),
-    ("Conv", [normal(1, 2, 8, 9), normal(3, 2, 3, 4)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
-    ("Conv", [normal(1, 2, 8, 9), normal(3, 2, 3, 4)], {"auto_pad": "SAME_LOWER", "strides": [3, 2]}),
+    (
+        "Conv",
+        [normal(1, 2, 5, 6, 7), normal(3, 2, 2, 3, 3)],
+        {"pads": [1, 0, 1, 0, 1, 1], "strides": [2, 1, 2]},
+    ),
+    (
+        "Conv",
+        [normal(1, 2, 8, 9), normal(3, 2, 3, 4)],
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    ),
+    (
+        "Conv",
+        [normal(1, 2, 8, 9), normal(3, 2, 3, 4)],
+        {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
+    ),
     ("Conv", [normal(1, 2, 8, 9), normal(3, 2, 3, 4)], {"auto_pad": "VALID", "strides": [2, 1]}),
-    ("ConvTranspose", [normal(2, 3, 5), normal(3, 4, 3), normal(4)], {"strides": [2], "pads": [1, 0]}),
-    ("ConvTranspose", [normal(1, 4, 5, 4), normal(4, 3, 3, 2)], {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1]}),
+    (
+        "ConvTranspose",
+        [normal(2, 3, 5), normal(3, 4, 3), normal(4)],
+        {"strides": [2], "pads": [1, 0]},
+    ),
+    (
+        "ConvTranspose",
+        [normal(1, 4, 5, 4), normal(4, 3, 3, 2)],
+        {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1]},
+    ),
     (
         "ConvTranspose",
         [normal(1, 2, 4, 5), normal(2, 3, 3, 3), normal(3)],
         {"strides": [3, 2], "output_padding": [2, 1], "dilations": [2, 1], "pads": [1, 1, 0, 1]},
     ),
-    ("ConvTranspose", [normal(1, 2, 4, 5), normal(2, 3, 3, 3)], {"strides": [2, 2], "output_shape": [8, 10]}),
-    ("ConvTranspose", [normal(1, 2, 4, 5), normal(2, 3, 3, 3)], {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
-    ("ConvTranspose", [normal(1, 2, 4, 5), normal(2, 3, 3, 3)], {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    (
+        "ConvTranspose",
+        [normal(1, 2, 4, 5), normal(2, 3, 3, 3)],
+        {"strides": [2, 2], "output_shape": [8, 10]},
+    ),
+    (
+        "ConvTranspose",
+        [normal(1, 2, 4, 5), normal(2, 3, 3, 3)],
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ),
+    (
+        "ConvTranspose",
+        [normal(1, 2, 4, 5), normal(2, 3, 3, 3)],
+        {"strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    ),
     ("ConvTranspose", [normal(1, 2, 3, 4, 2), normal(2, 2, 2, 3, 2)], {"strides": [1, 2, 2]}),
 ]
 POOLS: list[Case] = [
-    (op, [normal(2, 3, 9, 10)], {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1], **extra})
+    (
+        op,
+        [normal(2, 3, 9, 10)],
+        {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1], **extra},
+    )
     for op in ("MaxPool", "AveragePool")
     for extra in ({}, {"ceil_mode": 1}, {"dilations": [2, 1]})
 ] + [
-    ("AveragePool", [normal(1, 2, 7, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
-    ("AveragePool", [normal(1, 2, 7)], {"kernel_shape": [3], "strides": [3], "ceil_mode": 1, "count_include_pad": 1}),
-    ("AveragePool", [normal(1, 2, 7, 8)], {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
-    ("MaxPool", [normal(1, 2, 7, 8)], {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    (
+        "AveragePool",
+        [normal(1, 2, 7, 8)],
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    (
+        "AveragePool",
+        [normal(1, 2, 7)],
+        {"kernel_shape": [3], "strides": [3], "ceil_mode": 1, "count_include_pad": 1},
+    ),
+    (
+        "AveragePool",
+        [normal(1, 2, 7, 8)],
+        {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    ),
+    (
+        "MaxPool",
+        [normal(1, 2, 7, 8)],
+        {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    ),
     ("MaxPool", [normal(1, 2, 5, 6, 4)], {"kernel_shape": [2, 3, 2], "pads": [1, 1, 0, 0, 1, 1]}),
     ("LpPool", [normal(1, 2, 5, 6)], {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "p": 3}),
     ("GlobalAveragePool", [normal(1, 2, 5, 6)], {}),
     ("GlobalMaxPool", [normal(1, 2, 5, 6)], {}),
 ]
 NORMALIZATIONS: list[Case] = [
-    ("BatchNormalization", [normal(2, 3, 4, 5), normal(3), normal(3), normal(3), positive(3)], {"epsilon": 0.01}),
+    (
+        "BatchNormalization",
+        [normal(2, 3, 4, 5), normal(3), normal(3), normal(3), positive(3)],
+        {"epsilon": 0.01},
+    ),
     ("BatchNormalization", [normal(4, 3), normal(3), normal(3), normal(3), positive(3)], {}),
-    ("BatchNormalization", [normal(2, 3, 2, 2, 3), normal(3), normal(3), normal(3), positive(3)], {}),
+    (
+        "BatchNormalization",
+        [normal(2, 3, 2, 2, 3), normal(3), normal(3), normal(3), positive(3)],
+        {},
+    ),
     ("InstanceNormalization", [normal(2, 3, 4, 5), normal(3), normal(3)], {"epsilon": 0.01}),
     ("LayerNormalization", [normal(2, 3, 4), normal(3, 4), normal(3, 4)], {"axis": 1}),
     ("LayerNormalization", [normal(2, 3, 4), normal(4)], {"epsilon": 0.01}),
@@ -226,7 +320,11 @@ RESIZES: list[Case] = [
     for scales in ((2, 3), (0.6, 2.5))
     for how in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 ] + [
-    ("Resize", [normal(1, 2, 5, 6), None, None, integers(1, 2, 7, 4)], {"mode": "nearest", "nearest_mode": rounding})
+    (
+        "Resize",
+        [normal(1, 2, 5, 6), None, None, integers(1, 2, 7, 4)],
+        {"mode": "nearest", "nearest_mode": rounding},
+    )
     for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 ]
 RECURRENT_VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -237,7 +335,14 @@ RECURRENT_VARIANTS: dict[str, list[dict[str, Any]]] = {
 RECURRENT: list[Case] = [
     (
         op,
-        [normal(5, 3, 4), normal(2, gates * 6, 4), normal(2, gates * 6, 6), normal(2, gates * 12), lengths, *state],
+        [
+            normal(5, 3, 4),
+            normal(2, gates * 6, 4),
+            normal(2, gates * 6, 6),
+            normal(2, gates * 12),
+            lengths,
+            *state,
+        ],
         {"hidden_size": 6, "direction": "bidirectional", **extra},
     )
     for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
@@ -259,7 +364,11 @@ RECURRENT: list[Case] = [
     )
 ]
 OTHERS: list[Case] = [
-    ("Gemm", [normal(4, 3), normal(5, 4), normal(5)], {"transA": 1, "transB": 1, "alpha": 0.3, "beta": 0.7}),
+    (
+        "Gemm",
+        [normal(4, 3), normal(5, 4), normal(5)],
+        {"transA": 1, "transB": 1, "alpha": 0.3, "beta": 0.7},
+    ),
     ("Gemm", [normal(3, 4), normal(4, 5), normal(3, 1)], {}),
     ("MatMul", [normal(2, 1, 3, 4), normal(5, 4, 2)], {}),
     ("MatMul", [normal(4), normal(3, 4, 2)], {}),
@@ -276,12 +385,20 @@ OTHERS: list[Case] = [
     ("Pad", [normal(3, 4), integers(-1, 2, 3, -1), np.array(0.5)], {}),
     ("Pad", [normal(3, 4), integers(1, 2, 2, 1)], {"mode": "reflect"}),
     ("Pad", [normal(3, 4), integers(2, 1), None, integers(-1)], {"mode": "edge"}),
-    ("Slice", [normal(5, 6), integers(-2, 1), integers(-100, 100), integers(0, 1), integers(-1, 2)], {}),
+    (
+        "Slice",
+        [normal(5, 6), integers(-2, 1), integers(-100, 100), integers(0, 1), integers(-1, 2)],
+        {},
+    ),
     ("Gather", [normal(3, 4), np.array([[0, -1]])], {"axis": 1}),
     ("GatherND", [normal(2, 3, 4), np.array([[[1], [0]], [[2], [1]]])], {"batch_dims": 1}),
     ("GatherElements", [normal(3, 4), np.array([[0, -1], [2, 1]])], {"axis": 1}),
     ("ScatterND", [normal(4, 3), np.array([[1], [1]]), normal(2, 3)], {"reduction": "add"}),
-    ("ScatterElements", [normal(3, 4), np.array([[0, -1]]), normal(1, 2)], {"axis": 1, "reduction": "mul"}),
+    (
+        "ScatterElements",
+        [normal(3, 4), np.array([[0, -1]]), normal(1, 2)],
+        {"axis": 1, "reduction": "mul"},
+    ),
     ("DepthToSpace", [normal(1, 12, 2, 3)], {"blocksize": 2, "mode": "CRD"}),
     ("SpaceToDepth", [normal(1, 2, 4, 6)], {"blocksize": 2}),
     ("CumSum", [normal(3, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
@@ -292,7 +409,10 @@ UNARY = """
     Abs Atan Ceil Celu Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Mish Neg Relu Round Selu Sigmoid Sign Sin
     Softplus Softsign Tanh ThresholdedRelu
 """
-REDUCTIONS = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum"
+REDUCTIONS = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd"
+    " ReduceSum"
+)
 OTHERS.extend((name, [normal(3, 4)], {}) for name in UNARY.split())
 OTHERS.extend((name, [positive(2, 3, 4), integers(0, -1)], {}) for name in REDUCTIONS.split())
 AGAINST_ONNXRUNTIME = CONVOLUTIONS + POOLS + NORMALIZATIONS + RESIZES + RECURRENT + OTHERS
@@ -300,12 +420,20 @@ AGAINST_ONNXRUNTIME = CONVOLUTIONS + POOLS + NORMALIZATIONS + RESIZES + RECURREN
 
 @pytest.mark.parametrize(
     ("op_type", "inputs", "attributes"),
-    [pytest.param(*case, id=f"{case[0]}-{index}") for index, case in enumerate(AGAINST_ONNXRUNTIME)],
+    [
+        pytest.param(*case, id=f"{case[0]}-{index}")
+        for index, case in enumerate(AGAINST_ONNXRUNTIME)
+    ],
 )
-def test_agrees_with_onnxruntime(op_type: str, inputs: list[Array | None], attributes: dict[str, Any]) -> None:
+def test_agrees_with_onnxruntime(
+    op_type: str, inputs: list[Array | None], attributes: dict[str, Any]
+) -> None:
     """In float64 where onnxruntime has the kernel, else in float32."""
     for dtype in (np.float64, np.float32)[op_type in ROUNDED_BY_ONNXRUNTIME :]:
-        cast = [array.astype(dtype) if array is not None and array.dtype == np.float64 else array for array in inputs]
+        cast = [
+            array.astype(dtype) if array is not None and array.dtype == np.float64 else array
+            for array in inputs
+        ]
         model, feeds = single(op_type, cast, 21, **attributes)
         try:
             (expected,) = session(model).run(None, feeds)
@@ -337,11 +465,19 @@ def test_agrees_with_onnxruntime_in_older_opsets(opset: int) -> None:
         cases += [("Slice", [x], {"starts": [1, -2], "ends": [9, -1], "axes": [2, 3]})]
         cases += [("TopK", [x], {"k": 2, "axis": 1})]
     if opset == 7:
-        cases += [("Upsample", [x], {"scales": [1.0, 1.0, 2.0, 3.0], "mode": mode}) for mode in ("nearest", "linear")]
+        cases += [
+            ("Upsample", [x], {"scales": [1.0, 1.0, 2.0, 3.0], "mode": mode})
+            for mode in ("nearest", "linear")
+        ]
     if opset < 13:
-        cases += [("Split", [x], {"axis": 3, "split": [2, 3]}), ("Unsqueeze", [x], {"axes": [0, 3]})]
+        cases += [
+            ("Split", [x], {"axis": 3, "split": [2, 3]}),
+            ("Unsqueeze", [x], {"axes": [0, 3]}),
+        ]
     for op_type, inputs, attributes in cases:
-        model, feeds = single(op_type, inputs, opset, outputs=2 if op_type in ("TopK", "Split") else 1, **attributes)
+        model, feeds = single(
+            op_type, inputs, opset, outputs=2 if op_type in ("TopK", "Split") else 1, **attributes
+        )
         results = evaluate(model, feeds)
         for name, expected in zip(results, session(model).run(None, feeds), strict=True):
             assert disagreement(results[name], expected) is None, op_type
@@ -379,26 +515,38 @@ class TestLegacyForms:
 
     def test_gemm_broadcast(self) -> None:
         a, b, c = normal(2, 3), normal(3, 4), normal(4)
-        np.testing.assert_allclose(apply("Gemm", a, b, c, opset=6, broadcast=1), a @ b + c, rtol=1e-14)
+        np.testing.assert_allclose(
+            apply("Gemm", a, b, c, opset=6, broadcast=1), a @ b + c, rtol=1e-14
+        )
 
     def test_prelu_slope_is_per_channel_before_opset_7(self) -> None:
         x, slope = normal(2, 3, 3), normal(3)
-        np.testing.assert_array_equal(apply("PRelu", x, slope, opset=6), np.where(x < 0, x * slope[:, None], x))
-        np.testing.assert_array_equal(apply("PRelu", x, slope, opset=7), np.where(x < 0, x * slope, x))
+        np.testing.assert_array_equal(
+            apply("PRelu", x, slope, opset=6), np.where(x < 0, x * slope[:, None], x)
+        )
+        np.testing.assert_array_equal(
+            apply("PRelu", x, slope, opset=7), np.where(x < 0, x * slope, x)
+        )
 
     def test_reshape_by_attribute(self) -> None:
         assert apply("Reshape", normal(2, 3, 4), opset=1, shape=[0, -1]).shape == (2, 12)
 
     def test_cast_by_type_name(self) -> None:
-        np.testing.assert_array_equal(apply("Cast", np.array([1.5, -1.5]), opset=1, to="INT32"), [1, -1])
+        np.testing.assert_array_equal(
+            apply("Cast", np.array([1.5, -1.5]), opset=1, to="INT32"), [1, -1]
+        )
 
 
 class TestBatchNormalization:
     x = normal(2, 3, 4)
     parameters = (normal(3), normal(3) + 1, normal(3), positive(3))
 
-    def run(self, opset: int, outputs: int, *parameters: Array, **attributes: Any) -> dict[str, Array]:
-        model, feeds = single("BatchNormalization", [self.x, *parameters], opset, outputs, **attributes)
+    def run(
+        self, opset: int, outputs: int, *parameters: Array, **attributes: Any
+    ) -> dict[str, Array]:
+        model, feeds = single(
+            "BatchNormalization", [self.x, *parameters], opset, outputs, **attributes
+        )
         return evaluate(model, feeds)
 
     def affine(self, mean: Array, variance: Array, epsilon: float = 1e-5) -> Array:
@@ -426,15 +574,25 @@ class TestBatchNormalization:
 
     @pytest.mark.parametrize(
         ("opset", "outputs", "attributes"),
-        [(6, 5, {}), (7, 5, {}), (9, 5, {}), (14, 3, {"training_mode": 1}), (15, 1, {"training_mode": 1})],
+        [
+            (6, 5, {}),
+            (7, 5, {}),
+            (9, 5, {}),
+            (14, 3, {"training_mode": 1}),
+            (15, 1, {"training_mode": 1}),
+        ],
     )
     def test_training(self, opset: int, outputs: int, attributes: dict[str, Any]) -> None:
         results = self.run(opset, outputs, *self.parameters, momentum=0.75, **attributes)
         mean, variance = self.x.mean(axis=(0, 2)), self.x.var(axis=(0, 2))
         np.testing.assert_allclose(results["y0"], self.affine(mean, variance), rtol=1e-12)
         if outputs > 1:
-            np.testing.assert_allclose(results["y1"], 0.75 * self.parameters[2] + 0.25 * mean, rtol=1e-12)
-            np.testing.assert_allclose(results["y2"], 0.75 * self.parameters[3] + 0.25 * variance, rtol=1e-12)
+            np.testing.assert_allclose(
+                results["y1"], 0.75 * self.parameters[2] + 0.25 * mean, rtol=1e-12
+            )
+            np.testing.assert_allclose(
+                results["y2"], 0.75 * self.parameters[3] + 0.25 * variance, rtol=1e-12
+            )
 
     def test_parameters_must_fit(self) -> None:
         with pytest.raises(ValueError, match="1 means"):
@@ -461,15 +619,21 @@ class TestPrecision:
     def test_floats_are_converted_exactly_and_never_rounded(self, dtype: Any) -> None:
         constant = np.array([0.1, 3.0], dtype=dtype)
         x = np.array([1e-30, 1e30])
-        model = make_model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": x}, ["y"], constants={"c": constant})
-        np.testing.assert_array_equal(evaluate(model, {"x": x})["y"], x + constant.astype(np.float64))
+        model = make_model(
+            [helper.make_node("Add", ["x", "c"], ["y"])], {"x": x}, ["y"], constants={"c": constant}
+        )
+        np.testing.assert_array_equal(
+            evaluate(model, {"x": x})["y"], x + constant.astype(np.float64)
+        )
 
     def test_cast_between_floats_keeps_the_value(self) -> None:
         x = np.array([0.1, 1e30])
         np.testing.assert_array_equal(apply("Cast", x, opset=13, to=TensorProto.FLOAT16), x)
 
     def test_attributes_have_float32_defaults(self) -> None:
-        np.testing.assert_array_equal(apply("LeakyRelu", np.array([-1.0]), opset=6), [-float(np.float32(0.01))])
+        np.testing.assert_array_equal(
+            apply("LeakyRelu", np.array([-1.0]), opset=6), [-float(np.float32(0.01))]
+        )
 
     def test_integers_keep_their_type_and_wrap(self) -> None:
         x = np.array([250], dtype=np.uint8)
@@ -483,7 +647,9 @@ class TestModels:
 
     def test_unknown_operator_is_named(self) -> None:
         node = helper.make_node("Fancy", ["x"], ["y"], domain="com.acme")
-        model = make_model([node], {"x": self.x}, ["y"], imports=[helper.make_opsetid("com.acme", 1)])
+        model = make_model(
+            [node], {"x": self.x}, ["y"], imports=[helper.make_opsetid("com.acme", 1)]
+        )
         with pytest.raises(UnsupportedOp, match=r"com\.acme::Fancy") as caught:
             evaluate(model, {"x": self.x})
         assert (caught.value.op_type, caught.value.domain) == ("Fancy", "com.acme")
@@ -502,7 +668,9 @@ class TestModels:
 
     def test_long_chains(self) -> None:
         count = 20_000
-        nodes = [helper.make_node("Neg", [f"v{index}"], [f"v{index + 1}"]) for index in range(count)]
+        nodes = [
+            helper.make_node("Neg", [f"v{index}"], [f"v{index + 1}"]) for index in range(count)
+        ]
         model = make_model(nodes, {"v0": self.x}, [f"v{count}"])
         np.testing.assert_array_equal(evaluate(model, {"v0": self.x})[f"v{count}"], self.x)
 
@@ -522,9 +690,17 @@ class TestModels:
     def test_external_data(self, tmp_path: Path) -> None:
         node = helper.make_node("Add", ["x", "w"], ["y"])
         model = make_model([node], {"x": self.x}, ["y"], constants={"w": self.x})
-        onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+        onnx.save(
+            model,
+            tmp_path / "m.onnx",
+            save_as_external_data=True,
+            location="w.bin",
+            size_threshold=0,
+        )
         loaded = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-        np.testing.assert_array_equal(evaluate(loaded, {"x": self.x}, base_dir=tmp_path)["y"], 2 * self.x)
+        np.testing.assert_array_equal(
+            evaluate(loaded, {"x": self.x}, base_dir=tmp_path)["y"], 2 * self.x
+        )
         with pytest.raises(ValueError, match="base_dir"):
             evaluate(loaded, {"x": self.x})
 
@@ -539,10 +715,15 @@ class TestModels:
             )
             for branch, op_type in (("then", "Add"), ("else", "Mul"))
         }
-        nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("If", ["c"], ["y"], **branches)]
+        nodes = [
+            helper.make_node("Neg", ["x"], ["a"]),
+            helper.make_node("If", ["c"], ["y"], **branches),
+        ]
         feeds = {"x": self.x, "c": np.array(condition)}
         expected = self.x - self.x if condition else -self.x * self.x
-        np.testing.assert_array_equal(evaluate(make_model(nodes, feeds, ["y"]), feeds)["y"], expected)
+        np.testing.assert_array_equal(
+            evaluate(make_model(nodes, feeds, ["y"]), feeds)["y"], expected
+        )
 
     def test_loops_carry_capture_and_collect(self) -> None:
         body = helper.make_graph(
@@ -569,7 +750,9 @@ class TestFunctions:
     def scaled(self, overload: str = "", op_type: str = "LeakyRelu") -> onnx.FunctionProto:
         """One node whose alpha is an attribute of the function, 0.5 by default."""
         node = helper.make_node(op_type, ["a"], ["b"])
-        reference = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+        reference = onnx.AttributeProto(
+            name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT
+        )
         node.attribute.append(reference)
         return helper.make_function(
             "local",
@@ -589,14 +772,26 @@ class TestFunctions:
     def test_attribute_default_and_reference(self) -> None:
         given = helper.make_node("Scaled", ["x"], ["y"], domain="local", slope=0.25)
         default = helper.make_node("Scaled", ["x"], ["y"], domain="local")
-        np.testing.assert_array_equal(self.run([given], self.scaled()), np.where(self.x < 0, 0.25 * self.x, self.x))
-        np.testing.assert_array_equal(self.run([default], self.scaled()), np.where(self.x < 0, 0.5 * self.x, self.x))
+        np.testing.assert_array_equal(
+            self.run([given], self.scaled()), np.where(self.x < 0, 0.25 * self.x, self.x)
+        )
+        np.testing.assert_array_equal(
+            self.run([default], self.scaled()), np.where(self.x < 0, 0.5 * self.x, self.x)
+        )
 
     def test_nested_call_passes_the_attribute_on(self) -> None:
         inner = helper.make_node("Scaled", ["a"], ["b"], domain="local")
-        inner.attribute.append(onnx.AttributeProto(name="slope", ref_attr_name="outer", type=onnx.AttributeProto.FLOAT))
+        inner.attribute.append(
+            onnx.AttributeProto(name="slope", ref_attr_name="outer", type=onnx.AttributeProto.FLOAT)
+        )
         outer = helper.make_function(
-            "local", "Outer", ["a"], ["b"], [inner], [helper.make_opsetid("", 16), self.domain], attributes=["outer"]
+            "local",
+            "Outer",
+            ["a"],
+            ["b"],
+            [inner],
+            [helper.make_opsetid("", 16), self.domain],
+            attributes=["outer"],
         )
         node = helper.make_node("Outer", ["x"], ["y"], domain="local", outer=0.125)
         result = self.run([node], self.scaled(), outer)
@@ -609,14 +804,26 @@ class TestFunctions:
 
     def test_a_branch_in_a_function_sees_its_attributes(self) -> None:
         leaky = helper.make_node("LeakyRelu", ["a"], ["r"])
-        leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
-        branch = helper.make_graph([leaky], "branch", [], [helper.make_empty_tensor_value_info("r")])
+        leaky.attribute.append(
+            onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+        )
+        branch = helper.make_graph(
+            [leaky], "branch", [], [helper.make_empty_tensor_value_info("r")]
+        )
         body = [
             helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True))),
             helper.make_node("If", ["c"], ["b"], then_branch=branch, else_branch=branch),
         ]
         function = helper.make_function(
-            "local", "Branching", ["a"], ["b"], body, [helper.make_opsetid("", 16)], attributes=["slope"]
+            "local",
+            "Branching",
+            ["a"],
+            ["b"],
+            body,
+            [helper.make_opsetid("", 16)],
+            attributes=["slope"],
         )
         node = helper.make_node("Branching", ["x"], ["y"], domain="local", slope=0.25)
-        np.testing.assert_array_equal(self.run([node], function), np.where(self.x < 0, 0.25 * self.x, self.x))
+        np.testing.assert_array_equal(
+            self.run([node], function), np.where(self.x < 0, 0.25 * self.x, self.x)
+        )

@@ -86,5 +86,7 @@ def _use() -> None:
         (lambda content: content[10], None),
     ],
 )
-def test_a_fork_gives_a_result_or_none(work: Callable[[bytes], bytes], result: bytes | None) -> None:
+def test_a_fork_gives_a_result_or_none(
+    work: Callable[[bytes], bytes], result: bytes | None
+) -> None:
     assert run_in_fork(work, b"abc", 5) == result

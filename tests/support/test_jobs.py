@@ -33,10 +33,16 @@ def pair(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
-def test_outcomes_come_in_order_from_any_back_end(backend: str, pair: list[Path], tmp_path: Path) -> None:
+def test_outcomes_come_in_order_from_any_back_end(
+    backend: str, pair: list[Path], tmp_path: Path
+) -> None:
     with joblib.parallel_config(backend, n_jobs=2):
         good, broken = irc.compile_many(pair, tmp_path / "out", fold_maps=tmp_path / "maps")
-    assert (good.model, good.output, good.error) == (str(pair[0]), str(tmp_path / "out" / "good.irc.onnx"), None)
+    assert (good.model, good.output, good.error) == (
+        str(pair[0]),
+        str(tmp_path / "out" / "good.irc.onnx"),
+        None,
+    )
     assert good.summary["affines"] == {"folded": 8}
     assert good.seconds > 0
     assert broken.error == "this is not an ONNX model, or it is truncated"
@@ -45,11 +51,15 @@ def test_outcomes_come_in_order_from_any_back_end(backend: str, pair: list[Path]
     assert written == ["good.foldmap.json", "good.foldmap.npz", "good.irc.onnx"]
     result = irc.compile(pair[0])
     result.save(tmp_path / "alone.onnx")
-    assert (tmp_path / "alone.onnx").read_bytes() == (tmp_path / "out" / "good.irc.onnx").read_bytes()
+    assert (tmp_path / "alone.onnx").read_bytes() == (
+        tmp_path / "out" / "good.irc.onnx"
+    ).read_bytes()
 
 
 def test_passes_are_those_of_a_compile(pair: list[Path], tmp_path: Path) -> None:
-    (outcome,) = irc.compile_many(pair[:1], tmp_path / "out", passes="none", freeze_initializers=True)
+    (outcome,) = irc.compile_many(
+        pair[:1], tmp_path / "out", passes="none", freeze_initializers=True
+    )
     assert outcome.summary["operators"] == [27, 27]
     pipeline = irc.passes.Sequential([])
     (outcome,) = irc.compile_many(pair[:1], tmp_path / "out", passes=pipeline)
@@ -62,7 +72,9 @@ def test_no_models_are_no_outcomes(tmp_path: Path) -> None:
     assert irc.compile_many([], tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(pair: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(
+    pair: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -85,7 +97,9 @@ def job(model: Path, output: Path) -> CompileJob:
     return CompileJob(options, OutputPaths(str(model), str(output)))
 
 
-def test_a_process_that_hears_no_interrupt_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hears_no_interrupt_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(harness.ROOT / "tests" / "support" / "accidents"))
     monkeypatch.setattr(jobs, "GRACE", 0.5)
     model, output = tmp_path / "deaf.onnx", tmp_path / "deaf.irc.onnx"
@@ -114,7 +128,9 @@ def test_a_pickled_pool_keeps_no_worker(pair: list[Path], tmp_path: Path) -> Non
     assert not arrived._idle and not arrived._busy
 
 
-def test_a_worker_is_used_again_and_one_that_is_gone_fails_its_job_alone(pair: list[Path], tmp_path: Path) -> None:
+def test_a_worker_is_used_again_and_one_that_is_gone_fails_its_job_alone(
+    pair: list[Path], tmp_path: Path
+) -> None:
     good = job(pair[0], tmp_path / "out.onnx")
     workers = WorkerPool()
     try:
@@ -140,11 +156,19 @@ def test_a_worker_is_used_again_and_one_that_is_gone_fails_its_job_alone(pair: l
 def test_all_that_a_worker_prints_is_kept_for_its_job(capfd: pytest.CaptureFixture[str]) -> None:
     workers = WorkerPool()
     try:
-        results = [workers.run(index, Printing(text)) for index, text in enumerate(("a", "ö", "died"))]
+        results = [
+            workers.run(index, Printing(text)) for index, text in enumerate(("a", "ö", "died"))
+        ]
     finally:
         workers.end()
-    assert [result.log for result in results] == [f"{text} of C\n{text} of Python\n" for text in ("a", "ö", "died")]
-    assert [result.error for result in results] == [None, None, "its process ended with exit status 3"]
+    assert [result.log for result in results] == [
+        f"{text} of C\n{text} of Python\n" for text in ("a", "ö", "died")
+    ]
+    assert [result.error for result in results] == [
+        None,
+        None,
+        "its process ended with exit status 3",
+    ]
     assert capfd.readouterr() == ("", "")
 
 

@@ -11,7 +11,14 @@ from float64 import evaluate
 from graphs import F32, F64, Array, absolute, all_nodes, compiled, is_valid, stimuli, wide
 from harness import run
 from onnx import ModelProto, numpy_helper
-from oracle import ALL_KINDS, EXACT, assert_same_in_runtime, difference, has_rounding_bound, rounding_bound
+from oracle import (
+    ALL_KINDS,
+    EXACT,
+    assert_same_in_runtime,
+    difference,
+    has_rounding_bound,
+    rounding_bound,
+)
 from random_graphs import grow, shrink
 from scale_axis import CASES
 from scale_axis.build import add, bn, chain, conv, mul, op
@@ -27,7 +34,9 @@ def with_constant(model: ModelProto, index: int, change: Callable[[Array], Array
 
 
 def bordered(naive: bool) -> tuple[ModelProto, ModelProto]:
-    """A shift in front of a padded Conv, and the same folded into the bias as if there were no padding."""
+    """A shift in front of a padded Conv, and the same folded into the bias as if there were no
+    padding.
+    """
     source = row("", "", add(3, 1, 1), conv(4, 3, 3, 3, pads=[1, 1, 1, 1]))
     target = row("", "", op("Identity"), conv(4, 3, 3, 3, pads=[1, 1, 1, 1]))
     before, after = source.model(), target.model()
@@ -93,16 +102,33 @@ def test_magnitudes_are_never_below_the_values() -> None:
         model = grow(seed, F32)
         bound = absolute(model)
         for inputs in stimuli(model):
-            positive = {name: np.abs(array) if array.dtype.kind == "f" else array for name, array in inputs.items()}
+            positive = {
+                name: np.abs(array) if array.dtype.kind == "f" else array
+                for name, array in inputs.items()
+            }
             limits = evaluate(bound, positive) if has_rounding_bound(model) else {}
             for name, limit in limits.items():
-                assert (np.abs(evaluate(model, inputs)[name]) <= np.abs(limit) * (1 + 1e-9) + 1e-30).all(), seed
+                assert (
+                    np.abs(evaluate(model, inputs)[name]) <= np.abs(limit) * (1 + 1e-9) + 1e-30
+                ).all(), seed
 
 
 def test_models_of_the_cases_are_valid() -> None:
-    """All but those that ONNX has no shape inference for, or whose types only the evaluator takes."""
-    invalid = [case.id for case in CASES if case.x is not None and (is_valid(case.model()) or "") != ""]
-    kinds = ("foreign", "another domain", "opset 18", "Celu", "3.7 opset 1", "op_type", "3.8 quantized")
+    """All but those that ONNX has no shape inference for, or whose types only the
+    evaluator takes.
+    """
+    invalid = [
+        case.id for case in CASES if case.x is not None and (is_valid(case.model()) or "") != ""
+    ]
+    kinds = (
+        "foreign",
+        "another domain",
+        "opset 18",
+        "Celu",
+        "3.7 opset 1",
+        "op_type",
+        "3.8 quantized",
+    )
     assert [name for name in invalid if not any(kind in name for kind in kinds)] == []
 
 
@@ -110,7 +136,9 @@ def test_shrinking_keeps_the_fault() -> None:
     def has_pool(model: ModelProto) -> bool:
         return any("Pool" in node.op_type for node in model.graph.node)
 
-    seed = next(seed for seed in range(1000) if has_pool(grow(seed)) and len(grow(seed).graph.node) > 7)
+    seed = next(
+        seed for seed in range(1000) if has_pool(grow(seed)) and len(grow(seed).graph.node) > 7
+    )
     smallest = shrink(grow(seed), has_pool)
     assert has_pool(smallest)
     assert len(smallest.graph.node) <= 3

@@ -45,7 +45,12 @@ class LongKey(Key):
 
 
 def test_fields_are_positional_or_named_and_have_defaults() -> None:
-    assert (Point(1).total, Point(1, 5).total, Point(y=1, x=1).total, Point.kind) == (3, 6, 2, "point")
+    assert (Point(1).total, Point(1, 5).total, Point(y=1, x=1).total, Point.kind) == (
+        3,
+        6,
+        2,
+        "point",
+    )
     assert repr(Named(1)) == "Named(x=1, y=2, names=[])"
     with pytest.raises(TypeError, match="x"):
         Point()  # type: ignore[call-arg]
@@ -84,7 +89,9 @@ def test_values_are_frozen() -> None:
         del key.name
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda item: pickle.loads(pickle.dumps(item))])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda item: pickle.loads(pickle.dumps(item))]
+)
 def test_copies(copied) -> None:
     assert copied(LongKey("a", 1, True)) == LongKey("a", 1, True)
     made = copied(Named(1, 5, ["a"]))

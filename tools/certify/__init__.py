@@ -1,4 +1,6 @@
-"""Certificates of compiles: the log of rewrites, and the search for the steps that `irc certify` replays."""
+"""Certificates of compiles: the log of rewrites, and the search for the steps that `irc certify`
+replays.
+"""
 
 from .withdrawal import Withdrawal
 from .writing import certificate_of

@@ -1,7 +1,9 @@
-"""Affines of the source that follow a value, position by position: a fold may have moved each of them up to it.
+"""Affines of the source that follow a value, position by position: a fold may have moved each of
+them up to it.
 
-Positions go along in a line: its scale at an element is the number of the element's position, so the
-rows of the checker that let a line pass say where positions go. Number 0 stands for elements of other values.
+Positions go along in a line: its scale at an element is the number of the element's position, so
+the rows of the checker that let a line pass say where positions go. Number 0 stands for elements of
+other values.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ MAX_FOUND = 96
 """Most affines of a value."""
 
 SNAP = {"float64": 2.0**-46, "float32": 2.0**-20}
-"""The distance, relative to the magnitudes, at which a number is taken for the rounding of another."""
+"""The distance, relative to the magnitudes, at which a number is taken for the rounding
+of another.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseAffine:
-    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN where it ends.
+    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN
+    where it ends.
 
     `count` elements were added up: each has its share of a shift behind that.
     """
@@ -48,7 +53,10 @@ class ElementwiseAffine:
     def times(self, scale: Array | float, shift: Array | float) -> ElementwiseAffine:
         """Return another affine after this one."""
         return ElementwiseAffine(
-            scale * self.scale, scale * self.shift + shift / self.count, scale * self.gain, self.count
+            scale * self.scale,
+            scale * self.shift + shift / self.count,
+            scale * self.gain,
+            self.count,
         )
 
     def is_same(self, other: ElementwiseAffine) -> bool:
@@ -57,23 +65,35 @@ class ElementwiseAffine:
 
 
 Seen = Callable[[Datum, Datum], Groups | None]
-"""Returns how the second value, which an operator makes of the first, is a view of it; None if it is none."""
+"""Returns how the second value, which an operator makes of the first, is a view of it; None if it
+is none.
+"""
 
 _State = tuple[Datum, Line | None, ElementwiseAffine, int]
-"""A value, the positions of its elements, None where only affines of one number apply, and the affine so far."""
+"""A value, the positions of its elements, None where only affines of one number apply, and the
+affine so far.
+"""
 
 
 def followers(
-    value: Datum, start: ElementwiseAffine, extents: tuple[int, ...], same: Callable[[Datum], list[Datum]], seen: Seen
+    value: Datum,
+    start: ElementwiseAffine,
+    extents: tuple[int, ...],
+    same: Callable[[Datum], list[Datum]],
+    seen: Seen,
 ) -> Iterator[ElementwiseAffine]:
-    """Yield the affine of a value that `start` is, and those that follow it, by position in `extents`."""
+    """Yield the affine of a value that `start` is, and those that follow it, by position in
+    `extents`.
+    """
     yield start
     count, rank = start.scale.size, len(extents)
     yield from _followers(value, start, np.arange(count).reshape(extents), same, seen)
     for axis in range(rank):  # operators that join elements let numbers along the other axes pass
         if 1 < extents[axis] < count:
             places = along(np.arange(extents[axis]), axis, rank)
-            yield from _followers(value, start, places, same, seen, np.broadcast_to(places, extents).reshape(-1))
+            yield from _followers(
+                value, start, places, same, seen, np.broadcast_to(places, extents).reshape(-1)
+            )
 
 
 def _followers(
@@ -84,21 +104,34 @@ def _followers(
     seen: Seen,
     groups: Array | None = None,
 ) -> Iterator[ElementwiseAffine]:
-    """Yield the affines that follow a value. `groups` has the place of each element where several have one."""
+    """Yield the affines that follow a value.
+
+    `groups` has the place of each element where several have one.
+    """
     found, tried = 0, set[object]()
     positions = Line.of(places + 1.0, np.zeros((1,) * places.ndim))
     stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
         here, line, numbers, depth = stack.pop()
-        readers = [(each, equal) for equal in same(here) for each in equal.readers] if depth < MAX_DEPTH else []
+        readers = (
+            [(each, equal) for equal in same(here) for each in equal.readers]
+            if depth < MAX_DEPTH
+            else []
+        )
         for reader, equal in readers:
             own = own_line(reader)
             if own is None:
-                stack.extend((*each, depth + 1) for each in _behind(reader, equal, line, numbers, seen))
+                stack.extend(
+                    (*each, depth + 1) for each in _behind(reader, equal, line, numbers, seen)
+                )
                 continue
             stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
             after = _after(own[1], line, numbers, groups)
-            key = None if after is None else (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
+            key = (
+                None
+                if after is None
+                else (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
+            )
             if after is not None and key not in tried and not after.is_same(numbers):
                 tried.add(key)
                 yield after
@@ -131,13 +164,17 @@ def _after(
         array[index] = given
         if (array[index] != given).any():
             return None
-    return numbers.times(*made) if groups is None else numbers.times(made[0][groups], made[1][groups])
+    return (
+        numbers.times(*made) if groups is None else numbers.times(made[0][groups], made[1][groups])
+    )
 
 
 def _behind(
     reader: Operation, value: Datum, positions: Line | None, numbers: ElementwiseAffine, seen: Seen
 ) -> Iterator[tuple[Datum, Line | None, ElementwiseAffine]]:
-    """Yield the results of an operator that an affine may cross, with the positions of their elements."""
+    """Yield the results of an operator that an affine may cross, with the positions of their
+    elements.
+    """
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
     if reader.kind == "ReduceSum":
         numbers = replace(numbers, count=numbers.count * _summands(reader))
@@ -158,7 +195,9 @@ def _behind(
         if reader.kind in TOGETHER:
             plain = np.zeros((1,) * positions.rank)
             other = Line.of(plain, plain) if reader.kind == "Concat" else positions
-            lines = {i: lines.get(i, other) for i in range(reader.kind == "Where", len(reader.inputs))}
+            lines = {
+                i: lines.get(i, other) for i in range(reader.kind == "Where", len(reader.inputs))
+            }
         found: Sequence[Line | None] = [None] * len(reader.outputs)
         with suppress(Unproved, ValueError, IndexError, TypeError, KeyError):
             found = crossing(reader, lines)
@@ -168,16 +207,27 @@ def _behind(
 
 def _summands(reduction: Operation) -> int:
     """Return how many elements become one, 1 if that is unknown."""
-    sizes = [static(each.extents) for each in (reduction.inputs[0], reduction.outputs[0]) if each is not None]
-    return 1 if None in sizes else max(1, product(sizes[0] or ()) // max(1, product(sizes[1] or ())))
+    sizes = [
+        static(each.extents)
+        for each in (reduction.inputs[0], reduction.outputs[0])
+        if each is not None
+    ]
+    return (
+        1 if None in sizes else max(1, product(sizes[0] or ()) // max(1, product(sizes[1] or ())))
+    )
 
 
 def snapped(
     scale: Array, shift: Array, reach: Array, candidates: list[ElementwiseAffine], dtype: str
 ) -> tuple[Array, Array]:
-    """Return scale and shift with each number replaced by the nearest candidate that it may be a rounding of."""
+    """Return scale and shift with each number replaced by the nearest candidate that it may be a
+    rounding of.
+    """
     limit = SNAP.get(dtype, 2.0**-8)
-    candidates = [*candidates, *(each.times(-1.0, 0.0) for each in candidates)]  # the other operand of a difference
+    candidates = [
+        *candidates,
+        *(each.times(-1.0, 0.0) for each in candidates),
+    ]  # the other operand of a difference
     scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))
     shifts = [each.shift for each in candidates]
     shifts += [scale * (each.shift / each.scale) for each in candidates]
@@ -195,24 +245,32 @@ def _nearest(given: Array, candidates: list[Array], limit: Array) -> Array:
 
 
 def approximate(source: Operation, result: Operation) -> Line | None:
-    """Return the affine that a layer applies to another with the same data, as its rounded constants have it."""
+    """Return the affine that a layer applies to another with the same data, as its rounded
+    constants have it.
+    """
     given, made, rank = weights_of(source), weights_of(result), source.outputs[0].rank or 0
     if given is None or made is None:
         try:
             pairs = [parameters(each, Line.identity(rank)) for each in (source, result)]
         except (Unproved, ValueError, IndexError):
             return None
-        (old, old_bias), (new, new_bias) = ([part.astype(np.float64) for part in pair] for pair in pairs)
+        (old, old_bias), (new, new_bias) = (
+            [part.astype(np.float64) for part in pair] for pair in pairs
+        )
     else:
         if given.matrix.shape != made.matrix.shape or given.axis != made.axis or rank <= made.axis:
             return None
         count = len(given.matrix)
-        before, after = given.factor * given.matrix.reshape(count, -1), made.factor * made.matrix.reshape(count, -1)
+        before, after = (
+            given.factor * given.matrix.reshape(count, -1),
+            made.factor * made.matrix.reshape(count, -1),
+        )
         place = np.arange(count), np.abs(before).argmax(axis=1)
         old, new = (along(each[place], made.axis, rank) for each in (before, after))
         plain = np.zeros((1,) * rank)
         old_bias, new_bias = (
-            plain if each.bias is None else each.bias_factor * each.bias.exact for each in (given, made)
+            plain if each.bias is None else each.bias_factor * each.bias.exact
+            for each in (given, made)
         )
     scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
     line = Line.of(scale, new_bias - scale * old_bias, np.abs(new_bias) + np.abs(scale * old_bias))

@@ -1,4 +1,6 @@
-"""Which steps of a proof explain a rewrite: those that name its operator, or an operator of the source that is gone."""
+"""Which steps of a proof explain a rewrite: those that name its operator, or an operator of the
+source that is gone.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,30 @@ from .search import Search, stem
 
 
 def linked(
-    log: Sequence[tuple[str, str]], steps: Sequence[Mapping[str, Any]], search: Search, models: Sequence[ModelProto]
+    log: Sequence[tuple[str, str]],
+    steps: Sequence[Mapping[str, Any]],
+    search: Search,
+    models: Sequence[ModelProto],
 ) -> list[list[Any]]:
-    """Return the rewrites of a log, each with the numbers of its steps, none where congruence alone explains it."""
+    """Return the rewrites of a log, each with the numbers of its steps, none where congruence alone
+    explains it.
+    """
     names: dict[str, set[str]] = defaultdict(set)
     for model in models:
         for name, label in _names(model.graph, ""):
             names[name].add(label)
     kept = {value.term for value in search.result.data.values()}
-    covered = {step["step"]: {stem(label) for label in _covered(step, search, kept)} for step in steps}
+    covered = {
+        step["step"]: {stem(label) for label in _covered(step, search, kept)} for step in steps
+    }
     operators = [_labels(where, names) for _, where in log]
     _inherit(covered, steps, search, set().union(*operators))
     return [
-        [rule, where, [number for number, labels in covered.items() if not labels.isdisjoint(named)]]
+        [
+            rule,
+            where,
+            [number for number, labels in covered.items() if not labels.isdisjoint(named)],
+        ]
         for (rule, where), named in zip(log, operators, strict=True)
     ]
 
@@ -33,17 +46,26 @@ def linked(
 def _labels(where: str, names: Mapping[str, set[str]]) -> set[str]:
     """Return the labels in a proof that an operator of a log may have."""
     name = where.partition(" ")[2][1:-1]
-    labels = names.get(name) or {label for each in names.values() for label in each if label.endswith(f"/{name}")}
+    labels = names.get(name) or {
+        label for each in names.values() for label in each if label.endswith(f"/{name}")
+    }
     return {stem(label) for label in (name, *labels)}
 
 
 def _inherit(
-    covered: dict[int, set[str]], steps: Sequence[Mapping[str, Any]], search: Search, logged: set[str]
+    covered: dict[int, set[str]],
+    steps: Sequence[Mapping[str, Any]],
+    search: Search,
+    logged: set[str],
 ) -> None:
-    """Let a step about no operator of the log be about those of the steps behind it: an affine came through it."""
+    """Let a step about no operator of the log be about those of the steps behind it: an affine came
+    through it.
+    """
     places = {step["operation"]: step["step"] for step in steps if step["at"] != SOURCE}
     for step in reversed(steps):
-        operation = search.result.operations.get(step["operation"]) if step["at"] != SOURCE else None
+        operation = (
+            search.result.operations.get(step["operation"]) if step["at"] != SOURCE else None
+        )
         if operation is not None and covered[step["step"]].isdisjoint(logged):
             readers = (reader.label for value in operation.outputs for reader in value.readers)
             for label in readers:
@@ -61,7 +83,9 @@ def _names(graph: GraphProto, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterator[str]:
-    """Yield the labels that a step is about: its own, and those of operators of the source that end in it."""
+    """Yield the labels that a step is about: its own, and those of operators of the source that end
+    in it.
+    """
     yield step["operation"]
     parts = (part.get(name) for part in step.get("applies", ()) for name in ("of", "value"))
     found = [label for label in (step.get("source"), *parts) if label is not None]
@@ -77,7 +101,11 @@ def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterato
         operation = queue.pop()
         yield from (value.label for value in operation.outputs)
         for value in operation.inputs:
-            before = None if value is None or value.stored is not None or value.term in kept else value.producer
+            before = (
+                None
+                if value is None or value.stored is not None or value.term in kept
+                else value.producer
+            )
             if before is not None and before not in seen:
                 seen.add(before)
                 queue.append(before)

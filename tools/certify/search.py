@@ -1,4 +1,6 @@
-"""The search for the steps of a certificate: where congruence ends, identities are tried until one holds."""
+"""The search for the steps of a certificate: where congruence ends, identities are tried until one
+holds.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,17 @@ LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear
 
 
 def stem(label: str) -> str:
-    """Return the name that a value had before a rewrite gave its scaled or transposed form another."""
+    """Return the name that a value had before a rewrite gave its scaled or transposed
+    form another.
+    """
     for mark in (".scaled", ".transposed", ".reshaped"):
         label = label.split(mark)[0]
     return label
 
 
 class Search(Proof):
-    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no identity covers.
+    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no
+    identity covers.
 
     `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
     """
@@ -81,10 +86,11 @@ class Search(Proof):
         *,
         is_rounding: bool = False,
     ) -> None:
-        """Search with the claims of layers, and the constants that a runtime computed, by the names of values.
+        """Search with the claims of layers, and the constants that a runtime computed, by the names
+        of values.
 
-        `is_rounding` rounds constants at every operator of the source that computes one; `computes` is whether that
-        makes a difference.
+        `is_rounding` rounds constants at every operator of the source that computes one; `computes`
+        is whether that makes a difference.
         """
         super().__init__(source, result)
         self.claims = claims
@@ -100,7 +106,10 @@ class Search(Proof):
         self._classes: dict[int, list[Datum]] | None = None
 
     def attempt(self) -> None:
-        """Run, and note in `is_proved` whether the outputs are proved equal. Raises Unproved for another interface."""
+        """Run, and note in `is_proved` whether the outputs are proved equal.
+
+        Raises Unproved for another interface.
+        """
         self.compare_interfaces()
         try:
             self.prove()
@@ -126,7 +135,10 @@ class Search(Proof):
         elif is_bound:
             if operation.outputs[0].term in self.anchors:
                 self._relate(operation)  # its constants may be rounded
-            elif operation.outputs[0].term not in self.known and self.base(operation.outputs[0]) is None:
+            elif (
+                operation.outputs[0].term not in self.known
+                and self.base(operation.outputs[0]) is None
+            ):
                 self._prove(operation)
         elif self.is_known(operation, key):
             self.enter(operation, key)
@@ -139,7 +151,9 @@ class Search(Proof):
         kept = self.result.operations.get(operation.label)
         if kept is None or kept.kind != operation.kind or kept.domain != operation.domain:
             return True
-        names = [[None if each is None else each.label for each in op.inputs] for op in (kept, operation)]
+        names = [
+            [None if each is None else each.label for each in op.inputs] for op in (kept, operation)
+        ]
         return names[0] != names[1]
 
     def _computed(self, operation: Operation) -> bool:
@@ -174,7 +188,9 @@ class Search(Proof):
         return False
 
     def _prove(self, operation: Operation) -> bool:
-        is_clamp = operation.kind in CLAMPS  # one that limits nothing may be an affine of another, too
+        is_clamp = (
+            operation.kind in CLAMPS
+        )  # one that limits nothing may be an affine of another, too
         if (is_clamp and self._relate(operation)) or self._first(operation, FIRST):
             return True
         if not operation.domain and not is_clamp and self._relate(operation):
@@ -182,9 +198,11 @@ class Search(Proof):
         return is_move(operation) and self._moves(operation)
 
     def _relate(self, operation: Operation) -> bool:
-        """Try the steps that may relate an operation to the source, until one makes it a value of the same name.
+        """Try the steps that may relate an operation to the source, until one makes it a value of
+        the same name.
 
-        If none does so, the first that relates it to the family of that value is taken, or the first that holds.
+        If none does so, the first that relates it to the family of that value is taken, or the
+        first that holds.
         """
         best: tuple[int, dict[str, Any]] | None = None
         result = operation.outputs[0]
@@ -194,7 +212,9 @@ class Search(Proof):
             if not self._try(operation, step):
                 continue
             base = self.base(result)
-            is_near = named is None or (family is not None and base is not None and base[0].term == family[0].term)
+            is_near = named is None or (
+                family is not None and base is not None and base[0].term == family[0].term
+            )
             if result.term in self.known or (is_near and result.label not in self.source.data):
                 return True
             if best is None or best[0] < is_near:
@@ -213,11 +233,20 @@ class Search(Proof):
         if operation.kind == "Gemm":
             yield from self._sums(operation)
         if operation.kind in CLAMPS:
-            yield from ({"identity": "same bounds", "source": each.label} for each in self._clamped(operation))
+            yield from (
+                {"identity": "same bounds", "source": each.label}
+                for each in self._clamped(operation)
+            )
         yield from self._turned(operation)
         labels = dict.fromkeys((operation.outputs[0].label, stem(operation.outputs[0].label)))
-        yield from ({"identity": "same constant", "source": label} for label in labels if label in self.source.data)
-        is_layer = operation.kind in LAYERS and (weights_of(operation) is not None or operation.kind not in WEIGHTED)
+        yield from (
+            {"identity": "same constant", "source": label}
+            for label in labels
+            if label in self.source.data
+        )
+        is_layer = operation.kind in LAYERS and (
+            weights_of(operation) is not None or operation.kind not in WEIGHTED
+        )
         for source in self._counterparts(operation):
             if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):
                 yield {"identity": "same windows", "source": source.label}
@@ -229,21 +258,35 @@ class Search(Proof):
                 yield from self._crossings(operation, source)
             if is_layer:
                 for claim in self._claims(operation, source):
-                    yield {"identity": "layer", "source": source.label, **({"applies": claim} if claim else {})}
+                    yield {
+                        "identity": "layer",
+                        "source": source.label,
+                        **({"applies": claim} if claim else {}),
+                    }
                 line = approximate(source, operation)
-                for part in () if line is None else self._snapped(operation, line, source.outputs[0]):
+                for part in (
+                    () if line is None else self._snapped(operation, line, source.outputs[0])
+                ):
                     yield {"identity": "layer", "source": source.label, "applies": [part]}
 
     def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an affine crosses an operator, with affines that constants beside it may take."""
+        """Yield the steps by which an affine crosses an operator, with affines that constants
+        beside it may take.
+        """
         step = {"identity": "crosses", "source": source.label}
         yield step
-        has_constants = any(each is not None and each.stored is not None for each in operation.inputs)
+        has_constants = any(
+            each is not None and each.stored is not None for each in operation.inputs
+        )
         if has_constants and (operation.kind in TOGETHER or operation.kind == "Pad"):
-            yield from ({**step, "applies": claim} for claim in self._claims(operation, source) if claim)
+            yield from (
+                {**step, "applies": claim} for claim in self._claims(operation, source) if claim
+            )
 
     def _reshaped(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation does what one of the source does on data in another shape."""
+        """Yield the steps by which an operation does what one of the source does on data in another
+        shape.
+        """
         if operation.kind not in ELEMENTWISE and operation.kind not in BROADCASTING:
             return
         for source in self._of_same_name(operation):
@@ -251,27 +294,49 @@ class Search(Proof):
                 yield {"identity": "reshaped", "source": source.label}
 
     def _of_same_name(self, operation: Operation) -> dict[Operation, None]:
-        """Return the operations of the source with the operator and name of one, or that make what it is a view of."""
+        """Return the operations of the source with the operator and name of one, or that make what
+        it is a view of.
+        """
         labels = dict.fromkeys((operation.label, stem(operation.label)))
         named = [self.source.data.get(label) for label in labels]
-        found = [None if value is None else self.source.operations.get(value.label) for value in named]
-        cores = [self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None]
+        found = [
+            None if value is None else self.source.operations.get(value.label) for value in named
+        ]
+        cores = [
+            self.views.get(value.term, (value.term, ()))[0] for value in named if value is not None
+        ]
         found += [self.known[core].producer for core in cores if core in self.known]
-        return dict.fromkeys(each for each in found if each is not None and each.kind == operation.kind)
+        return dict.fromkeys(
+            each for each in found if each is not None and each.kind == operation.kind
+        )
 
     def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation does what one of the source does on data whose axes are permuted."""
+        """Yield the steps by which an operation does what one of the source does on data whose axes
+        are permuted.
+        """
         found = dict.fromkeys((*self._of_same_name(operation), *self._turned_readers(operation)))
-        name = "same bounds" if operation.kind in CLAMPS and clamp_of(operation) is not None else "crosses"
+        name = (
+            "same bounds"
+            if operation.kind in CLAMPS and clamp_of(operation) is not None
+            else "crosses"
+        )
         for source in found:
-            data = next((each for each in source.inputs if each is not None and each.stored is None), None)
+            data = next(
+                (each for each in source.inputs if each is not None and each.stored is None), None
+            )
             for perm in self._perms():
                 if data is not None and len(perm) == data.rank:
                     yield {"identity": name, "source": source.label, "perm": list(perm)}
 
     def _turned_readers(self, operation: Operation) -> Iterator[Operation]:
-        """Yield operations of the source that read the value that an operand is an affine of with permuted axes."""
-        bases = [self.base(each) for each in operation.inputs[:2] if each is not None and each.stored is None]
+        """Yield operations of the source that read the value that an operand is an affine of with
+        permuted axes.
+        """
+        bases = [
+            self.base(each)
+            for each in operation.inputs[:2]
+            if each is not None and each.stored is None
+        ]
         for root in dict.fromkeys(base[0] for base in bases if base is not None):
             for perm in self._perms():
                 if len(perm) == root.rank:
@@ -284,8 +349,16 @@ class Search(Proof):
     def _perms(self) -> list[tuple[int, ...]]:
         """Return the permutations of axes in the source, and their inverses."""
         if self._orders is None:
-            found = (each.attributes.get("perm") for each in self.source.operations.values() if not each.domain)
-            both = [(perm, tuple(sorted(range(len(perm)), key=perm.__getitem__))) for perm in found if perm]
+            found = (
+                each.attributes.get("perm")
+                for each in self.source.operations.values()
+                if not each.domain
+            )
+            both = [
+                (perm, tuple(sorted(range(len(perm)), key=perm.__getitem__)))
+                for perm in found
+                if perm
+            ]
             self._orders = list(dict.fromkeys(perm for pair in both for perm in pair))
         return self._orders
 
@@ -294,19 +367,38 @@ class Search(Proof):
         result = operation.outputs[0]
         bases = [self.base(data) for data, _, _ in clamps(result, self.first_of)]
         roots = [base[0].term for base in bases if base is not None]
-        found = [each.outputs[0] for root in roots for kind in CLAMPS for each in self._readers_of(kind, root)]
+        found = [
+            each.outputs[0]
+            for root in roots
+            for kind in CLAMPS
+            for each in self._readers_of(kind, root)
+        ]
         row, seen = found[:], set[int]()
         while row and len(found) <= MAX_TRIED:
             value = row.pop(0)
-            readers = [each for same in self._same(value) for each in same.readers] if value.term not in seen else []
+            readers = (
+                [each for same in self._same(value) for each in same.readers]
+                if value.term not in seen
+                else []
+            )
             seen.add(value.term)
-            limited = [each.outputs[0] for each in readers if each.kind in CLAMPS and each.outputs[0] not in found]
+            limited = [
+                each.outputs[0]
+                for each in readers
+                if each.kind in CLAMPS and each.outputs[0] not in found
+            ]
             found.extend(limited)
-            row.extend([*limited, *(each.outputs[0] for each in readers if own_line(each) is not None)])
-        return sorted(dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label))[:MAX_TRIED]
+            row.extend(
+                [*limited, *(each.outputs[0] for each in readers if own_line(each) is not None)]
+            )
+        return sorted(
+            dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label)
+        )[:MAX_TRIED]
 
     def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
-        """Yield the affines of the source that follow a value, as parts of a claim: they may have moved up to it."""
+        """Yield the affines of the source that follow a value, as parts of a claim: they may have
+        moved up to it.
+        """
         if depth > MAX_AHEAD:
             return
         for same in self._same(value):
@@ -336,7 +428,9 @@ class Search(Proof):
         base = None if own is None else self.base(own[0])
         if base is None:
             return
-        made = [each for each in self.members_of(base[0]) if each.label == operation.outputs[0].label]
+        made = [
+            each for each in self.members_of(base[0]) if each.label == operation.outputs[0].label
+        ]
         others = [each for each in self.members_of(base[0]) if each not in made]
         targets = [*made, *others][:MAX_TRIED]
         for target in targets:
@@ -347,10 +441,19 @@ class Search(Proof):
             if operation.kind in ("Add", "Sub"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
         for target in targets:  # a Neg may have moved
-            yield {"identity": "rounded affine", "source": target.label, "applies": [{"scale": -1.0}]}
+            yield {
+                "identity": "rounded affine",
+                "source": target.label,
+                "applies": [{"scale": -1.0}],
+            }
         if own is not None and own[1].rank == base[1].rank:
             first = next(
-                (each for each in (base[0], *self.members_of(base[0])) if each.label in self.source.data), None
+                (
+                    each
+                    for each in (base[0], *self.members_of(base[0]))
+                    if each.label in self.source.data
+                ),
+                None,
             )
             family = None if first is None else self.family(first)
             line = None if family is None else own[1].after(base[1]).over(family[1])
@@ -370,7 +473,9 @@ class Search(Proof):
             return None
 
     def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the affine of which a line of a value is a rounding, by numbers that follow its family."""
+        """Yield the affine of which a line of a value is a rounding, by numbers that follow its
+        family.
+        """
         extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
         own = self.family(first)
         if product(extents) > MAX_SNAPPED or own is None:
@@ -382,12 +487,18 @@ class Search(Proof):
         candidates = []
         for member in self.members_of(own[0])[:MAX_TRIED]:
             family = self.family(member)
-            after = None if family is None or family[1].rank != line.rank else family[1].over(own[1])
+            after = (
+                None if family is None or family[1].rank != line.rank else family[1].over(own[1])
+            )
             if after is not None and after.fits(extents):
-                start = ElementwiseAffine(flat(after.scale), flat(after.shift), np.ones(product(extents)))
+                start = ElementwiseAffine(
+                    flat(after.scale), flat(after.shift), np.ones(product(extents))
+                )
                 candidates += list(followers(member, start, extents, self._same, self._seen))
         dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
-        scale, shift = snapped(flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype)
+        scale, shift = snapped(
+            flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype
+        )
         yield {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
@@ -395,7 +506,10 @@ class Search(Proof):
         addend = operation.operand(2)
         same = [] if addend is None else self._same(addend)
         sums = (reader for each in same for reader in each.readers if reader.kind == "Add")
-        yield from ({"identity": "product and sum", "source": each.label} for each in islice(sums, MAX_TRIED))
+        yield from (
+            {"identity": "product and sum", "source": each.label}
+            for each in islice(sums, MAX_TRIED)
+        )
 
     def _claims(self, operation: Operation, source: Operation) -> Iterator[list[dict[str, Any]]]:
         """Yield the lists of affines that a layer may apply, the likely ones first."""
@@ -404,7 +518,9 @@ class Search(Proof):
         yield from ([{"value": each.label}] for each in members if each.label == label)
         for claim in self.claims.get(label, ()):
             yield list(claim)
-            if 1 < len(claim) < MAX_PARTS:  # a part that moved on, or came twice, may be recorded, too
+            if (
+                1 < len(claim) < MAX_PARTS
+            ):  # a part that moved on, or came twice, may be recorded, too
                 yield [each for i, each in enumerate(claim) if each not in claim[:i]]
                 yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
@@ -413,8 +529,12 @@ class Search(Proof):
             yield from (parts, [{**each, "only": "scale"} for each in parts])
 
     def _counterparts(self, operation: Operation) -> list[Operation]:
-        """Return operations of the source with the operator of this one, whose operands are related to its operands."""
-        same = self.source.operations.get(operation.label) or self.source.operations.get(stem(operation.label))
+        """Return operations of the source with the operator of this one, whose operands are related
+        to its operands.
+        """
+        same = self.source.operations.get(operation.label) or self.source.operations.get(
+            stem(operation.label)
+        )
         found = {} if same is None or same.kind != operation.kind else {same.label: same}
         for operand in operation.inputs:
             if operand is not None and operand.stored is None:
@@ -441,7 +561,9 @@ class Search(Proof):
         def root_of(value: Datum) -> int | None:
             if value not in roots:
                 family = self.family(value) if value.term >= 0 else None
-                roots[value] = None if value.term < 0 else value.term if family is None else family[0].term
+                roots[value] = (
+                    None if value.term < 0 else value.term if family is None else family[0].term
+                )
             return roots[value]
 
         for operation in self.source.operations.values():
@@ -456,12 +578,16 @@ class Search(Proof):
             leaves = self._leaves(operation, nearest=nearest) or ()
             names = [leaf.label for leaf in leaves]
             for target in self._moved(leaves[0]) if leaves else ():
-                if self._try(operation, {"identity": "same elements", "source": target.label, "from": names}):
+                if self._try(
+                    operation, {"identity": "same elements", "source": target.label, "from": names}
+                ):
                     return True
         return False
 
     def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
-        """Return the values of the source from which moves lead to `operation`, None if one is unknown."""
+        """Return the values of the source from which moves lead to `operation`, None if one is
+        unknown.
+        """
         found: dict[int, Datum] = {}
         seen, queue = {operation}, [operation]
         while queue:
@@ -486,7 +612,11 @@ class Search(Proof):
         found, terms, queue = [leaf], {leaf.term}, [leaf, *self._same(leaf)]
         while queue and len(found) < MAX_TRIED:
             for reader in queue.pop(0).readers:
-                if is_move(reader) and reader.outputs[0].term not in terms and reader.outputs[0].term >= 0:
+                if (
+                    is_move(reader)
+                    and reader.outputs[0].term not in terms
+                    and reader.outputs[0].term >= 0
+                ):
                     terms.add(reader.outputs[0].term)
                     found.append(reader.outputs[0])
                     queue.append(reader.outputs[0])

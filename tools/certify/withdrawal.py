@@ -1,8 +1,8 @@
 """Which rewrites a compile takes back because no identity covers them, round by round.
 
-In every round the operators of the source are left alone from which those come where the proof ends. If it ends there
-again, their neighbours are, too: at the distance 1, 2, 4, ... At last nothing is rewritten, and the result is the
-source.
+In every round the operators of the source are left alone from which those come where the proof
+ends. If it ends there again, their neighbours are, too: at the distance 1, 2, 4, ... At last
+nothing is rewritten, and the result is the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NO_OPERATORS = ("constant", "variable", "return")
 class Withdrawal:
     """The operators of a source that are left alone because their rewrites have no proof.
 
-    `is_whole` is whether nothing may be rewritten, and `rounds` the number of proofs that ended at a gap.
+    `is_whole` is whether nothing may be rewritten, and `rounds` the number of proofs that ended at
+    a gap.
     """
 
     def __init__(self) -> None:
@@ -40,10 +41,14 @@ class Withdrawal:
         self._left: dict[str, tuple[dict[int, str], list[str]]] = {}
         self._sentence = ""
 
-    def extend(self, gap: Gap, failed: Module, name_of: Callable[[Value], str], source: Module) -> None:
-        """Leave more operators alone in `source`, a module as it was read, after the compile `failed` with `gap`.
+    def extend(
+        self, gap: Gap, failed: Module, name_of: Callable[[Value], str], source: Module
+    ) -> None:
+        """Leave more operators alone in `source`, a module as it was read, after the compile
+        `failed` with `gap`.
 
-        `name_of` gives the names of values in its result. Where `is_whole` is true afterwards, no pass may run.
+        `name_of` gives the names of values in its result. Where `is_whole` is true afterwards, no
+        pass may run.
         """
         self.rounds += 1
         known = {_origin(node): node for node in source.walk() if _is_operator(node)}
@@ -57,7 +62,9 @@ class Withdrawal:
         leave_alone(source, {each for each in self._origins if known[each].op != IDENTITY})
 
     def _add(self, label: str, origins: set[int], known: dict[int, Node], failed: Module) -> None:
-        """Add operators around `origins`, farther away each time, until one is new or there are no more."""
+        """Add operators around `origins`, farther away each time, until one is new or there are no
+        more.
+        """
         tries, size = self._tries.get(label, 0), 0
         near = _around(origins, (1 << tries) >> 1, known)
         while near <= self._origins and size < len(near):
@@ -71,7 +78,9 @@ class Withdrawal:
         rules.extend(rule for rule in _rules(failed, named.values()) if rule not in rules)
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each gap: the rules without an identity, and the operators that are left alone."""
+        """Return a sentence for each gap: the rules without an identity, and the operators that are
+        left alone.
+        """
         hint = "compile without a certificate to rewrite"
         if self.is_whole:
             return [f"{self._sentence}; so the model is left as it is; {hint} it all the same"]
@@ -86,7 +95,8 @@ class Withdrawal:
             listed = " and ".join([", ".join(names[:-1]), names[-1]][len(names) == 1 :])
             rewrites = ", ".join(rules) or "a rewrite"
             found.append(
-                f"no identity covers {rewrites} at {listed}, which {are} left alone; {hint} {them} all the same"
+                f"no identity covers {rewrites} at {listed}, which {are} left alone; {hint} {them}"
+                " all the same"
             )
         return found
 
@@ -100,8 +110,12 @@ def _origin(node: Node) -> int:
     return flatten_origins(node.origins)[0]
 
 
-def _blocked(labels: Iterable[str], failed: Module, name_of: Callable[[Value], str]) -> Iterator[tuple[str, set[int]]]:
-    """Yield the labels of operators in a proof with the origins of their nodes, and of the constants that they read."""
+def _blocked(
+    labels: Iterable[str], failed: Module, name_of: Callable[[Value], str]
+) -> Iterator[tuple[str, set[int]]]:
+    """Yield the labels of operators in a proof with the origins of their nodes, and of the
+    constants that they read.
+    """
     by_name: dict[str, list[Node]] = {}
     for node in failed.walk():
         for value in node.outputs if node.op not in NO_OPERATORS else ():
@@ -109,7 +123,9 @@ def _blocked(labels: Iterable[str], failed: Module, name_of: Callable[[Value], s
     for label in labels:
         found: set[int] = set()
         for node in by_name.get(_name_in(label, by_name), ()):
-            constants = (value.node for value in node.inputs if is_constant(value) and value is not None)
+            constants = (
+                value.node for value in node.inputs if is_constant(value) and value is not None
+            )
             for each in (node, *constants):
                 if each is not None:
                     found.update(flatten_origins((each.origins, each.inherited)))
@@ -118,7 +134,8 @@ def _blocked(labels: Iterable[str], failed: Module, name_of: Callable[[Value], s
 
 
 def _name_in(label: str, names: Container[str]) -> str:
-    """Return the name of a value whose label in a proof is `label`: it stands behind the path of the bodies around it.
+    """Return the name of a value whose label in a proof is `label`: it stands behind the path of
+    the bodies around it.
 
     onnx appends a number to the names in functions that it inlines.
     """
@@ -131,7 +148,9 @@ def _name_in(label: str, names: Container[str]) -> str:
 
 
 def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int]:
-    """Return the operators of the source that are so many edges from others, or fewer, against or along the data."""
+    """Return the operators of the source that are so many edges from others, or fewer, against or
+    along the data.
+    """
     found, border = set(origins), set(origins)
     while border and distance:
         border = {other for each in border for other in _neighbours(known[each])} - found
@@ -141,7 +160,9 @@ def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int
 
 
 def _neighbours(node: Node) -> Iterator[int]:
-    """Yield the operators that compute operands or results of bodies, those that read results, and the one around."""
+    """Yield the operators that compute operands or results of bodies, those that read results, and
+    the one around.
+    """
     read = [*node.inputs, *(value for region in node.regions for value in region.outputs)]
     near = [None if value is None else value.node for value in read]
     near += [user for value in node.outputs for user in value.users]
@@ -151,6 +172,10 @@ def _neighbours(node: Node) -> Iterator[int]:
 
 def _rules(module: Module, nodes: Iterable[Node]) -> list[str]:
     """Return the rules that were applied to operators of these names."""
-    names = {repr(name) for node in nodes for name in (node.name, *(value.source_name for value in node.outputs))}
+    names = {
+        repr(name)
+        for node in nodes
+        for name in (node.name, *(value.source_name for value in node.outputs))
+    }
     log = module.debug_counter.log or ()
     return list(dict.fromkeys(rule for rule, where in log if where.partition(" ")[2] in names))

@@ -13,7 +13,14 @@ from ...ir.tensor import Array
 from ...passes.affine.records.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
 from ...result import Gap
 from .checker.affine_operators import own_line
-from .checker.certificate import FORMAT, VERSION, Replay, digest_of_model, digest_of_steps, is_complete
+from .checker.certificate import (
+    FORMAT,
+    VERSION,
+    Replay,
+    digest_of_model,
+    digest_of_steps,
+    is_complete,
+)
 from .checker.congruence import RESULT, SOURCE
 from .checker.program import MALFORMED, Datum, Program, Unproved
 from .checker.refinement import load_typed
@@ -33,7 +40,8 @@ def certificate_of(
 ) -> tuple[dict[str, Any], Gap | None]:
     """Return the certificate of a compile, and the gap of its proof if that has one.
 
-    Both models have all their elements. `layers` are the records of layers by the name of their result.
+    Both models have all their elements. `layers` are the records of layers by the name of their
+    result.
     """
     log = module.debug_counter.log or []
     steps: list[dict[str, Any]] = []
@@ -45,7 +53,10 @@ def certificate_of(
     except Unproved as refusal:
         steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: {refusal}")
     except MALFORMED as error:
-        steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: the model is malformed: {error!r}")
+        steps, gap = (
+            [_gap("", log)],
+            Gap(f"the certificate proves nothing: the model is malformed: {error!r}"),
+        )
     if search is not None:
         steps = needed(search) if search.is_proved else [*search.found, _first_gap(search, log)]
         gap = _refused(source, result, steps) if search.is_proved else _gap_of(search, steps[-1])
@@ -58,20 +69,28 @@ def certificate_of(
         "version": VERSION,
         SOURCE: digests[0],
         RESULT: digests[1],
-        "rewrites": [[*each, []] for each in log] if search is None else linked(log, steps, search, (source, result)),
+        "rewrites": [[*each, []] for each in log]
+        if search is None
+        else linked(log, steps, search, (source, result)),
         "steps": steps,
     }
     document["seal"] = digest_of_steps(document)
     return document, gap
 
 
-def _searched(source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]) -> Search:
-    """Return a search that proved the result, or the first: constants are rounded at each operator in the second."""
+def _searched(
+    source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
+) -> Search:
+    """Return a search that proved the result, or the first: constants are rounded at each operator
+    in the second.
+    """
     sources = fold_records(module).sources or {}
     first: Search | None = None
     for is_rounding in (False, True):
         programs = load_typed(source), load_typed(result)
-        claims = {name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()}
+        claims = {
+            name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()
+        }
         search = Search(*programs, claims, module.debug_counter.computed, is_rounding=is_rounding)
         search.attempt()
         first = first or search
@@ -81,13 +100,19 @@ def _searched(source: ModelProto, result: ModelProto, module: Module, layers: Ma
     return first
 
 
-def _claim(folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program) -> list[dict[str, Any]]:
-    """Return the affines that a layer applies to its result, by reference to the source where they are its own."""
+def _claim(
+    folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program
+) -> list[dict[str, Any]]:
+    """Return the affines that a layer applies to its result, by reference to the source where they
+    are its own.
+    """
     parts = []
     for fold in folds:
         if fold.direction == "backward":
             affine = sources.get(fold.origin)
-            parts.append(_part(fold, source.operations.get(affine.output) if affine is not None else None))
+            parts.append(
+                _part(fold, source.operations.get(affine.output) if affine is not None else None)
+            )
     return parts
 
 
@@ -125,13 +150,21 @@ def _first_gap(search: Search, log: Sequence[tuple[str, str]]) -> dict[str, Any]
 def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
     blocked = search.result.operations.get(step["operation"])
     rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
-    reason = search.refusal if blocked is None else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
-    labels = [each.label for each in ends_of(search)] or ([] if blocked is None else [blocked.label])
+    reason = (
+        search.refusal
+        if blocked is None
+        else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
+    )
+    labels = [each.label for each in ends_of(search)] or (
+        [] if blocked is None else [blocked.label]
+    )
     return Gap(f"the certificate is incomplete: {reason}", tuple(labels))
 
 
 def _refused(source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> Gap | None:
-    """Return the gap of the steps that a search kept, None if they hold: it may use facts of those that it tried."""
+    """Return the gap of the steps that a search kept, None if they hold: it may use facts of those
+    that it tried.
+    """
     replay = Replay(source, result, steps)
     try:
         replay.run()
@@ -145,7 +178,11 @@ def needed(search: Search) -> list[dict[str, Any]]:
     """Return the steps that the proof of the outputs rests on."""
     used: set[int] = set()
     seen: set[Datum] = set()
-    first = {value.term: value for value in reversed(list(search.source.data.values())) if value.term >= 0}
+    first = {
+        value.term: value
+        for value in reversed(list(search.source.data.values()))
+        if value.term >= 0
+    }
     stack: list[Datum] = [*search.source.body.outputs, *search.result.body.outputs]
     while stack:
         value = stack.pop()
@@ -162,7 +199,9 @@ def needed(search: Search) -> list[dict[str, Any]]:
                     if label in search.source.data:
                         stack.append(search.source.data[label])
             for part in step.get("applies", ()):
-                stack.extend(search.source.data[part[name]] for name in ("value", "of") if name in part)
+                stack.extend(
+                    search.source.data[part[name]] for name in ("value", "of") if name in part
+                )
         if value.term in first:
             stack.append(first[value.term])
         if value.producer is not None:

@@ -40,14 +40,21 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "align",
         help="compare two models tensor by tensor",
-        description="Run A and B on the same inputs, and compare every tensor of A with its counterpart in B, found by "
-        "name, by the fold map or by structure. Exit with 1 if a difference is larger than rounding explains. A "
-        "quantized B is judged by the signal-to-noise ratio (SQNR) of its layers instead, and the exit status is 0.",
+        description=(
+            "Run A and B on the same inputs, and compare every tensor of A with its counterpart in"
+            " B, found by name, by the fold map or by structure. Exit with 1 if a difference is"
+            " larger than rounding explains. A quantized B is judged by the signal-to-noise ratio"
+            " (SQNR) of its layers instead, and the exit status is 0."
+        ),
     )
     command.add_argument("first", metavar="A", help=COMPARED)
-    command.add_argument("second", metavar="B", help="an ONNX file, for example the output of irc compile for A")
     command.add_argument(
-        "--map", metavar="MAP.json", help="the fold map of B, to compare tensors of A that B does not compute"
+        "second", metavar="B", help="an ONNX file, for example the output of irc compile for A"
+    )
+    command.add_argument(
+        "--map",
+        metavar="MAP.json",
+        help="the fold map of B, to compare tensors of A that B does not compute",
     )
     add_inputs(command)
     add_input_shapes(command)
@@ -56,17 +63,28 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--data",
         metavar="FOLDER|NPZ",
-        help="samples to judge a quantized model B by: a folder or an .npz file, samples along the first axis",
+        help=(
+            "samples to judge a quantized model B by: a folder or an .npz file, samples along the"
+            " first axis"
+        ),
     )
     command.add_argument(
         "--by",
         choices=("rounding", "sqnr"),
-        help="the judgement: whether rounding explains a difference, or the SQNR of each quantized layer (default: "
-        "sqnr if B is quantized and A is not)",
+        help=(
+            "the judgement: whether rounding explains a difference, or the SQNR of each quantized"
+            " layer (default: sqnr if B is quantized and A is not)"
+        ),
     )
-    command.add_argument("--json", metavar="OUT.json", help="write all rows as JSON; - is standard output")
-    command.add_argument("--html", metavar="OUT.html", help="write a page with both graphs and the differences")
-    command.add_argument("--svg", metavar="OUT.svg", help="draw the graph of A with the difference of every result")
+    command.add_argument(
+        "--json", metavar="OUT.json", help="write all rows as JSON; - is standard output"
+    )
+    command.add_argument(
+        "--html", metavar="OUT.html", help="write a page with both graphs and the differences"
+    )
+    command.add_argument(
+        "--svg", metavar="OUT.svg", help="draw the graph of A with the difference of every result"
+    )
     command.add_argument(
         "--dump",
         metavar="DIR",
@@ -142,7 +160,9 @@ def run(options: argparse.Namespace) -> int:
             files.enter_context(
                 writing_json(
                     options.json,
-                    document_head("align") | found.to_json() | {"budget": comparison.budget, "warnings": warnings},
+                    document_head("align")
+                    | found.to_json()
+                    | {"budget": comparison.budget, "warnings": warnings},
                 )
             )
         if options.html:
@@ -152,7 +172,11 @@ def run(options: argparse.Namespace) -> int:
         if options.svg:
             files.enter_context(writing_page(options.svg, alignment_drawing(first, found)))
         if options.dump:
-            dump(Path(options.dump), (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))), comparison)
+            dump(
+                Path(options.dump),
+                (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))),
+                comparison,
+            )
     if not options.quiet and options.json != "-":
         print_alignment(found, console)
         if comparison.left_out:
@@ -161,7 +185,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_extents(first: ModelProto, second: ModelProto) -> None:
-    """Raise UsageError for an input whose extents are open in `first` and fixed in `second`: few sizes would fit."""
+    """Raise UsageError for an input whose extents are open in `first` and fixed in `second`: few
+    sizes would fit.
+    """
     from ...support.errors import UsageError
     from ..verify.inputs import declared_shape, required_inputs
 
@@ -174,8 +200,8 @@ def _check_extents(first: ModelProto, second: ModelProto) -> None:
         if any(a is None is not b for a, b in pairs) and all(a is None or a == b for a, b in pairs):
             shape = ",".join("?" if extent is None else str(extent) for extent in other)
             raise UsageError(
-                f"input {info.name!r} has fixed extents in the second model only: give --input-shape "
-                f"{info.name}={shape}"
+                f"input {info.name!r} has fixed extents in the second model only: give"
+                f" --input-shape {info.name}={shape}"
             )
 
 

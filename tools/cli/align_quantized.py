@@ -29,25 +29,39 @@ Model = tuple[ModelProto, Path]
 
 
 def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelProto) -> bool:
-    """Return whether the models are compared by SQNR. Raises UsageError for options that do not go with it."""
+    """Return whether the models are compared by SQNR.
+
+    Raises UsageError for options that do not go with it.
+    """
     tolerance = tolerance_of(options)
     if tolerance is not None and options.by == "sqnr":
-        raise UsageError("--rtol and --atol judge tensors element by element, and --by sqnr judges layers")
+        raise UsageError(
+            "--rtol and --atol judge tensors element by element, and --by sqnr judges layers"
+        )
     by_layers = options.by == "sqnr" or (
-        tolerance is None and options.by is None and is_quantized(second) and not is_quantized(first)
+        tolerance is None
+        and options.by is None
+        and is_quantized(second)
+        and not is_quantized(first)
     )
     if not by_layers and options.data is not None:
         raise UsageError("--data is for quantized models: give --inputs")
     if by_layers and not is_quantized(second):
-        raise UsageError(f"{options.second}: --by sqnr needs a quantized model: no operator of the main graph is")
-    wrong = next((name for name in ("map", "dump", "thorough") if by_layers and getattr(options, name)), None)
+        raise UsageError(
+            f"{options.second}: --by sqnr needs a quantized model: no operator of the main graph is"
+        )
+    wrong = next(
+        (name for name in ("map", "dump", "thorough") if by_layers and getattr(options, name)), None
+    )
     if wrong is not None:
         raise UsageError(f"--{wrong} is not for quantized models: add --by rounding")
     return by_layers
 
 
 def align_layers(options: argparse.Namespace, first: Model, second: Model, console: Console) -> int:
-    """Compare the layers of a quantized model with those of its float model, and write the output files."""
+    """Compare the layers of a quantized model with those of its float model, and write the output
+    files.
+    """
     check_apart([options.json, options.html], [options.data])
     model, base_dir = _folded(options, *first), first[1]
     with progress("comparing", quiet=options.quiet) as advance:
@@ -56,7 +70,9 @@ def align_layers(options: argparse.Namespace, first: Model, second: Model, conso
         found = align_quantized(source, *second, batches, samples, advance)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
-            files.enter_context(writing_json(options.json, document_head("align_layers") | found.to_json()))
+            files.enter_context(
+                writing_json(options.json, document_head("align_layers") | found.to_json())
+            )
         if options.html:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, model, second[0], found.report_rows())
@@ -70,11 +86,17 @@ def _folded(options: argparse.Namespace, model: ModelProto, base_dir: Path) -> M
     """Return the float model without BatchNormalization, if it has some."""
     if all(node.op_type != "BatchNormalization" for node in all_nodes(model)):
         return model
-    return compile_model(from_model(model, base_dir, limits_of(options)), freeze_initializers=True).model
+    return compile_model(
+        from_model(model, base_dir, limits_of(options)), freeze_initializers=True
+    ).model
 
 
-def _batches(options: argparse.Namespace, source: ReferenceModel, second: Model) -> tuple[list[Feeds], str]:
-    """Return the batches of the user, or generated ones within the ranges of the quantized inputs."""
+def _batches(
+    options: argparse.Namespace, source: ReferenceModel, second: Model
+) -> tuple[list[Feeds], str]:
+    """Return the batches of the user, or generated ones within the ranges of the
+    quantized inputs.
+    """
     if options.data is not None:
         found = read_samples(options.data, source.model)
     elif options.inputs:

@@ -22,8 +22,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "bisect",
         help="find the pass and the rule application that make a model wrong",
-        description="Find the first application of a rule after which the compiled MODEL differs from its source, or "
-        "COMMAND fails. Exit with 1 if there is one. Passes that change the function by design need COMMAND.",
+        description=(
+            "Find the first application of a rule after which the compiled MODEL differs from its"
+            " source, or COMMAND fails. Exit with 1 if there is one. Passes that change the"
+            " function by design need COMMAND."
+        ),
     )
     command.add_argument("model", metavar="MODEL", help=FILE)
     add_data(command)
@@ -32,9 +35,14 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--command",
         dest="judge",
         metavar="COMMAND",
-        help="a shell command that fails if a compiled model is wrong; {} is replaced by the path of the model",
+        help=(
+            "a shell command that fails if a compiled model is wrong; {} is replaced by the path of"
+            " the model"
+        ),
     )
-    command.add_argument("-o", "--output", metavar="DIR", help="save the smallest models that reproduce the fault")
+    command.add_argument(
+        "-o", "--output", metavar="DIR", help="save the smallest models that reproduce the fault"
+    )
     add_inputs(command)
     add_thorough(command)
     command.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
@@ -57,13 +65,21 @@ def run(options: argparse.Namespace) -> int:
     if options.judge is not None and (
         options.inputs or options.output or options.thorough or "{}" not in options.judge
     ):
-        raise UsageError("--command needs {} in place of the model, and allows neither --inputs, --thorough nor -o")
+        raise UsageError(
+            "--command needs {} in place of the model, and allows neither --inputs, --thorough"
+            " nor -o"
+        )
     if options.model == "-":
-        raise UsageError("bisect needs a file, not standard input: it reads the model again for each compile")
+        raise UsageError(
+            "bisect needs a file, not standard input: it reads the model again for each compile"
+        )
     pipeline = parse_pipeline(options.passes)
     changing = next((pass_ for pass_ in pipeline.flat if not pass_.preserves), None)
     if changing is not None and options.judge is None:
-        raise UsageError(f"{changing} changes the function by design: leave it out of --passes, or give a --command")
+        raise UsageError(
+            f"{changing} changes the function by design: leave it out of --passes, or give a"
+            " --command"
+        )
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])
     first = module_of(options.model, options)
@@ -71,7 +87,9 @@ def run(options: argparse.Namespace) -> int:
     if options.judge is None:
         frozen = any(pass_.freezes for pass_ in pipeline.flat)
         inputs = read_inputs(options.inputs, Result(first).model) if options.inputs else ()
-        verify = VerifyNumerics(inputs, reproducer=reproducer, frozen=frozen, thorough=options.thorough)
+        verify = VerifyNumerics(
+            inputs, reproducer=reproducer, frozen=frozen, thorough=options.thorough
+        )
         judge = judge_numerically(verify, first)
     else:
         judge = judge_by_command(options.judge)

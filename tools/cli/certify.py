@@ -13,14 +13,18 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "certify",
         help="check the proof that a compiled model computes what its source does",
-        description="Replay the steps of CERT.json on SOURCE and OUT with a checker that shares no code with the "
-        "compiler. Exit with 0 if they prove that OUT computes what SOURCE does, and with 1 and the first step that "
-        "does not hold if they do not.",
+        description=(
+            "Replay the steps of CERT.json on SOURCE and OUT with a checker that shares no code"
+            " with the compiler. Exit with 0 if they prove that OUT computes what SOURCE does, and"
+            " with 1 and the first step that does not hold if they do not."
+        ),
     )
     command.add_argument("source", metavar="SOURCE", help="the ONNX file that was compiled")
     command.add_argument("result", metavar="OUT", help="the ONNX file that irc compile wrote")
     command.add_argument("certificate", metavar="CERT.json", help="the certificate that it wrote")
-    command.add_argument("-q", "--quiet", action="store_true", help="print nothing if the certificate holds")
+    command.add_argument(
+        "-q", "--quiet", action="store_true", help="print nothing if the certificate holds"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,5 +39,8 @@ def run(options: argparse.Namespace) -> int:
         return 1
     if not options.quiet:
         count = "1 step" if steps == 1 else f"{steps} steps"
-        sys.stdout.write(f"{visible(options.result)} computes what {visible(options.source)} does: proved in {count}\n")
+        sys.stdout.write(
+            f"{visible(options.result)} computes what {visible(options.source)} does: proved in"
+            f" {count}\n"
+        )
     return 0

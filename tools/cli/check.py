@@ -1,4 +1,6 @@
-"""`irc check`: whether the passes leave a BatchNormalization, and why, for continuous integration."""
+"""`irc check`: whether the passes leave a BatchNormalization, and why, for continuous
+integration.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +42,38 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "check",
         help="exit with 1 if the passes leave a BatchNormalization, and say why",
-        description="Compile each MODEL in memory. Exit with 1 if a BatchNormalization stays, and say why. No "
-        "model is written.",
+        description=(
+            "Compile each MODEL in memory. Exit with 1 if a BatchNormalization stays, and say why."
+            " No model is written."
+        ),
         epilog=f"{EPILOG} github: annotations of GitHub Actions; sarif: SARIF 2.1.0.",
     )
     command.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
     add_data(command)
     add_module_options(command)
-    command.add_argument("--all", action="store_true", help="also report other scales and shifts that stay")
     command.add_argument(
-        "--allow", action="append", default=[], metavar="REASON", help="do not report this reason code (repeatable)"
+        "--all", action="store_true", help="also report other scales and shifts that stay"
     )
-    command.add_argument("--format", default="text", choices=FORMATS, help="form of the findings (default: text)")
-    command.add_argument("-o", "--output", default="-", metavar="OUT", help="the findings (default: standard output)")
+    command.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="REASON",
+        help="do not report this reason code (repeatable)",
+    )
+    command.add_argument(
+        "--format", default="text", choices=FORMATS, help="form of the findings (default: text)"
+    )
+    command.add_argument(
+        "-o", "--output", default="-", metavar="OUT", help="the findings (default: standard output)"
+    )
     add_limits(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile each model and write the findings; return 1 if there are any, or a model cannot be compiled."""
+    """Compile each model and write the findings; return 1 if there are any, or a model cannot be
+    compiled.
+    """
     from typing import get_args
 
     from ...backends.foldmap.entries import ReasonCode
@@ -67,11 +83,17 @@ def run(options: argparse.Namespace) -> int:
 
     for code in options.allow:
         if code not in get_args(ReasonCode):
-            raise UsageError(f"--allow: there is no reason code {code!r}{did_you_mean(code, get_args(ReasonCode))}")
+            raise UsageError(
+                "--allow: there is no reason code"
+                f" {code!r}{did_you_mean(code, get_args(ReasonCode))}"
+            )
     check_once(*options.models)
     if options.data is not None and len(options.models) > 1:
         raise UsageError("--data goes with one model")
-    check_apart([options.output], [*options.models, *(data_file(model, options.data) for model in options.models)])
+    check_apart(
+        [options.output],
+        [*options.models, *(data_file(model, options.data) for model in options.models)],
+    )
     parse_pipeline(options.passes)
     found = [_check(model, options) for model in options.models]
     text = {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[options.format](found)
@@ -81,7 +103,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFacts], str | None]:
-    """Return the name of a model, the affines that stay in it, and the error if it cannot be compiled."""
+    """Return the name of a model, the affines that stay in it, and the error if it cannot be
+    compiled.
+    """
     from ...compiler import compile as compile_model
     from ...support.errors import IRError, UsageError, describe_error
     from ...support.output_paths import path_to_text
@@ -90,7 +114,9 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     name = path_to_text(model)
     try:
         module = module_of(model, options)
-        result = compile_model(module, options.passes, freeze_initializers=options.freeze_initializers)
+        result = compile_model(
+            module, options.passes, freeze_initializers=options.freeze_initializers
+        )
         affines = affine_facts(result.fold_map)
     except UsageError:
         raise
@@ -110,7 +136,9 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
 def _sentence(affine: AffineFacts) -> str:
     from ...support.errors import visible
 
-    return visible(f"{affine['op_type']} {affine['node']} stays ({affine['reason']}): {affine['detail']}")
+    return visible(
+        f"{affine['op_type']} {affine['node']} stays ({affine['reason']}): {affine['detail']}"
+    )
 
 
 def _text(found: Findings) -> str:
@@ -145,7 +173,10 @@ def _github(found: Findings) -> str:
             if error is not None:
                 yield f"::error file={file},title=irc::{escaped(error)}"
             for affine in affines:
-                yield f"::warning file={file},title=irc {affine['reason']}::{escaped(_sentence(affine))}"
+                yield (
+                    f"::warning file={file},title=irc"
+                    f" {affine['reason']}::{escaped(_sentence(affine))}"
+                )
 
     return "".join(f"{line}\n" for line in lines())
 
@@ -156,7 +187,10 @@ def _sarif(found: Findings) -> str:
 
     results: list[dict[str, Any]] = []
     for name, affines, error in found:
-        rows = [(str(affine["reason"]), "warning", _sentence(affine), affine["node"]) for affine in affines]
+        rows = [
+            (str(affine["reason"]), "warning", _sentence(affine), affine["node"])
+            for affine in affines
+        ]
         if error is not None:
             rows = [("model_error", "error", error, "")]
         for rule, level, sentence, node in rows:
@@ -168,13 +202,29 @@ def _sarif(found: Findings) -> str:
             }
             if node:
                 place["logicalLocations"] = [{"name": node, "kind": "element"}]
-            results.append({"ruleId": rule, "level": level, "message": {"text": sentence}, "locations": [place]})
+            results.append(
+                {
+                    "ruleId": rule,
+                    "level": level,
+                    "message": {"text": sentence},
+                    "locations": [place],
+                }
+            )
     rules = [{"id": rule} for rule in sorted({str(result["ruleId"]) for result in results})]
     driver = {"name": "irc", "version": __version__, "rules": rules}
-    return json_text({"$schema": SARIF, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]})
+    return json_text(
+        {
+            "$schema": SARIF,
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": driver}, "results": results}],
+        }
+    )
 
 
 def _uri(path: str) -> str:
     """Return a path as a relative URI: bytes other than plain characters are escaped."""
     plain = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
-    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in path.encode("utf-8", "surrogateescape"))
+    return "".join(
+        chr(byte) if byte in plain else f"%{byte:02X}"
+        for byte in path.encode("utf-8", "surrogateescape")
+    )

@@ -17,10 +17,17 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         epilog=f"{EPILOG} With several models OUT, MAP.json, REPORT.html and DIR are folders.",
     )
     command.add_argument(
-        "models", metavar="MODEL", nargs="+", help=f"{MODEL}; without -o, a new name after one MODEL is its output"
+        "models",
+        metavar="MODEL",
+        nargs="+",
+        help=f"{MODEL}; without -o, a new name after one MODEL is its output",
     )
     command.add_argument(
-        "-j", "--jobs", metavar="N", type=int, help="compile N models at once; -1: one per core (default: 1)"
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="compile N models at once; -1: one per core (default: 1)",
     )
     add_compile_options(command)
 
@@ -30,7 +37,9 @@ def run(options: argparse.Namespace) -> int:
     from ...support.errors import UsageError
 
     if options.jobs == 0:
-        raise UsageError("--jobs 0: give the number of models to compile at once, or -1 for the number of cores")
+        raise UsageError(
+            "--jobs 0: give the number of models to compile at once, or -1 for the number of cores"
+        )
     if len(options.models) == 2 and options.output is None and options.jobs is None:
         _take_output(options)
     if len(options.models) > 1:
@@ -47,9 +56,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_output(options: argparse.Namespace) -> None:
-    """Take the second of two models as the output if it is the name of a new model or IR text, a folder, or `-`.
+    """Take the second of two models as the output if it is the name of a new model or IR text, a
+    folder, or `-`.
 
-    Raises UsageError if it exists: it may be a model to compile, or the output of an earlier compile.
+    Raises UsageError if it exists: it may be a model to compile, or the output of an earlier
+    compile.
     """
     from pathlib import Path
 
@@ -60,10 +71,13 @@ def _take_output(options: argparse.Namespace) -> None:
     place = Path(second)
     if second != "-" and place.exists() and not place.is_dir():
         raise UsageError(
-            f"{path_to_text(second)} exists: give `-o {path_to_text(second)}` to replace it by the result, or "
-            "`--jobs 1` to compile both models"
+            f"{path_to_text(second)} exists: give `-o {path_to_text(second)}` to replace it by the"
+            " result, or `--jobs 1` to compile both models"
         )
     if second == "-" or place.is_dir() or place.suffix in (".onnx", ".irc"):
         options.models, options.output = [source], second
         return
-    raise UsageError(f"{path_to_text(second)}: there is no such file; give `-o {path_to_text(second)}` to write it")
+    raise UsageError(
+        f"{path_to_text(second)}: there is no such file; give `-o {path_to_text(second)}` to"
+        " write it"
+    )

@@ -28,7 +28,16 @@ from .compile_one import compile_one
 from .options import GC_THRESHOLDS, LIMITS, default_compile_options, document_head
 from .summary import Summary
 
-SINGLE = ("certificate", "data", "keep", "input_shape", "print_after", "diff", "inputs", "debug_rules")
+SINGLE = (
+    "certificate",
+    "data",
+    "keep",
+    "input_shape",
+    "print_after",
+    "diff",
+    "inputs",
+    "debug_rules",
+)
 """Options of `irc compile` that go with one model only."""
 
 
@@ -36,8 +45,8 @@ SINGLE = ("certificate", "data", "keep", "input_shape", "print_after", "diff", "
 class Outcome:
     """Result of one compile: `error` is None, or says in a sentence why there is no output.
 
-    `lines` is all that was printed, as warnings; `summary` is the document of `irc compile --json` without its format,
-    version and error.
+    `lines` is all that was printed, as warnings; `summary` is the document of `irc compile --json`
+    without its format, version and error.
     """
 
     model: str
@@ -59,7 +68,9 @@ class CompileJob:
     folder: str = field(default_factory=os.getcwd)
 
     def run(self) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
-        """Compile the model in this process; return the error, the summary and the lines of --explain."""
+        """Compile the model in this process; return the error, the summary and the lines of
+        --explain.
+        """
         gc.set_threshold(*GC_THRESHOLDS)
         os.chdir(self.folder)
         summary = Summary(None)
@@ -72,8 +83,13 @@ class CompileJob:
         except Exception as reason:
             print_exc()
             error = format_exception_only(reason)[-1].strip()
-        left_out = {"error", *document_head("compile")}  # the outcome has the error without the name of the model
-        document = {key: item for key, item in dict(summary.document or {}).items() if key not in left_out}
+        left_out = {
+            "error",
+            *document_head("compile"),
+        }  # the outcome has the error without the name of the model
+        document = {
+            key: item for key, item in dict(summary.document or {}).items() if key not in left_out
+        }
         return error, document, summary.explanation
 
     def clean_up(self) -> None:
@@ -81,13 +97,23 @@ class CompileJob:
         for path in self.places.files(self.folder):
             remove_stale_files(path)
 
-    def outcome(self, result: JobResult[tuple[str | None, dict[str, Any], tuple[str, ...]]]) -> Outcome:
+    def outcome(
+        self, result: JobResult[tuple[str | None, dict[str, Any], tuple[str, ...]]]
+    ) -> Outcome:
         """Return the outcome for the result of this job."""
         error, summary, explanation = result.value or (result.error, {}, ())
         if error is not None:
             error = error.removeprefix(f"{self.places.model}: ")
         lines = tuple(result.log.splitlines())
-        return Outcome(self.places.model, self.places.output, error, result.seconds, lines, summary, explanation)
+        return Outcome(
+            self.places.model,
+            self.places.output,
+            error,
+            result.seconds,
+            lines,
+            summary,
+            explanation,
+        )
 
 
 def compile_many(
@@ -101,16 +127,17 @@ def compile_many(
     progress: bool | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[Outcome]:
-    """Compile `models` into the folder `outputs`, or beside them, and return the outcomes in the same order.
+    """Compile `models` into the folder `outputs`, or beside them, and return the outcomes in the
+    same order.
 
-    With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the number of models that are
-    compiled at once: -1 is the number of cores; None is the value of `joblib.parallel_config`, or 1. With `progress`
-    the models that are done are shown on standard error, if that is a terminal or a notebook; None shows them in a
-    notebook only. `limits` hold for every model. A model that fails, or crashes its process, does not disturb the
-    others.
+    With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the
+    number of models that are compiled at once: -1 is the number of cores; None is the value of
+    `joblib.parallel_config`, or 1. With `progress` the models that are done are shown on standard
+    error, if that is a terminal or a notebook; None shows them in a notebook only. `limits` hold
+    for every model. A model that fails, or crashes its process, does not disturb the others.
 
-    Raises UsageError for what is no path, and where two models would be written to one file; PassError for an unknown
-    pass; EmitError where a folder cannot be made.
+    Raises UsageError for what is no path, and where two models would be written to one file;
+    PassError for an unknown pass; EmitError where a folder cannot be made.
     """
     from .terminal import in_notebook
     from .terminal import progress as show_progress
@@ -121,7 +148,8 @@ def compile_many(
     for path in paths:
         if not isinstance(path, str | Path):
             raise UsageError(
-                f"{type(path).__name__} is no path of a model: irc.compile takes models that are in memory"
+                f"{type(path).__name__} is no path of a model: irc.compile takes models that are in"
+                " memory"
             )
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
@@ -168,35 +196,50 @@ def run_many(options: argparse.Namespace) -> int:
     summary.print()
     failed = [outcome.model for outcome in ordered if outcome.error is not None]
     if failed:
-        sys.stderr.write(f"irc: {len(failed)} of {len(ordered)} models failed: {', '.join(failed)}\n")
+        sys.stderr.write(
+            f"irc: {len(failed)} of {len(ordered)} models failed: {', '.join(failed)}\n"
+        )
     elif not options.quiet:
         sys.stderr.write(f"{len(ordered)} models; {perf_counter() - start:.2f} s\n")
     return 1 if failed else 0
 
 
 def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
-    """Return the jobs. Raises UsageError for options or models that do not go with several models."""
+    """Return the jobs. Raises UsageError for options or models that do not go with
+    several models.
+    """
     parse_pipeline(options.passes)
     if "-" in options.models:
         raise UsageError("standard input can only be compiled alone")
     for name in SINGLE:
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} goes with one model")
-    found = assign_output_paths(options.models, options.output, options.fold_map, options.report, options.dump_ir)
-    check_apart([options.json], [*options.models, *(file for places in found for file in places.files(""))])
+    found = assign_output_paths(
+        options.models, options.output, options.fold_map, options.report, options.dump_ir
+    )
+    check_apart(
+        [options.json], [*options.models, *(file for places in found for file in places.files(""))]
+    )
     return _jobs(options, found)
 
 
 def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
-        CompileJob(argparse.Namespace(**{**vars(options), **contents_of(paths), "models": [], "json": None}), paths)
+        CompileJob(
+            argparse.Namespace(
+                **{**vars(options), **contents_of(paths), "models": [], "json": None}
+            ),
+            paths,
+        )
         for paths in found
     ]
 
 
 def make_folders(jobs: Iterable[CompileJob]) -> None:
     """Make the folders of all outputs. Raises EmitError."""
-    for folder in dict.fromkeys(path.parent for job in jobs for path in job.places.files(job.folder)):
+    for folder in dict.fromkeys(
+        path.parent for job in jobs for path in job.places.files(job.folder)
+    ):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool = True) -> None:
     """Compile `options.model` and write all output files, or none and the error to the summary.
 
-    Without `is_saved` the model is not written, only what is made beside it. Raises an IRError for a model that cannot
-    be compiled or verified, and UsageError for options that contradict each other.
+    Without `is_saved` the model is not written, only what is made beside it. Raises an IRError for
+    a model that cannot be compiled or verified, and UsageError for options that contradict each
+    other.
     """
     pipeline = parse_pipeline(options.passes)
     output = _place_files(options) if is_saved else None
@@ -73,7 +74,9 @@ def _compile(
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
-    """Compile until there is a proof, if a certificate is wanted, with rewrites taken back that have none."""
+    """Compile until there is a proof, if a certificate is wanted, with rewrites taken back that
+    have none.
+    """
     start = perf_counter()
     module = module_of(options.model, options)
     check_kept(module, output or "-", *others)
@@ -88,7 +91,9 @@ def _compile(
 
             withdrawal = withdrawal or Withdrawal()
             if withdrawal.is_whole:
-                raise EmitError(f"{options.certificate}: {failed.gap.sentence}; compile without it") from None
+                raise EmitError(
+                    f"{options.certificate}: {failed.gap.sentence}; compile without it"
+                ) from None
             module = read_again(failed.result.module)
             withdrawal.extend(failed.gap, failed.result.module, failed.result.name_of, module)
             pipeline = Sequential([]) if withdrawal.is_whole else pipeline
@@ -103,7 +108,10 @@ def _compile_module(
     withdrawal: Withdrawal | None,
     start: float,
 ) -> None:
-    """Compile a module and write all files. Raises _WithoutProof, with no file written, where a proof has a gap."""
+    """Compile a module and write all files.
+
+    Raises _WithoutProof, with no file written, where a proof has a gap.
+    """
     timing = _timing() if options.time_passes else None
     has_page = options.report is not None and not is_drawing(options.report)
     recorder = _recorder(module) if has_page else None
@@ -111,7 +119,9 @@ def _compile_module(
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
-    files = FileTransaction(output, text_data(output), options.fold_map, options.json, options.certificate)
+    files = FileTransaction(
+        output, text_data(output), options.fold_map, options.json, options.certificate
+    )
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(
             module,
@@ -131,7 +141,9 @@ def _compile_module(
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
             if options.report is not None:
-                reports.enter_context(_reporting(options, recorder, result, perf_counter() - start, measures))
+                reports.enter_context(
+                    _reporting(options, recorder, result, perf_counter() - start, measures)
+                )
 
         def check(model: ModelProto, folder: Path) -> None:
             if options.certificate is not None:
@@ -168,17 +180,35 @@ def _compile_module(
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
 
 
-def _written_files(options: argparse.Namespace, output: str | None, files: FileTransaction) -> list[str]:
+def _written_files(
+    options: argparse.Namespace, output: str | None, files: FileTransaction
+) -> list[str]:
     """Return the paths of all files that are in place, as the user writes them."""
     arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
     beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
     made = [output, text_data(output), *beside_model]
-    found = [*made, options.fold_map, *arrays, options.certificate, options.report, options.json, options.dump_ir]
-    return [path_to_text(path) for path in dict.fromkeys(found) if path not in (None, "-") and Path(path).exists()]
+    found = [
+        *made,
+        options.fold_map,
+        *arrays,
+        options.certificate,
+        options.report,
+        options.json,
+        options.dump_ir,
+    ]
+    return [
+        path_to_text(path)
+        for path in dict.fromkeys(found)
+        if path not in (None, "-") and Path(path).exists()
+    ]
 
 
-def _explain(options: argparse.Namespace, result: Result, output: str | None, summary: Summary) -> None:
-    """Give the lines of --explain to the summary, or print them to standard error if standard output is taken."""
+def _explain(
+    options: argparse.Namespace, result: Result, output: str | None, summary: Summary
+) -> None:
+    """Give the lines of --explain to the summary, or print them to standard error if standard
+    output is taken.
+    """
     from ...backends.foldmap.show import explain
 
     lines = tuple(map(visible, explain(result.fold_map)))
@@ -216,7 +246,14 @@ def _reporting(
             yield
         return
     durations = not options.no_durations
-    data = collect(name_of(options.model), recorder, result, seconds=seconds, durations=durations, alignment=alignment)
+    data = collect(
+        name_of(options.model),
+        recorder,
+        result,
+        seconds=seconds,
+        durations=durations,
+        alignment=alignment,
+    )
     with writing_report(options.report, data):
         yield
 
@@ -234,7 +271,13 @@ def _recorder(module: Module) -> Recorder:
 
 
 def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
-    if not (options.print_after or options.diff or options.dump_ir or options.verify_ir or options.debug_rules):
+    if not (
+        options.print_after
+        or options.diff
+        or options.dump_ir
+        or options.verify_ir
+        or options.debug_rules
+    ):
         return []
     from ...passes import DiffIR, DumpIR, PrintIR, TraceRules, Verify
     from .terminal import write_diff, write_ir
@@ -262,8 +305,12 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
     return found
 
 
-def _verification(options: argparse.Namespace, module: Module, output: str | None) -> VerifyNumerics | None:
-    """Return the instrument of --verify, which writes a reproducer of a deviation beside the output."""
+def _verification(
+    options: argparse.Namespace, module: Module, output: str | None
+) -> VerifyNumerics | None:
+    """Return the instrument of --verify, which writes a reproducer of a deviation beside the
+    output.
+    """
     if options.verify is None:
         if options.inputs:
             raise UsageError("--inputs needs --verify, which runs the model")
@@ -289,29 +336,47 @@ def _verification(options: argparse.Namespace, module: Module, output: str | Non
 
 
 def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:
-    """Return the outputs beside the model. Raises UsageError where one file would replace another."""
+    """Return the outputs beside the model.
+
+    Raises UsageError where one file would replace another.
+    """
     if options.fold_map == "-":
         raise UsageError("--fold-map needs a file, not standard output")
     if options.fold_map is not None and options.fold_map.endswith(".npz"):
-        raise UsageError(f"{options.fold_map}: the fold map's arrays go to this file: name the map MAP.json")
+        raise UsageError(
+            f"{options.fold_map}: the fold map's arrays go to this file: name the map MAP.json"
+        )
     if options.external_data and output == "-":
         raise UsageError("--external-data needs a file as output, not standard output")
     if options.json == "-" and output == "-":
         raise UsageError("the model and the summary cannot both go to standard output")
     if options.report == "-":
         raise UsageError("a report needs a file, not standard output")
-    if options.report is not None and options.report.lower().endswith((".png", ".jpg", ".jpeg", ".pdf")):
-        raise UsageError(f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)")
+    if options.report is not None and options.report.lower().endswith(
+        (".png", ".jpg", ".jpeg", ".pdf")
+    ):
+        raise UsageError(
+            f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)"
+        )
     if output is not None and output.endswith((".svg", ".html")):
-        raise UsageError(f"{output}: this is the name of a drawing or a page, which --report writes, and no model's")
-    if is_text(output or "") and (options.fold_map is not None or options.embed_fold_map or options.external_data):
-        raise UsageError(f"{output}: a fold map and external data belong to an ONNX file, and this is IR text")
+        raise UsageError(
+            f"{output}: this is the name of a drawing or a page, which --report writes, and no"
+            " model's"
+        )
+    if is_text(output or "") and (
+        options.fold_map is not None or options.embed_fold_map or options.external_data
+    ):
+        raise UsageError(
+            f"{output}: a fold map and external data belong to an ONNX file, and this is IR text"
+        )
     if options.certificate is not None:
         _check_certificate(options, output)
     others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
     made, constants = text_data(output), data_file(options.model, options.data)
     check_apart([output, made, *others], options.inputs, options.dump_ir)
-    check_apart(others, [options.model, constants], options.dump_ir)  # a model may be compiled in place
+    check_apart(
+        others, [options.model, constants], options.dump_ir
+    )  # a model may be compiled in place
     if made is not None and output != options.model:
         check_apart([made], [options.model, constants])
     check_apart([output], [constants])
@@ -319,26 +384,35 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
 
 
 def text_data(output: str | None) -> str | None:
-    """Return the file with the constants of IR text that is written to `output`, None for any other output."""
+    """Return the file with the constants of IR text that is written to `output`, None for any other
+    output.
+    """
     return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
 
 
 def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
-    """Raise UsageError where a certificate would prove nothing about the files of the command line."""
+    """Raise UsageError where a certificate would prove nothing about the files of the
+    command line.
+    """
     if options.certificate == "-" or output in (None, "-"):
         raise UsageError("--certificate needs files, not standard output")
     if is_text(output) or is_text(options.model):
         raise UsageError("--certificate is about two ONNX files, not IR text")
     if options.freeze_initializers:
-        raise UsageError("--certificate compares with MODEL, and --freeze-initializers changes its inputs first")
+        raise UsageError(
+            "--certificate compares with MODEL, and --freeze-initializers changes its inputs first"
+        )
     if options.input_shape:
-        raise UsageError("--certificate compares with MODEL, and --input-shape changes its inputs first")
+        raise UsageError(
+            "--certificate compares with MODEL, and --input-shape changes its inputs first"
+        )
 
 
 def _place_files(options: argparse.Namespace) -> str:
     """Return the path of the output, and complete options that name a folder by a file name.
 
-    Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard input.
+    Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard
+    input.
     """
     model = options.model
     if model == "-":

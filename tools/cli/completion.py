@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 PASS_OPTIONS = ("--passes", "--print-after")
 """Options whose values are names of passes."""
 
-OTHER_VALUES = {"PASSES", "PASS", "N", "X", "E", "NODE", "REASON", "COMMAND", "NAME=LOW:HIGH", "NAME=1,3,..."}
+OTHER_VALUES = {
+    "PASSES",
+    "PASS",
+    "N",
+    "X",
+    "E",
+    "NODE",
+    "REASON",
+    "COMMAND",
+    "NAME=LOW:HIGH",
+    "NAME=1,3,...",
+}
 """Metavariables of values that are not files."""
 
 
@@ -27,9 +38,14 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "completion",
         help="print a script that completes commands and options in a shell",
-        description="Print a script that completes commands, options, and their values: files, passes and choices.",
+        description=(
+            "Print a script that completes commands, options, and their values: files, passes and"
+            " choices."
+        ),
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that is to run the script")
+    parser.add_argument(
+        "shell", choices=("bash", "zsh", "fish"), help="the shell that is to run the script"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +54,9 @@ def run(options: argparse.Namespace) -> int:
 
     parsers = dict(_parsers())
     write = {"bash": _bash, "zsh": _zsh, "fish": _fish}[options.shell]
-    sys.stdout.writelines(f"{line}\n" for line in write(parsers, ["default", "none", *sorted(CATALOG)]))
+    sys.stdout.writelines(
+        f"{line}\n" for line in write(parsers, ["default", "none", *sorted(CATALOG)])
+    )
     return 0
 
 
@@ -57,14 +75,22 @@ def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
     return dict(next(found, {}))
 
 
 def _summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
     """Return the help of each subcommand."""
-    actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return {choice.dest: choice.help or "" for action in actions for choice in action._choices_actions}
+    actions = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return {
+        choice.dest: choice.help or "" for action in actions for choice in action._choices_actions
+    }
 
 
 def _options(parser: argparse.ArgumentParser) -> list[Option]:
@@ -76,7 +102,9 @@ def _takes_value(option: Option) -> bool:
 
 
 def _values(option: Option, passes: list[str]) -> list[str] | None:
-    """Return the values that an option takes, None for files, and an empty list if they are not known."""
+    """Return the values that an option takes, None for files, and an empty list if they are not
+    known.
+    """
     if option.choices is not None:
         return [str(choice) for choice in option.choices]
     if any(name in PASS_OPTIONS for name in option.option_strings):
@@ -85,14 +113,20 @@ def _values(option: Option, passes: list[str]) -> list[str] | None:
 
 
 def _bash(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Iterator[str]:
-    yield "# completion of irc for bash: irc completion bash > ~/.local/share/bash-completion/completions/irc"
+    yield (
+        "# completion of irc for bash: irc completion bash >"
+        " ~/.local/share/bash-completion/completions/irc"
+    )
     yield "_irc() {"
     yield '    local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" at=irc i'
     yield '    if [[ $cur == "=" ]]; then cur=""'
     yield '    elif [[ $prev == "=" ]]; then prev="${COMP_WORDS[COMP_CWORD-2]}"; fi'
     yield "    for ((i = 1; i < COMP_CWORD; i++)); do"
     yield '        case "$at ${COMP_WORDS[i]}" in'
-    yield f'            {"|".join(_quoted(path) for path in parsers if path != "irc")}) at+=" ${{COMP_WORDS[i]}}" ;;'
+    yield (
+        f'            {"|".join(_quoted(path) for path in parsers if path != "irc")}) at+="'
+        ' ${COMP_WORDS[i]}" ;;'
+    )
     yield "        esac"
     yield "    done"
     yield "    COMPREPLY=()"
@@ -104,10 +138,16 @@ def _bash(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Ite
             if values is passes:
                 # after a comma or a parenthesis another pass begins
                 begun = '"${cur%"${cur##*[,(]}"}"'
-                yield f'        {words}) COMPREPLY=($(compgen -P {begun} -W "{" ".join(passes)}" -- "${{cur##*[,(]}}"))'
+                yield (
+                    f'        {words}) COMPREPLY=($(compgen -P {begun} -W "{" ".join(passes)}" --'
+                    ' "${cur##*[,(]}"))'
+                )
                 yield "            return ;;"
             elif values:
-                yield f'        {words}) COMPREPLY=($(compgen -W "{" ".join(values)}" -- "$cur")); return ;;'
+                yield (
+                    f'        {words}) COMPREPLY=($(compgen -W "{" ".join(values)}" -- "$cur"));'
+                    " return ;;"
+                )
             elif option.nargs != "?":
                 yield f"        {words}) return ;;"  # the shell completes files
     yield "    esac"
@@ -127,20 +167,30 @@ def _bash(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Ite
 
 def _positional_choices(parser: argparse.ArgumentParser) -> list[str]:
     """Return the words that the arguments without a name may be, nothing for files."""
-    actions = [action for action in parser._actions if not action.option_strings and action.choices is not None]
+    actions = [
+        action
+        for action in parser._actions
+        if not action.option_strings and action.choices is not None
+    ]
     return [str(choice) for action in actions for choice in action.choices or ()]
 
 
 def _zsh(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Iterator[str]:
     yield "#compdef irc"
-    yield "# completion of irc for zsh: irc completion zsh > ~/.zfunc/_irc, with fpath+=~/.zfunc before compinit"
+    yield (
+        "# completion of irc for zsh: irc completion zsh > ~/.zfunc/_irc, with fpath+=~/.zfunc"
+        " before compinit"
+    )
     for path, parser in parsers.items():
         yield f"{_function(path)}() {{"
         inner = _summaries(parser)
         lines = [line for option in _options(parser) for line in _zsh_option(option, passes)]
         if inner:
             yield "    local -a commands=("
-            yield from (f"        {_quoted(f'{name}:{_specification(text)}')}" for name, text in inner.items())
+            yield from (
+                f"        {_quoted(f'{name}:{_specification(text)}')}"
+                for name, text in inner.items()
+            )
             yield "    )"
             lines += ["'1: :->command'", "'*:: :->arguments'"]
         else:
@@ -155,7 +205,9 @@ def _zsh(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Iter
             yield "        command) _describe command commands ;;"
             yield "        arguments)"
             yield "            case $line[1] in"
-            yield from (f"                {name}) {_function(f'{path} {name}')} ;;" for name in inner)
+            yield from (
+                f"                {name}) {_function(f'{path} {name}')} ;;" for name in inner
+            )
             yield "            esac ;;"
             yield "    esac"
         yield "}"
@@ -171,7 +223,8 @@ def _zsh_option(option: Option, passes: list[str]) -> Iterator[str]:
             text += (
                 "=-" if option.nargs == "?" else "=" if name.startswith("--") else ""
             ) + f"[{_specification(option.help)}]"
-            text += f"{'::' if option.nargs == '?' else ':'}{_specification(option.metavar or option.dest)}:{action}"
+            text += "::" if option.nargs == "?" else ":"
+            text += f"{_specification(option.metavar or option.dest)}:{action}"
         else:
             text += f"[{_specification(option.help)}]"
         yield _quoted(text)
@@ -186,7 +239,10 @@ def _fish(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Ite
     yield "function __irc_at"
     yield "    set -l at irc"
     yield "    for token in (commandline -opc)[2..-1]"
-    yield f'        if contains -- "$at $token" {" ".join(_quoted(path) for path in parsers if path != "irc")}'
+    yield (
+        '        if contains -- "$at $token"'
+        f" {' '.join(_quoted(path) for path in parsers if path != 'irc')}"
+    )
     yield '            set at "$at $token"'
     yield "        end"
     yield "    end"
@@ -200,12 +256,19 @@ def _fish(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Ite
             yield f"{head} -f -a {word}"
         for option in _options(parser):
             names = " ".join(
-                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.option_strings
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                for name in option.option_strings
             )
             values = _values(option, passes) if _takes_value(option) else []
             takes = ""
             if _takes_value(option):
-                takes = " -r" if values is None else f" -x -a {_quoted(' '.join(values))}" if values else " -x"
+                takes = (
+                    " -r"
+                    if values is None
+                    else f" -x -a {_quoted(' '.join(values))}"
+                    if values
+                    else " -x"
+                )
                 takes = takes.replace(" -x", " -f") if option.nargs == "?" else takes
             yield f"{head} {names}{takes} -d {_quoted_for_fish(_text(option.help))}"
 
@@ -216,7 +279,9 @@ def _text(option: object) -> str:
 
 
 def _specification(text: object) -> str:
-    """Return a text as a part of a specification for zsh's _arguments, in which these characters have a meaning."""
+    """Return a text as a part of a specification for zsh's _arguments, in which these characters
+    have a meaning.
+    """
     return "".join(f"\\{char}" if char in "\\:[]" else char for char in _text(text))
 
 

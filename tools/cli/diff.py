@@ -13,8 +13,10 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "diff",
         help="compare the IR of two models",
-        description="Exit with 0 if A and B are the same up to names and order. Else print the differences of their "
-        "operator counts and IR texts, and exit with 1.",
+        description=(
+            "Exit with 0 if A and B are the same up to names and order. Else print the differences"
+            " of their operator counts and IR texts, and exit with 1."
+        ),
     )
     command.add_argument("first", metavar="A", help=MODEL)
     command.add_argument("second", metavar="B")
@@ -32,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     first, second = (read_module(path, options) for path in (options.first, options.second))
     if structural_digest(first) == structural_digest(second):
         if not options.quiet:
-            sys.stdout.write("the same but for names\n" if str(first) != str(second) else "the same\n")
+            sys.stdout.write(
+                "the same but for names\n" if str(first) != str(second) else "the same\n"
+            )
         return 0
     if not options.quiet:
         changes = operator_changes(first, second)

@@ -14,16 +14,24 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "dump",
         help="print the IR of a model, or write it with its constants",
-        description="Print the IR text of MODEL, or write it to OUT.irc, with the larger constants in OUT.npz. The "
-        "other commands read OUT.irc as a model.",
+        description=(
+            "Print the IR text of MODEL, or write it to OUT.irc, with the larger constants in"
+            " OUT.npz. The other commands read OUT.irc as a model."
+        ),
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
-    command.add_argument("-o", "--output", metavar="OUT.irc", help="write the text (default: standard output)")
     command.add_argument(
-        "--data", metavar="DATA.npz", help="write the constants that the text names by digest (default: OUT.npz)"
+        "-o", "--output", metavar="OUT.irc", help="write the text (default: standard output)"
+    )
+    command.add_argument(
+        "--data",
+        metavar="DATA.npz",
+        help="write the constants that the text names by digest (default: OUT.npz)",
     )
     add_module_options(command, default="none")
-    command.add_argument("--diff", action="store_true", help="print the changes of each pass as a unified diff")
+    command.add_argument(
+        "--diff", action="store_true", help="print the changes of each pass as a unified diff"
+    )
     add_limits(command)
 
 
@@ -44,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
 
     output = None if options.output in (None, "-") else options.output
     if options.data is not None and output is None:
-        raise UsageError("--data names the file with the constants of a text that is written: give -o OUT.irc")
+        raise UsageError(
+            "--data names the file with the constants of a text that is written: give -o OUT.irc"
+        )
     if output is not None and options.diff:
         raise UsageError("--diff prints to standard output: give it without -o")
     if output is not None and not is_text(output):

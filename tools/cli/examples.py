@@ -11,7 +11,10 @@ EXAMPLES = {
     "irc compile": (
         "irc compile net.onnx out.onnx",
         "irc compile net.onnx -o out.onnx --fold-map map.json --verify",
-        "irc compile net.onnx out.onnx --passes SimplifyInference,FoldScaleAxis{forward=false},FoldConstant",
+        (
+            "irc compile net.onnx out.onnx --passes"
+            " SimplifyInference,FoldScaleAxis{forward=false},FoldConstant"
+        ),
         "irc compile net.onnx out.onnx --keep logits",
         "irc compile net.onnx out.onnx --input-shape image=1,1,8,8",
         "irc compile net.onnx out.irc",
@@ -30,7 +33,10 @@ EXAMPLES = {
         "irc dump net.onnx --passes default --diff",
     ),
     "irc diff": ("irc diff net.onnx same.onnx",),
-    "irc align": ("irc align net.onnx out.onnx", "irc align net.onnx out.onnx --map map.json --html align.html"),
+    "irc align": (
+        "irc align net.onnx out.onnx",
+        "irc align net.onnx out.onnx --map map.json --html align.html",
+    ),
     "irc bisect": ("irc bisect net.onnx",),
     "irc quantize": (
         "irc quantize net.onnx -o int8.onnx --input-range image=0:1",

@@ -30,14 +30,18 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "inspect",
         help="show operators, parameters and multiplications, and what blocks a fold",
-        description="Show the facts of MODEL, and which scales and shifts the passes would fold or leave. Nothing is "
-        "written.",
+        description=(
+            "Show the facts of MODEL, and which scales and shifts the passes would fold or leave."
+            " Nothing is written."
+        ),
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
     add_data(command)
     add_module_options(command)
-    command.add_argument("--json", metavar="OUT.json", help="write the facts as JSON; - is standard output")
+    command.add_argument(
+        "--json", metavar="OUT.json", help="write the facts as JSON; - is standard output"
+    )
     add_limits(command)
 
 
@@ -69,9 +73,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compiled: int) -> Iterator[str]:
-    opsets = ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items()) or "none"
-    makers = f"{facts['producer'] or 'no producer'}{'; compiled by irc' if facts['compiled'] else ''}"
+def _lines(
+    name: str, facts: ModelInspection, affines: list[AffineFacts], compiled: int
+) -> Iterator[str]:
+    opsets = (
+        ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items()) or "none"
+    )
+    makers = (
+        f"{facts['producer'] or 'no producer'}{'; compiled by irc' if facts['compiled'] else ''}"
+    )
     yield f"{name}: {makers}; IR version {facts['ir_version']}; opsets: {opsets}"
     yield from (f"input {value['name']}: {value['type']}" for value in facts["inputs"])
     yield from map(_output_line, facts["outputs"])
@@ -80,7 +90,10 @@ def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compil
     yield f"parameters: {facts['parameters']:,} ({facts['parameter_bytes']:,} bytes)"
     macs = facts["macs"]
     left = ", ".join(f"{count} {op}" for op, count in macs["uncounted"].items())
-    yield f"multiplications of a sample: {macs['counted']:,}{f' (not counted: {left})' if left else ''}"
+    yield (
+        "multiplications of a sample:"
+        f" {macs['counted']:,}{f' (not counted: {left})' if left else ''}"
+    )
     if facts["folded_before"] is not None:
         yield facts["folded_before"]
     stays = [affine for affine in affines if affine["status"] == "kept"]
@@ -90,7 +103,9 @@ def _lines(name: str, facts: ModelInspection, affines: list[AffineFacts], compil
 
 
 def _output_line(output: OutputFacts) -> str:
-    """Return the line of an output: the type that the file declares, and the inferred one where it is another."""
+    """Return the line of an output: the type that the file declares, and the inferred one where it
+    is another.
+    """
     declared, found = output["declared"] or output["type"], output["type"]
     notes = {
         "unconfirmed": f" (declared; inference does not confirm it: {found})",

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 CLASH = (
-    "another package with the folder irc, such as the library for Internet Relay Chat, has replaced files of "
-    "irc-compiler: pip uninstall irc irc-compiler, then install irc-compiler in an environment of its own"
+    "another package with the folder irc, such as the library for Internet Relay Chat, has replaced"
+    " files of irc-compiler: pip uninstall irc irc-compiler, then install irc-compiler in an"
+    " environment of its own"
 )
 
 
@@ -57,7 +58,10 @@ class Parser(argparse.ArgumentParser):
 
             hint = did_you_mean(str(value), map(str, action.choices or ()))
             if value == "verify":
-                hint = ": `irc align A B` compares two models, `irc compile --verify` a model and its result"
+                hint = (
+                    ": `irc align A B` compares two models, `irc compile --verify` a model and its"
+                    " result"
+                )
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
 
@@ -84,8 +88,12 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     return root
 
 
-def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace, rest: Sequence[str]) -> NoReturn:
-    """End with the command that was given, and its option that is nearest to the first unknown one."""
+def refuse_unknown(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, rest: Sequence[str]
+) -> NoReturn:
+    """End with the command that was given, and its option that is nearest to the first
+    unknown one.
+    """
     for action in parser._actions:
         chosen = getattr(options, action.dest, None)
         if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
@@ -100,7 +108,9 @@ def refuse_unknown(parser: argparse.ArgumentParser, options: argparse.Namespace,
 
 
 def start_no_threads() -> None:
-    """Keep numpy, imported later, from starting a thread for each core: sums would depend on their number."""
+    """Keep numpy, imported later, from starting a thread for each core: sums would depend on their
+    number.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -124,7 +134,9 @@ def program() -> int:
 
 
 def _is_watched() -> bool:
-    """Return whether others have something to do at the end: a debugger, a profiler, threads, a prompt, processes."""
+    """Return whether others have something to do at the end: a debugger, a profiler, threads, a
+    prompt, processes.
+    """
     monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
     return (
         sys.gettrace() is not None
@@ -137,7 +149,9 @@ def _is_watched() -> bool:
 
 
 def give_up_output() -> None:
-    """Flush standard output, and discard a rest that fails: Python would try again at exit, and complain."""
+    """Flush standard output, and discard a rest that fails: Python would try again at exit, and
+    complain.
+    """
     from ...support.errors import EmitError
 
     try:
@@ -147,7 +161,10 @@ def give_up_output() -> None:
 
 
 def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
-    """Run the command of `argv` and return the exit status. If `alone`, it is the only one of its process."""
+    """Run the command of `argv` and return the exit status.
+
+    If `alone`, it is the only one of its process.
+    """
     for name in ("stdin", "stdout", "stderr"):  # closed streams, as in some build farms
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
@@ -189,14 +206,16 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
         sys.stdout.write(f"irc {__version__}\n")
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # files hold the same in every locale
+        sys.stdout.reconfigure(
+            encoding="utf-8", errors="backslashreplace"
+        )  # files hold the same in every locale
     if options.command is None:
         grammar.print_help(sys.stderr)
         return 2
     gc.set_threshold(*GC_THRESHOLDS)
     if alone and options.command == "compile" and not options.verify:
         gc.disable()  # one module is made, and lives to the end
-        # At the depth of our own imports, CPython 3.11 allocates and frees a part of its stack in each call of some
-        # modules of numpy: a tenth of a small compile.
+        # At the depth of our own imports, CPython 3.11 allocates and frees a part of its stack in
+        # each call of some modules of numpy: a tenth of a small compile.
         import numpy  # noqa: F401
     return command(options.command).run(options)

@@ -22,28 +22,42 @@ Arguments = argparse._ActionsContainer  # a parser, or a group of its arguments
 FILE = "an ONNX file, an .irc text file, or a torch ExportedProgram (.pt2)"
 COMPARED = "an ONNX file, an .irc text file, or - for ONNX on standard input"
 ONNX = "an ONNX file, or - for standard input"
-MODEL = "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard input"
+MODEL = (
+    "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard"
+    " input"
+)
 EPILOG = """\
-PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no passes.
-`irc passes` lists all passes."""
+PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no
+passes. `irc passes` lists all passes."""
 NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
 
 GC_THRESHOLDS = (100_000, 50, 50)
-"""Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections would cost most."""
+"""Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections
+would cost most.
+"""
 
 
 def add_passes(command: Arguments, default: str = "default") -> None:
     """Add --passes and --freeze-initializers."""
     command.add_argument(
-        "--passes", type=_pipeline, default=default, metavar="PASSES", help=f"the passes to run (default: {default})"
+        "--passes",
+        type=_pipeline,
+        default=default,
+        metavar="PASSES",
+        help=f"the passes to run (default: {default})",
     )
     command.add_argument(
-        "--freeze-initializers", action="store_true", help="turn initializers that are also inputs into constants"
+        "--freeze-initializers",
+        action="store_true",
+        help="turn initializers that are also inputs into constants",
     )
 
 
 def _pipeline(text: str) -> str:
-    """Return the text of a pipeline, which names a pass at least. Raises argparse.ArgumentTypeError."""
+    """Return the text of a pipeline, which names a pass at least.
+
+    Raises argparse.ArgumentTypeError.
+    """
     if not text.strip():
         raise argparse.ArgumentTypeError("name a pass, `default`, or `none`")
     return text
@@ -58,7 +72,9 @@ LIMITS = {
     ),
     "max_fold_map_bytes": (1 << 30, "bytes of the arrays of a fold map, unpacked"),
 }
-"""Default and help text for each field of `Limits`, which takes too long to import for `irc --help`."""
+"""Default and help text for each field of `Limits`, which takes too long to import for `irc
+--help`.
+"""
 
 
 def add_limits(command: argparse.ArgumentParser) -> None:
@@ -81,7 +97,9 @@ def limits_of(options: argparse.Namespace) -> Limits:
     from ...support.limits import Limits
 
     given = {name: getattr(options, name) for name in LIMITS}
-    return Limits(**{name: bound for name, bound in given.items() if bound is not None}, isolate=True)
+    return Limits(
+        **{name: bound for name, bound in given.items() if bound is not None}, isolate=True
+    )
 
 
 def add_keep(command: Arguments) -> None:
@@ -110,7 +128,10 @@ def add_input_shapes(command: Arguments) -> None:
         action="append",
         default=[],
         metavar="NAME=1,3,...",
-        help="fix the extents of an input, and those of equal symbols elsewhere; ? leaves one as it is (repeatable)",
+        help=(
+            "fix the extents of an input, and those of equal symbols elsewhere; ? leaves one as it"
+            " is (repeatable)"
+        ),
     )
 
 
@@ -119,12 +140,17 @@ def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
     name, separator, extents = text.rpartition("=")
     words = [word.strip() for word in extents.split(",")] if extents.strip() else []
     if not separator or not all(word == "?" or (word.isdecimal() and int(word)) for word in words):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224, with ? for what stays")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape: write NAME=1,3,224,224, with ? for what stays"
+        )
     return name, tuple(None if word == "?" else int(word) for word in words)
 
 
 def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of the options of `add_input_shapes`, if the command has them. Raises UsageError."""
+    """Return the shapes of the options of `add_input_shapes`, if the command has them.
+
+    Raises UsageError.
+    """
     from ...support.errors import UsageError
 
     found: dict[str, tuple[int | None, ...]] = {}
@@ -138,7 +164,9 @@ def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, 
 def add_data(command: Arguments) -> None:
     """Add --data, the constants of an .irc model."""
     command.add_argument(
-        "--data", metavar="DATA.npz", help="the constants of an .irc MODEL (default: the .npz file beside it)"
+        "--data",
+        metavar="DATA.npz",
+        help="the constants of an .irc MODEL (default: the .npz file beside it)",
     )
 
 
@@ -154,11 +182,18 @@ def data_file(path: str, data: str | None = None) -> str | None:
 
 
 def module_of(path: str, options: argparse.Namespace) -> Module:
-    """Return the module at `path`, read within the limits, with --data, --input-shape and --keep."""
+    """Return the module at `path`, read within the limits, with --data, --input-shape
+    and --keep.
+    """
     from ...compiler import read
     from ...passes.keeping import keep_nodes
 
-    module = read(path, limits_of(options), input_shapes_of(options) or None, data=getattr(options, "data", None))
+    module = read(
+        path,
+        limits_of(options),
+        input_shapes_of(options) or None,
+        data=getattr(options, "data", None),
+    )
     keep_nodes(module, getattr(options, "keep", ()))
     return module
 
@@ -196,15 +231,24 @@ def name_of(model: str) -> str:
 
 def add_ranges(command: argparse.ArgumentParser) -> None:
     """Add --input-range, --range and --sigmas."""
-    for name, text in (("--input-range", "range of a graph input"), ("--range", "range of any other tensor")):
+    for name, text in (
+        ("--input-range", "range of a graph input"),
+        ("--range", "range of any other tensor"),
+    ):
         command.add_argument(name, action="append", default=[], metavar="NAME=LOW:HIGH", help=text)
     command.add_argument(
-        "--sigmas", type=float, default=6.0, metavar="N", help="standard deviations that a range covers (default: 6)"
+        "--sigmas",
+        type=float,
+        default=6.0,
+        metavar="N",
+        help="standard deviations that a range covers (default: 6)",
     )
 
 
 def ranges_of(options: argparse.Namespace) -> tuple[dict[str, Range], dict[str, Range]]:
-    """Return the ranges of graph inputs and of other tensors that the options of `add_ranges` give."""
+    """Return the ranges of graph inputs and of other tensors that the options of
+    `add_ranges` give.
+    """
     return dict(map(_read_range, options.input_range)), dict(map(_read_range, options.range))
 
 
@@ -229,7 +273,10 @@ def add_inputs(command: Arguments) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="inputs: .npz by name, or .npy and TensorProto files in the order of the inputs (default: generated)",
+        help=(
+            "inputs: .npz by name, or .npy and TensorProto files in the order of the inputs"
+            " (default: generated)"
+        ),
     )
 
 
@@ -238,18 +285,27 @@ def add_thorough(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--thorough",
         action="store_true",
-        help="compare on more inputs: by default large models run on fewer, in the time of about 40 inferences",
+        help=(
+            "compare on more inputs: by default large models run on fewer, in the time of about 40"
+            " inferences"
+        ),
     )
 
 
 def add_tolerance(command: Arguments) -> None:
     """Add --rtol and --atol."""
-    for name, text in (("--rtol", "relative to the magnitude of the element in the source"), ("--atol", "absolute")):
+    for name, text in (
+        ("--rtol", "relative to the magnitude of the element in the source"),
+        ("--atol", "absolute"),
+    ):
         command.add_argument(
             name,
             type=_tolerance,
             metavar="X",
-            help=f"judge by |a - b| <= atol + rtol |a| instead of the bound on rounding: {text} (default: 0)",
+            help=(
+                f"judge by |a - b| <= atol + rtol |a| instead of the bound on rounding: {text}"
+                " (default: 0)"
+            ),
         )
 
 
@@ -260,7 +316,9 @@ def _tolerance(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance: give a number of at least 0, such as 1e-5")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no tolerance: give a number of at least 0, such as 1e-5"
+        )
     return number
 
 
@@ -294,7 +352,9 @@ def naming(path: str) -> Iterator[None]:
 
 
 def document_head(name: str) -> dict[str, str | int]:
-    """Return the first fields of a document, whose schema is the definition `irc.<name>` of schema.json."""
+    """Return the first fields of a document, whose schema is the definition `irc.<name>` of
+    schema.json.
+    """
     return {"format": f"irc.{name}", "version": 1}
 
 
@@ -313,7 +373,10 @@ def writing_json(path: str, document: object) -> Iterator[None]:
 
 @contextmanager
 def writing_text(path: str, text: str) -> Iterator[None]:
-    """Write a file, renamed into place when the block ends well; `-` is standard output. Raises EmitError."""
+    """Write a file, renamed into place when the block ends well; `-` is standard output.
+
+    Raises EmitError.
+    """
     from pathlib import Path
 
     from ...support.files import replacing
@@ -346,50 +409,90 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="OUT",
-        help="a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR text, with the "
-        "constants in OUT.npz",
+        help=(
+            "a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR"
+            " text, with the constants in OUT.npz"
+        ),
     )
-    add("--external-data", action="store_true", help="store tensors of 1 KiB and more in OUT.<digest>.data")
-    add("--fold-map", metavar="MAP.json", help="write the fold map: where each affine went, with its parameters")
     add(
-        "--fold-map-store", default="npz", choices=("npz", "inline"), help="store its arrays in MAP.npz or inline (npz)"
+        "--external-data",
+        action="store_true",
+        help="store tensors of 1 KiB and more in OUT.<digest>.data",
+    )
+    add(
+        "--fold-map",
+        metavar="MAP.json",
+        help="write the fold map: where each affine went, with its parameters",
+    )
+    add(
+        "--fold-map-store",
+        default="npz",
+        choices=("npz", "inline"),
+        help="store its arrays in MAP.npz or inline (npz)",
     )
     add("--embed-fold-map", action="store_true", help="put the fold map into the model's metadata")
     add(
         "--certificate",
         metavar="CERT.json",
-        help="write a proof, for irc certify, that OUT computes what MODEL does; rewrites without one are taken back",
+        help=(
+            "write a proof, for irc certify, that OUT computes what MODEL does; rewrites without"
+            " one are taken back"
+        ),
     )
-    group = command.add_argument_group("verification", "compares the compiled model with MODEL on inputs")
+    group = command.add_argument_group(
+        "verification", "compares the compiled model with MODEL on inputs"
+    )
     group.add_argument(
         "--verify",
         nargs="?",
         const="each",
         choices=("each", "end", "thorough"),
-        help="compare results with the source after each pass (default), or at the end; a difference is an error. "
-        "thorough: after each pass, on all inputs that large models leave out to save time",
+        help=(
+            "compare results with the source after each pass (default), or at the end; a difference"
+            " is an error. thorough: after each pass, on all inputs that large models leave out to"
+            " save time"
+        ),
     )
     add_inputs(group)
     add_tolerance(group)
     add = command.add_argument_group("summary and report").add_argument
     add(
-        "--explain", action="store_true", help="print for each affine where it went or why it stays, to standard output"
+        "--explain",
+        action="store_true",
+        help="print for each affine where it went or why it stays, to standard output",
     )
     add(
         "--report",
         metavar="REPORT.html",
-        help="write a page that shows the changes of the passes, or (REPORT.svg) a drawing of both graphs",
+        help=(
+            "write a page that shows the changes of the passes, or (REPORT.svg) a drawing of both"
+            " graphs"
+        ),
     )
     add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
     add("-q", "--quiet", action="store_true", help="do not print a summary")
     add = command.add_argument_group("debugging", "of irc, and of passes of your own").add_argument
-    add("--print-after", action="append", default=[], metavar="PASS", help="print the IR after PASS, or all, to stderr")
-    add("--diff", action="store_true", help="print the changes of each pass as a unified diff to stderr")
+    add(
+        "--print-after",
+        action="append",
+        default=[],
+        metavar="PASS",
+        help="print the IR after PASS, or all, to stderr",
+    )
+    add(
+        "--diff",
+        action="store_true",
+        help="print the changes of each pass as a unified diff to stderr",
+    )
     add("--dump-ir", metavar="DIR", help="write the IR after each pass to numbered files in DIR")
     add("--time-passes", action="store_true", help="print the duration of each pass")
     add("--verify-ir", action="store_true", help="check the invariants of the IR after each pass")
-    add("--debug-rules", action="store_true", help="print the rules that are applied or declined at each operator")
+    add(
+        "--debug-rules",
+        action="store_true",
+        help="print the rules that are applied or declined at each operator",
+    )
     add_limits(command)
 
 

@@ -27,29 +27,50 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "quantize",
         help="quantize a model to int8, without data or with",
-        description="Fold and equalize MODEL, and quantize it by onnxruntime: weights int8, activations uint8. Without "
-        "--data, ranges of activations come from the statistics of BatchNormalization.",
+        description=(
+            "Fold and equalize MODEL, and quantize it by onnxruntime: weights int8, activations"
+            " uint8. Without --data, ranges of activations come from the statistics of"
+            " BatchNormalization."
+        ),
     )
     command.add_argument("model", metavar="MODEL", help=COMPARED)
-    command.add_argument("-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model")
+    command.add_argument(
+        "-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model"
+    )
     samples = "a folder or an .npz file with samples along the first axis of each input"
     command.add_argument("--data", metavar="FOLDER|NPZ", help=f"calibrate with samples: {samples}")
-    command.add_argument("--test-data", metavar="FOLDER|NPZ", help="samples to compare with the float model")
-    add_ranges(command)
-    command.add_argument("--per-channel", action="store_true", help="one scale for each output channel of a weight")
     command.add_argument(
-        "--exclude", action="append", default=[], metavar="NODE", help="leave an operator float: its name or result"
+        "--test-data", metavar="FOLDER|NPZ", help="samples to compare with the float model"
+    )
+    add_ranges(command)
+    command.add_argument(
+        "--per-channel", action="store_true", help="one scale for each output channel of a weight"
+    )
+    command.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="leave an operator float: its name or result",
     )
     command.add_argument(
         "--passes",
         metavar="PASSES",
-        help="the passes before (default: the default pipeline, CrossLayerEqualization, HighBiasAbsorption, "
-        "BiasCorrection)",
+        help=(
+            "the passes before (default: the default pipeline, CrossLayerEqualization,"
+            " HighBiasAbsorption, BiasCorrection)"
+        ),
     )
     add_keep(command)
-    command.add_argument("--float", metavar="FLOAT.onnx", help="write the folded and equalized float model, too")
-    command.add_argument("--json", metavar="OUT.json", help="write the report as JSON; - is standard output")
-    command.add_argument("--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float")
+    command.add_argument(
+        "--float", metavar="FLOAT.onnx", help="write the folded and equalized float model, too"
+    )
+    command.add_argument(
+        "--json", metavar="OUT.json", help="write the report as JSON; - is standard output"
+    )
+    command.add_argument(
+        "--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float"
+    )
     command.add_argument("-q", "--quiet", action="store_true", help="do not print the report")
     add_limits(command)
 

@@ -22,13 +22,20 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "report",
         help="write a page, or a drawing, that shows the changes of the passes",
-        description="Run passes on MODEL and write a page that shows their changes, or a drawing of both "
-        "graphs. The model is not written.",
+        description=(
+            "Run passes on MODEL and write a page that shows their changes, or a drawing of both "
+            "graphs. The model is not written."
+        ),
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
     command.add_argument(
-        "-o", "--output", dest="report", metavar="REPORT.html", required=True, help="the page, or a drawing: REPORT.svg"
+        "-o",
+        "--output",
+        dest="report",
+        metavar="REPORT.html",
+        required=True,
+        help="the page, or a drawing: REPORT.svg",
     )
     add_data(command)
     add_module_options(command)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """The document of --json, which goes to `path`: a file, `-` for standard output, or None for nowhere."""
+    """The document of --json, which goes to `path`: a file, `-` for standard output, or None for
+    nowhere.
+    """
 
     def __init__(self, path: str | None) -> None:
         self.path = path
@@ -30,13 +32,18 @@ class Summary:
         self.verify: VerifyNumerics | None = None
         """The instrument of --verify, once there is one."""
         self.is_free = path == "-"
-        """Whether the model is known to read no file at the path, which a failure may then replace."""
+        """Whether the model is known to read no file at the path, which a failure may
+        then replace.
+        """
         self.explanation: tuple[str, ...] = ()
         """The lines of --explain."""
         self._temporary: Path | None = None
 
     def enter(self, files: ExitStack) -> None:
-        """Rename the file into place together with `files`. Raises EmitError where it cannot be written."""
+        """Rename the file into place together with `files`.
+
+        Raises EmitError where it cannot be written.
+        """
         if self.path in (None, "-"):
             return
         from pathlib import Path
@@ -47,13 +54,18 @@ class Summary:
         self._temporary = files.enter_context(replacing(Path(self.path)))
 
     def write(self, document: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Write the document, after all other files and before any is in place. Raises EmitError."""
+        """Write the document, after all other files and before any is in place.
+
+        Raises EmitError.
+        """
         self.document = document
         if self._temporary is not None:
             from ...support.files import writing
 
             with writing(self.path):
-                self._temporary.write_text(json_text(document), encoding="utf-8", errors="backslashreplace")
+                self._temporary.write_text(
+                    json_text(document), encoding="utf-8", errors="backslashreplace"
+                )
 
     def print(self) -> None:
         """Print what goes to standard output: last, as it cannot be taken back."""
@@ -64,7 +76,9 @@ class Summary:
 
     @contextmanager
     def of_failure(self) -> Iterator[None]:
-        """Write a document with the error if the block fails, except by wrong usage; it replaces an earlier one."""
+        """Write a document with the error if the block fails, except by wrong usage; it replaces an
+        earlier one.
+        """
         from ...support.errors import IRError, UsageError
 
         try:
@@ -80,7 +94,9 @@ class Summary:
 
 
 def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
-    """Return the document of a compile that failed: the error, and the results of --verify so far."""
+    """Return the document of a compile that failed: the error, and the results of
+    --verify so far.
+    """
     if verify is None:
         return {**document_head("compile"), "error": str(error)}
     from dataclasses import asdict
@@ -93,11 +109,15 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
         "error": str(error),
         "verified": [asdict(verdict) for verdict in verify.verdicts],
         "budget": verify.budget,
-        "failure": None if failure is None else {key: json_value(value) for key, value in failure.items()},
+        "failure": None
+        if failure is None
+        else {key: json_value(value) for key, value in failure.items()},
     }
 
 
-def describe_result(result: Result, verify: VerifyNumerics | None, before: int, seconds: float) -> dict[str, Any]:
+def describe_result(
+    result: Result, verify: VerifyNumerics | None, before: int, seconds: float
+) -> dict[str, Any]:
     """Return the document of a compile; the source had `before` operators."""
     from dataclasses import asdict
 
@@ -139,11 +159,15 @@ def summarize(
         ]
         if result.held_back:
             folds = "1 fold" if result.held_back == 1 else f"{result.held_back} folds"
-            parts.insert(2, f"{folds} held back by overridable initializers (--freeze-initializers)")
+            parts.insert(
+                2, f"{folds} held back by overridable initializers (--freeze-initializers)"
+            )
         narrow = sum(1 for _ in narrow_weights(result.module))
         if narrow:
             weights = "1 weight stays" if narrow == 1 else f"{narrow} weights stay"
-            parts.insert(2, f"{weights} in a narrower type behind a Cast (FoldConstant{{widen=true}})")
+            parts.insert(
+                2, f"{weights} in a narrower type behind a Cast (FoldConstant{{widen=true}})"
+            )
         if written:
             parts.append(f"wrote {', '.join(map(visible, written))}")
         lines.append("; ".join(parts))

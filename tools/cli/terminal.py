@@ -9,7 +9,14 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 from rich.theme import Theme
 
@@ -60,7 +67,9 @@ class IRHighlighter(RegexHighlighter):
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console that writes to `stream`, in colour if that is a terminal, and never wraps lines."""
+    """Return a console that writes to `stream`, in colour if that is a terminal, and never wraps
+    lines.
+    """
     return Console(file=stream, theme=THEME, highlight=False, soft_wrap=True)
 
 
@@ -114,7 +123,9 @@ def in_notebook() -> bool:
 
 
 def _line(title: str, total: int | None) -> Iterator[Advance]:
-    """Write the steps that are done as one line, which a notebook shows in place of the one before."""
+    """Write the steps that are done as one line, which a notebook shows in place of the
+    one before.
+    """
     done, width = 0, 0
 
     def write(text: str) -> None:
@@ -127,7 +138,9 @@ def _line(title: str, total: int | None) -> Iterator[Advance]:
         nonlocal done
         done += 1
         share = "" if total is None else f" |{'#' * (20 * done // total):<20}|"
-        write(f"{title}{share} {done}{'' if total is None else f' of {total}'} {visible(step)[:40]}")
+        write(
+            f"{title}{share} {done}{'' if total is None else f' of {total}'} {visible(step)[:40]}"
+        )
 
     yield advance
     write("")

@@ -12,15 +12,30 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "unfold",
         help="restore the source model",
-        description="Restore the source of MODEL from its fold map, with every field of the message, every bit of its "
-        "tensors, and its files of external data beside BACK. The model is the same byte for byte if its serialization "
-        "is canonical, as from onnx.save. A file of external data gets the bytes of its tensors back; bytes between "
-        "tensors become zeros, and bytes after the last tensor are lost. To standard output, the model is written with "
-        "its external data inside.",
+        description=(
+            "Restore the source of MODEL from its fold map, with every field of the message, every"
+            " bit of its tensors, and its files of external data beside BACK. The model is the same"
+            " byte for byte if its serialization is canonical, as from onnx.save. A file of"
+            " external data gets the bytes of its tensors back; bytes between tensors become zeros,"
+            " and bytes after the last tensor are lost. To standard output, the model is written"
+            " with its external data inside."
+        ),
     )
-    command.add_argument("model", metavar="MODEL", help="an ONNX file that irc compile wrote, or - for standard input")
-    command.add_argument("map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one")
-    command.add_argument("-o", "--output", metavar="BACK", required=True, help="the source model; - is standard output")
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        help="an ONNX file that irc compile wrote, or - for standard input",
+    )
+    command.add_argument(
+        "map", metavar="MAP.json", help="its fold map, or the model itself if it embeds one"
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        metavar="BACK",
+        required=True,
+        help="the source model; - is standard output",
+    )
     add_limits(command)
 
 

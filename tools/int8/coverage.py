@@ -15,7 +15,9 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an operator stays float: `text`, and the `tensor` that it is about, which may be empty."""
+    """Why an operator stays float: `text`, and the `tensor` that it is about, which may
+    be empty.
+    """
 
     text: str
     tensor: str = ""
@@ -54,22 +56,29 @@ def coverage(
     op_types: Collection[str],
     reasons: Mapping[str, Reason],
 ) -> list[Coverage]:
-    """Return the coverage of every operator of the main graph that computes one of `activations`, and of other layers.
+    """Return the coverage of every operator of the main graph that computes one of `activations`,
+    and of other layers.
 
-    All nodes of `model` have names, and nodes of `quantized`, in QDQ form, have the same. `op_types` are those that the
-    quantizer takes, `reasons` why nodes were kept from it, by name.
+    All nodes of `model` have names, and nodes of `quantized`, in QDQ form, have the same.
+    `op_types` are those that the quantizer takes, `reasons` why nodes were kept from it, by name.
     """
-    dequantized = {node.output[0] for node in quantized.graph.node if node.op_type == "DequantizeLinear"}
+    dequantized = {
+        node.output[0] for node in quantized.graph.node if node.op_type == "DequantizeLinear"
+    }
     left = {node.name: node for node in quantized.graph.node}
     constants = {tensor.name for tensor in model.graph.initializer}
     found = []
     for node in model.graph.node:
         if activations.isdisjoint(node.output):
             continue
-        reason = reasons.get(node.name) or _reason(node, left.get(node.name), dequantized, op_types, constants)
+        reason = reasons.get(node.name) or _reason(
+            node, left.get(node.name), dequantized, op_types, constants
+        )
         found.append(Coverage(node.name, node.op_type, reason))
     layers = (node for node in body_nodes(model) if node.op_type in LAYERS)
-    found.extend(Coverage(node.name or node.output[0], node.op_type, Reason(IN_BODY)) for node in layers)
+    found.extend(
+        Coverage(node.name or node.output[0], node.op_type, Reason(IN_BODY)) for node in layers
+    )
     return found
 
 

@@ -30,7 +30,9 @@ VERSION = (1, 27)
 HINT = "pre-processing"
 """The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
 HIDDEN = ("to be an initializer", "is not constant", "is out-of-range")
-"""What it says of a bias that irc has hidden, and of a vector that has one scale although the others have several."""
+"""What it says of a bias that irc has hidden, and of a vector that has one scale although the
+others have several.
+"""
 ELEMENTS = {F16: TensorProto.FLOAT16, F32: TensorProto.FLOAT}
 """The types that the quantizer takes."""
 SINCE = 10
@@ -52,13 +54,16 @@ def check_engine() -> None:
     try:
         import_module("onnxruntime.quantization")
     except ImportError as error:
-        raise UsageError(f"irc quantize needs onnxruntime.quantization ({error}): {advice}") from None
+        raise UsageError(
+            f"irc quantize needs onnxruntime.quantization ({error}): {advice}"
+        ) from None
 
 
 class Engine:
     """The quantizer of one model, whose nodes have names.
 
-    Without `calibration` the ranges are the known ones. With it they are those of the samples, and the `given` ones.
+    Without `calibration` the ranges are the known ones. With it they are those of the samples, and
+    the `given` ones.
     """
 
     def __init__(
@@ -78,27 +83,38 @@ class Engine:
         self.calibrated: str | None = None
         """The ranges of the samples, as the quantizer wrote them down."""
         self.overrides: dict[str, list[dict[str, Any]]] = {
-            node.output[0]: [override(0, 1, known.scale_dtype(node.output[0]))]  # the quantizer takes float32
+            node.output[0]: [
+                override(0, 1, known.scale_dtype(node.output[0]))
+            ]  # the quantizer takes float32
             for node in model.graph.node
             if node.op_type == "Softmax" and known.dtypes.get(node.output[0]) is F16
         }
-        if per_channel:  # the quantizer takes the second axis, which has no channels of the result then
+        if (
+            per_channel
+        ):  # the quantizer takes the second axis, which has no channels of the result then
             self.overrides |= {name: [{}] for name in _stacked_weights(model)}
         if calibration is not None:
-            self.overrides |= {name: [override(*ends, known.scale_dtype(name))] for name, ends in given.items()}
+            self.overrides |= {
+                name: [override(*ends, known.scale_dtype(name))] for name, ends in given.items()
+            }
 
     def run(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
         """Return the quantized model and warnings; the nodes in `exclude` stay float.
 
-        Raises EmitError if the quantizer fails, or onnxruntime cannot load what it wrote. The message names the
-        operator by which this happens. Raises VerifyError if the model does not run on the samples.
+        Raises EmitError if the quantizer fails, or onnxruntime cannot load what it wrote. The
+        message names the operator by which this happens. Raises VerifyError if the model does not
+        run on the samples.
         """
         if self.calibrated is None:
             self._rehearse()
         try:
             found, warnings = self._once(exclude)
         except Exception as error:  # the quantizer raises errors of every kind
-            text = str(error) if isinstance(error, VerifyError) else f"{type(error).__name__}: {first_line(error)}"
+            text = (
+                str(error)
+                if isinstance(error, VerifyError)
+                else f"{type(error).__name__}: {first_line(error)}"
+            )
             node = self._culprit(exclude)
             if node is None and self.opset < SINCE:
                 raise EmitError(
@@ -108,23 +124,32 @@ class Engine:
                 head = "" if isinstance(error, VerifyError) else "onnxruntime's quantizer fails: "
                 raise EmitError(f"{head}{text}") from None
             raise EmitError(
-                f"onnxruntime's quantizer fails on {node.op_type} {node.name!r} (--exclude, in Python exclude=, leaves "
-                f"it float): {text}"
+                f"onnxruntime's quantizer fails on {node.op_type} {node.name!r} (--exclude, in"
+                f" Python exclude=, leaves it float): {text}"
             ) from None
         needs = self._needs_contrib
         if needs is not None:
-            warnings.append(f"{needs}: the model has those of com.microsoft, which onnxruntime runs")
+            warnings.append(
+                f"{needs}: the model has those of com.microsoft, which onnxruntime runs"
+            )
         return found, warnings
 
     def _rehearse(self) -> None:
-        """Run the samples in another process: the quantizer runs them in this one, which a crash of a kernel ends."""
-        results, runner = [info.name for info in self.model.graph.output], Runner(self.model, Path())
+        """Run the samples in another process: the quantizer runs them in this one, which a crash of
+        a kernel ends.
+        """
+        results, runner = (
+            [info.name for info in self.model.graph.output],
+            Runner(self.model, Path()),
+        )
         for feeds in self.calibration or ():
             runner.run(results, feeds)
 
     @property
     def _needs_contrib(self) -> str | None:
-        """The reason why the model needs QuantizeLinear and DequantizeLinear of com.microsoft, None if it does not."""
+        """The reason why the model needs QuantizeLinear and DequantizeLinear of com.microsoft, None
+        if it does not.
+        """
         if self.opset < HALF_SINCE and F16 in self.known.dtypes.values():
             return f"opset {self.opset} has no QuantizeLinear of float16"
         if self.per_channel and self.opset < AXIS_SINCE:
@@ -134,7 +159,10 @@ class Engine:
     def _once(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
         from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-        with tempfile.TemporaryDirectory(prefix="irc-") as folder, _collecting_warnings() as warnings:
+        with (
+            tempfile.TemporaryDirectory(prefix="irc-") as folder,
+            _collecting_warnings() as warnings,
+        ):
             target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
             if self.calibration is None:
                 cache_of(self.known).save(cache)
@@ -168,21 +196,32 @@ class Engine:
             return found, warnings
 
     def _declare_types(self, model: ModelProto) -> None:
-        """Declare the types of the values, in place: onnx infers none behind operators that it does not know."""
-        declared = {info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)}
+        """Declare the types of the values, in place: onnx infers none behind operators that it does
+        not know.
+        """
+        declared = {
+            info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)
+        }
         for name, shape in self.known.shapes.items():
             dtype = self.known.dtypes.get(name)
             if name not in declared and shape is not None and dtype in ELEMENTS:
                 extents = [extent if isinstance(extent, int) else None for extent in shape]
-                model.graph.value_info.append(helper.make_tensor_value_info(name, ELEMENTS[dtype], extents))
+                model.graph.value_info.append(
+                    helper.make_tensor_value_info(name, ELEMENTS[dtype], extents)
+                )
 
     def _culprit(self, exclude: Collection[str]) -> NodeProto | None:
-        """Return the node with which the quantizer begins to fail if one more is quantized after another.
+        """Return the node with which the quantizer begins to fail if one more is quantized after
+        another.
 
         None if it fails without any.
         """
         types = quantizable_types()
-        nodes = [node for node in self.model.graph.node if node.op_type in types and node.name not in exclude]
+        nodes = [
+            node
+            for node in self.model.graph.node
+            if node.op_type in types and node.name not in exclude
+        ]
         works, fails = -1, len(nodes)
         while fails - works > 1:
             middle = (works + fails) // 2
@@ -203,11 +242,12 @@ def _stacked_weights(model: ModelProto) -> Iterator[str]:
 
 
 def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
-    """Prepare the biases that the quantizer gets wrong, in place. Return the names of those that it leaves float.
+    """Prepare the biases that the quantizer gets wrong, in place. Return the names of those that it
+    leaves float.
 
-    It forgets the factor beta of a Gemm. It takes as many scales for a bias as the weight has along the axis of its
-    channels, and fails where a ConvTranspose groups these, or the bias has another shape: such a bias becomes the
-    result of a Constant, of which the quantizer keeps off.
+    It forgets the factor beta of a Gemm. It takes as many scales for a bias as the weight has along
+    the axis of its channels, and fails where a ConvTranspose groups these, or the bias has another
+    shape: such a bias becomes the result of a Constant, of which the quantizer keeps off.
     """
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     taken = {*tensors, *(name for node in model.graph.node for name in node.output)}
@@ -216,8 +256,14 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
         if node.op_type not in LAYERS or len(node.input) < 3 or node.input[2] not in tensors:
             continue
         attributes = {each.name: each for each in node.attribute}
-        bias, weight, beta = tensors[node.input[2]], tensors.get(node.input[1]), attributes.get("beta")
-        axis = int(node.op_type == "ConvTranspose" or (node.op_type == "Gemm" and not _is_transposed(node)))
+        bias, weight, beta = (
+            tensors[node.input[2]],
+            tensors.get(node.input[1]),
+            attributes.get("beta"),
+        )
+        axis = int(
+            node.op_type == "ConvTranspose" or (node.op_type == "Gemm" and not _is_transposed(node))
+        )
         is_fit = not per_channel or weight is None or list(bias.dims) == [weight.dims[axis]]
         factor = 1.0 if beta is None else beta.f
         if is_fit and factor == 1:
@@ -244,21 +290,28 @@ def _is_transposed(node: NodeProto) -> bool:
 
 
 def constants_to_initializers(model: ModelProto, names: Collection[str] | None = None) -> None:
-    """Make initializers of the Constants of the main graph that have tensors or floats, in place: of `names` or all.
+    """Make initializers of the Constants of the main graph that have tensors or floats, in place:
+    of `names` or all.
 
     The quantizer takes the result of a Constant for an activation.
     """
     results = {info.name for info in model.graph.output}
     for i in reversed(range(len(model.graph.node))):
         node = model.graph.node[i]
-        if node.op_type != "Constant" or node.output[0] in results or not (names is None or node.output[0] in names):
+        if (
+            node.op_type != "Constant"
+            or node.output[0] in results
+            or not (names is None or node.output[0] in names)
+        ):
             continue
         (attribute,) = node.attribute
         tensor = TensorProto()
         if attribute.name == "value":
             tensor.CopyFrom(attribute.t)
         elif attribute.name in ("value_float", "value_floats"):
-            tensor.CopyFrom(numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.float32)))
+            tensor.CopyFrom(
+                numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.float32))
+            )
         else:
             continue
         tensor.name = node.output[0]

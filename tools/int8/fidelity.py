@@ -15,11 +15,12 @@ from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Signal-to-noise ratio of one result over all samples, in dB: squares of the float model to squares of the error.
+    """Signal-to-noise ratio of one result over all samples, in dB: squares of the float model to
+    squares of the error.
 
-    It is NaN if the shapes differ, or an element is not finite.
-    `agreement` is the share of samples in which both models have the same greatest element. It is None if a result has
-    not one row of scores for each sample.
+    It is NaN if the shapes differ, or an element is not finite. `agreement` is the share of samples
+    in which both models have the same greatest element. It is None if a result has not one row of
+    scores for each sample.
     """
 
     name: str
@@ -45,15 +46,22 @@ class SquaredError:
 
     @property
     def sqnr(self) -> float:
-        """Their ratio in dB: infinite without error, -inf without a signal, NaN if an element is not finite."""
+        """Their ratio in dB: infinite without error, -inf without a signal, NaN if an element is
+        not finite.
+        """
         if not (np.isfinite(self.signal) and np.isfinite(self.noise)):
             return float("nan")
         with np.errstate(divide="ignore"):
-            return float(10 * np.log10(np.float64(self.signal) / self.noise)) if self.noise else np.inf
+            return (
+                float(10 * np.log10(np.float64(self.signal) / self.noise)) if self.noise else np.inf
+            )
 
 
 def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list[Fidelity]:
-    """Compare all floating-point results on `batches`. Raises VerifyError if a model does not run."""
+    """Compare all floating-point results on `batches`.
+
+    Raises VerifyError if a model does not run.
+    """
     names = [info.name for info in source.model.graph.output]
     errors = {name: SquaredError() for name in names}
     votes: dict[str, list[bool] | None] = {name: [] for name in names}
@@ -69,7 +77,11 @@ def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list
                 continue
             errors[name].add(expected, found)
             rows, said = _winners(expected), votes[name]
-            votes[name] = None if rows is None or said is None else [*said, *(rows == _winners(found)).tolist()]
+            votes[name] = (
+                None
+                if rows is None or said is None
+                else [*said, *(rows == _winners(found)).tolist()]
+            )
     return [
         Fidelity(name, errors[name].sqnr, float(np.mean(said)) if (said := votes[name]) else None)
         for name in names
@@ -78,6 +90,8 @@ def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list
 
 
 def _winners(scores: Array) -> Array | None:
-    """Return the index of the greatest element for each sample, if a sample has one row of at least two scores."""
+    """Return the index of the greatest element for each sample, if a sample has one row of at least
+    two scores.
+    """
     extents = [extent for extent in scores.shape[1:] if extent > 1]
     return scores.reshape(len(scores), -1).argmax(1) if len(extents) == 1 else None

@@ -1,4 +1,6 @@
-"""Results of a quantized model that stay float: their rounding would cost precision, and no operator gains by it."""
+"""Results of a quantized model that stay float: their rounding would cost precision, and no
+operator gains by it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,12 @@ from .integer_limits import remove_unread
 
 
 def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collection[str]) -> None:
-    """Take QuantizeLinear and DequantizeLinear off the results of the main graph, in place. O(nodes).
+    """Take QuantizeLinear and DequantizeLinear off the results of the main graph, in place.
+    O(nodes).
 
-    `model` is the float model, with the names of the nodes. A result stays rounded if it is in `rounded`, if an
-    operator reads it, or if the operator of the float model that computes it is gone: the ends of the grid are then the
-    bounds of an activation.
+    `model` is the float model, with the names of the nodes. A result stays rounded if it is in
+    `rounded`, if an operator reads it, or if the operator of the float model that computes it is
+    gone: the ends of the grid are then the bounds of an activation.
     """
     graph = quantized.graph
     makers = {name: node for node in graph.node for name in node.output if name}
@@ -26,8 +29,17 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     integers: set[str] = set()
     for result in results:
         back = makers.get(result)
-        rounding = makers.get(back.input[0]) if back is not None and back.op_type == "DequantizeLinear" else None
-        if back is None or rounding is None or rounding.op_type != "QuantizeLinear" or result in rounded:
+        rounding = (
+            makers.get(back.input[0])
+            if back is not None and back.op_type == "DequantizeLinear"
+            else None
+        )
+        if (
+            back is None
+            or rounding is None
+            or rounding.op_type != "QuantizeLinear"
+            or result in rounded
+        ):
             continue
         exact = rounding.input[0]
         maker = makers.get(exact)
@@ -36,7 +48,11 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
             continue
         maker.output[list(maker.output).index(exact)] = result
         integers.add(back.input[0])
-    gone = [i for i, node in enumerate(graph.node) if not integers.isdisjoint((*node.input[:1], *node.output))]
+    gone = [
+        i
+        for i, node in enumerate(graph.node)
+        if not integers.isdisjoint((*node.input[:1], *node.output))
+    ]
     grids = {name for i in gone for name in graph.node[i].input[1:]}
     for i in reversed(gone):
         del graph.node[i]

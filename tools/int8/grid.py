@@ -39,10 +39,14 @@ class Grid:
     def ends(self) -> tuple[float, float]:
         """The least and the greatest number."""
         low, high = self.limits
-        return float((self.scale * (low - self.zero)).min()), float((self.scale * (high - self.zero)).max())
+        return float((self.scale * (low - self.zero)).min()), float(
+            (self.scale * (high - self.zero)).max()
+        )
 
     def round(self, array: Array) -> Array:
-        """Return the nearest numbers of a grid without ends, ties to even integers, in the type of the array."""
+        """Return the nearest numbers of a grid without ends, ties to even integers, in the type of
+        the array.
+        """
         scale, zero = (each.astype(array.dtype) for each in self._spread(array))
         return np.asarray(scale * (np.rint(array / scale + zero) - zero))
 
@@ -73,10 +77,14 @@ class Grid:
 
 
 def grid_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> Grid | None:
-    """Return the grid of a QuantizeLinear, None where its scale and zero point are not one constant each."""
+    """Return the grid of a QuantizeLinear, None where its scale and zero point are not one constant
+    each.
+    """
     if len(node.input) < 3 or not all(name in tensors for name in node.input[1:]):
         return None
     scale, zero = (numpy_helper.to_array(tensors[name]) for name in node.input[1:])
     if scale.size != 1 or zero.size != 1:
         return None
-    return Grid(scale.reshape(()).astype(np.float64), zero.reshape(()).astype(np.float64), zero.dtype)
+    return Grid(
+        scale.reshape(()).astype(np.float64), zero.reshape(()).astype(np.float64), zero.dtype
+    )

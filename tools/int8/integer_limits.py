@@ -1,7 +1,8 @@
 """Min and Max of a quantized model that limit each channel, computed on integers.
 
-onnxruntime's quantizer leaves them float, between two roundings. Rounding to a grid never falls, so the integer of
-min(x, b) is the lesser of the integers of x and b. Hence the second rounding is enough, and may come before the Min.
+onnxruntime's quantizer leaves them float, between two roundings. Rounding to a grid never falls, so
+the integer of min(x, b) is the lesser of the integers of x and b. Hence the second rounding is
+enough, and may come before the Min.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ SINCE = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Limited:
-    """A Min or Max with the nodes around it: QuantizeLinear, DequantizeLinear, `node`, QuantizeLinear.
+    """A Min or Max with the nodes around it: QuantizeLinear, DequantizeLinear, `node`,
+    QuantizeLinear.
 
     `limit` is its constant operand on the grid of the second QuantizeLinear.
     """
@@ -37,11 +39,13 @@ class _Limited:
 
 
 def limit_integers(model: ModelProto) -> set[str]:
-    """Let Min and Max of a rounded value and a constant compute on integers, in place. Return their names. O(nodes).
+    """Let Min and Max of a rounded value and a constant compute on integers, in place. Return their
+    names. O(nodes).
 
-    The model is in QDQ form. A Min or Max stays float if something else reads a tensor between the roundings, if a grid
-    is not one for the whole tensor, or if the second grid reaches beyond the first: its ends may be the bounds of an
-    activation. Two in a row, between which nothing is rounded, stay float.
+    The model is in QDQ form. A Min or Max stays float if something else reads a tensor between the
+    roundings, if a grid is not one for the whole tensor, or if the second grid reaches beyond the
+    first: its ends may be the bounds of an activation. Two in a row, between which nothing is
+    rounded, stay float.
     """
     if opset_versions(model.opset_import)[""] < SINCE:
         return set()
@@ -62,7 +66,9 @@ def limit_integers(model: ModelProto) -> set[str]:
         one.node.CopyFrom(_node_like(one.node, [one.first.output[0], name], one.second.output[0]))
     for i in reversed(range(len(model.graph.node))):
         node = model.graph.node[i]
-        if (node.op_type == "QuantizeLinear" and node.input[0] in gone) or not gone.isdisjoint(node.output):
+        if (node.op_type == "QuantizeLinear" and node.input[0] in gone) or not gone.isdisjoint(
+            node.output
+        ):
             del model.graph.node[i]
     remove_unread(model, finder.names)
     return {one.node.name for one in found}
@@ -70,7 +76,9 @@ def limit_integers(model: ModelProto) -> set[str]:
 
 def remove_unread(model: ModelProto, names: set[str]) -> None:
     """Remove the initializers among `names` that nothing reads."""
-    read = {name for node in model.graph.node for name in reads(node)} | {info.name for info in model.graph.output}
+    read = {name for node in model.graph.node for name in reads(node)} | {
+        info.name for info in model.graph.output
+    }
     for i in reversed(range(len(model.graph.initializer))):
         name = model.graph.initializer[i].name
         if name in names and name not in read:
@@ -108,7 +116,12 @@ class _Finder:
         back = next((self.makers[name] for name in node.input if name in self.makers), None)
         limit = next((self.tensors[name] for name in node.input if name in self.tensors), None)
         first = None if back is None else self.makers.get(back.input[0])
-        if limit is None or back is None or first is None or not self.is_only_path(first, back, node):
+        if (
+            limit is None
+            or back is None
+            or first is None
+            or not self.is_only_path(first, back, node)
+        ):
             return None
         (second,) = self.readers[node.output[0]]
         grids = self.grid(first), self.grid(second)
@@ -122,10 +135,14 @@ class _Finder:
         if np.isnan(bounds).any():
             return None
         integers = np.rint(bounds / scale) + np.float32(grids[1].zero)
-        return _Limited(first, back, node, second, np.clip(integers, *grids[1].limits).astype(grids[1].dtype))
+        return _Limited(
+            first, back, node, second, np.clip(integers, *grids[1].limits).astype(grids[1].dtype)
+        )
 
     def is_only_path(self, first: NodeProto, back: NodeProto, node: NodeProto) -> bool:
-        """Return whether each tensor from the first QuantizeLinear to the reader of `node` has one reader."""
+        """Return whether each tensor from the first QuantizeLinear to the reader of `node` has one
+        reader.
+        """
         ops = first.op_type == "QuantizeLinear" and back.op_type == "DequantizeLinear"
         return (
             ops
@@ -134,7 +151,11 @@ class _Finder:
         )
 
     def grid(self, node: NodeProto) -> Grid | None:
-        """Return the grid of a QuantizeLinear, None where it is not one of float32 and small integers."""
+        """Return the grid of a QuantizeLinear, None where it is not one of float32 and small
+        integers.
+        """
         found = grid_of(node, self.tensors)
         is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
-        return found if found is not None and is_plain and found.dtype in (np.uint8, np.int8) else None
+        return (
+            found if found is not None and is_plain and found.dtype in (np.uint8, np.int8) else None
+        )

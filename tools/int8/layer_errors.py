@@ -1,4 +1,6 @@
-"""Which layer breaks a quantized model: the error of each layer, alone and accumulated, and where it comes from."""
+"""Which layer breaks a quantized model: the error of each layer, alone and accumulated, and where
+it comes from.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,30 @@ from .quantized_layers import LayerFinder, QuantizedLayer
 
 WEIGHTS, ROUNDING, CLIPPING = "weights", "rounding", "clipping"
 PARTS = (WEIGHTS, ROUNDING, CLIPPING)
-"""Where the error of a layer comes from: rounding of weight and bias, rounding of its activations, their ranges."""
+"""Where the error of a layer comes from: rounding of weight and bias, rounding of its activations,
+their ranges.
+"""
 ENOUGH = 30.0
 """Ratio in dB of a layer alone, from which nothing is proposed."""
 PER_CHANNEL_GAIN = 6.0
 """Gain in dB from which one scale for each channel is proposed."""
 MEAN_SHARE = 0.5
-"""Share of the error's energy in its mean per channel, from which a correction of the bias is proposed."""
+"""Share of the error's energy in its mean per channel, from which a correction of the bias is
+proposed.
+"""
 UNUSED = 2.0
 """Ratio of a grid to the numbers on it, from which a narrower range is proposed."""
 IMBALANCE = 8.0
-"""Ratio of a tensor's greatest magnitude to the median one of its channels, from which equalization is proposed."""
+"""Ratio of a tensor's greatest magnitude to the median one of its channels, from which equalization
+is proposed.
+"""
 
 
 @dataclass(slots=True)
 class TensorUse:
-    """What a grid does to a tensor: the least and greatest number, the grid's ends, and the energy that it cuts off."""
+    """What a grid does to a tensor: the least and greatest number, the grid's ends, and the energy
+    that it cuts off.
+    """
 
     name: str
     grid: Grid
@@ -70,17 +80,20 @@ class TensorUse:
     def is_imbalanced(self) -> bool:
         """Whether most channels use a small part of the tensor's range."""
         median = float(np.median(self.channels)) if self.channels.size else 0.0
-        return bool(self.channels.size and median and float(self.channels.max()) > IMBALANCE * median)
+        return bool(
+            self.channels.size and median and float(self.channels.max()) > IMBALANCE * median
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LayerError:
     """The errors of one layer as signal-to-noise ratios of its result, in dB.
 
-    `alone` is the error with the data of the float model, `accumulated` the error in the quantized model. `weights`,
-    `rounding` and `clipping` are those of one source each, with all else float. `mean_share` is the share of the energy
-    of `alone` in the mean of each channel, `per_channel` would be `weights` with a scale for each channel (NaN if there
-    is one). `repair` names the change that would reduce the greatest part.
+    `alone` is the error with the data of the float model, `accumulated` the error in the quantized
+    model. `weights`, `rounding` and `clipping` are those of one source each, with all else float.
+    `mean_share` is the share of the energy of `alone` in the mean of each channel, `per_channel`
+    would be `weights` with a scale for each channel (NaN if there is one). `repair` names the
+    change that would reduce the greatest part.
     """
 
     layer: str
@@ -102,7 +115,8 @@ class LayerError:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedAlignment:
-    """The errors of the layers of a quantized model, the worst alone first, and those of its results.
+    """The errors of the layers of a quantized model, the worst alone first, and those of its
+    results.
 
     `left_out` has the layers that were not compared, with the reason.
     """
@@ -117,7 +131,9 @@ class QuantizedAlignment:
         return {
             "layers": [_plain(layer) for layer in self.layers],
             "results": [_plain(result) for result in self.results],
-            "left_out": [{"layer": name, "reason": reason} for name, reason in self.left_out.items()],
+            "left_out": [
+                {"layer": name, "reason": reason} for name, reason in self.left_out.items()
+            ],
             "samples": self.samples,
         }
 
@@ -149,8 +165,8 @@ def align_quantized(
 ) -> QuantizedAlignment:
     """Compare a quantized model with its float model, layer by layer, on batches of inputs.
 
-    Tensors are computed in chunks. Raises VerifyError if a model does not run, or no layer of one has a counterpart in
-    the other.
+    Tensors are computed in chunks. Raises VerifyError if a model does not run, or no layer of one
+    has a counterpart in the other.
     """
     mismatch = interface_mismatch(source.model, quantized, frozen=True)
     if mismatch is not None:
@@ -160,8 +176,8 @@ def align_quantized(
     if not meters:
         reason = next(iter(finder.left_out.values()), "it has no quantized layer")
         raise VerifyError(
-            f"no layer has a counterpart in the float model ({reason}): compare with the float model that was "
-            "quantized, which irc quantize writes with --float"
+            f"no layer has a counterpart in the float model ({reason}): compare with the float"
+            " model that was quantized, which irc quantize writes with --float"
         )
     runners = Runner(source.model, source.base_dir), Runner(quantized, other_dir)
     for number, feeds in enumerate(batches, 1):
@@ -171,10 +187,14 @@ def align_quantized(
         _add_batch(source, runners, meters, feeds)
         advance(f"batch {number} of {len(batches)}")
     layers = sorted((meter.result() for meter in meters), key=lambda layer: layer.alone)
-    return QuantizedAlignment(tuple(layers), tuple(measure(*runners, batches)), finder.left_out, samples)
+    return QuantizedAlignment(
+        tuple(layers), tuple(measure(*runners, batches)), finder.left_out, samples
+    )
 
 
-def _add_batch(source: ReferenceModel, runners: tuple[Runner, Runner], meters: Sequence[_Meter], feeds: Feeds) -> None:
+def _add_batch(
+    source: ReferenceModel, runners: tuple[Runner, Runner], meters: Sequence[_Meter], feeds: Feeds
+) -> None:
     """Add the errors of all layers on one batch, in chunks of their results."""
     runs = tuple(IncrementalRun(runner, feeds) for runner in runners)
     by_result = {meter.layer.result: meter for meter in meters}
@@ -185,7 +205,9 @@ def _add_batch(source: ReferenceModel, runners: tuple[Runner, Runner], meters: S
         expected = _compute(runs[0], wanted, feeds)
         found = _compute(runs[1], [meter.layer.observed for meter in group], feeds)
         for meter in group:
-            meter.add([expected[name] for name in meter.data_names], expected[meter.layer.result], found)
+            meter.add(
+                [expected[name] for name in meter.data_names], expected[meter.layer.result], found
+            )
 
 
 def _compute(run: IncrementalRun, names: Sequence[str], feeds: Feeds) -> Feeds:
@@ -201,9 +223,13 @@ class _Meter:
     def __init__(self, layer: QuantizedLayer, model: ModelProto) -> None:
         self.layer = layer
         self.data_names = [layer.node.input[index] for index in layer.operands]
-        self.errors = {key: SquaredError() for key in (*PARTS, "alone", "accumulated", "per_channel")}
+        self.errors = {
+            key: SquaredError() for key in (*PARTS, "alone", "accumulated", "per_channel")
+        }
         self.uses = [
-            TensorUse(layer.node.input[index], grid) for index, grid in layer.operands.items() if grid is not None
+            TensorUse(layer.node.input[index], grid)
+            for index, grid in layer.operands.items()
+            if grid is not None
         ]
         if layer.grid is not None:
             self.uses.append(TensorUse(layer.result, layer.grid))
@@ -214,7 +240,9 @@ class _Meter:
         self._per_channel = self._round_per_channel()
 
     def add(self, data: Sequence[Array], expected: Array, quantized: Feeds) -> None:
-        """Add one batch: the data and the result of the float model, and tensors of the quantized model."""
+        """Add one batch: the data and the result of the float model, and tensors of the quantized
+        model.
+        """
         layer = self.layer
         observed = quantized[layer.observed]
         if layer.is_integer and layer.grid is not None:
@@ -230,8 +258,14 @@ class _Meter:
                 self._note(key, expected, self._run(runner, arrays, constants))
         for key in (ROUNDING, CLIPPING):
             step = Grid.round if key == ROUNDING else Grid.clip
-            self._note(key, expected, self._apply(step, self._run(runner, self._each(step, arrays), layer.constants)))
-        alone = self._apply(Grid.quantize, self._run(runner, self._each(Grid.quantize, arrays), layer.quantized))
+            self._note(
+                key,
+                expected,
+                self._apply(step, self._run(runner, self._each(step, arrays), layer.constants)),
+            )
+        alone = self._apply(
+            Grid.quantize, self._run(runner, self._each(Grid.quantize, arrays), layer.quantized)
+        )
         self._note("alone", expected, alone)
         self._add_means(alone - widen(expected))
         for use in self.uses:
@@ -244,28 +278,42 @@ class _Meter:
     def _each(self, step: Any, arrays: Mapping[int, Array]) -> dict[int, Array]:
         """Apply a step of the grid to every operand that has one."""
         grids = self.layer.operands
-        return {i: array if (grid := grids[i]) is None else step(grid, array) for i, array in arrays.items()}
+        return {
+            i: array if (grid := grids[i]) is None else step(grid, array)
+            for i, array in arrays.items()
+        }
 
     def _apply(self, step: Any, result: Array) -> Array:
         grid = self.layer.grid
         return result if grid is None else np.asarray(step(grid, result))
 
-    def _run(self, runner: Runner, data: Mapping[int, Array], constants: Mapping[int, Array]) -> Array:
+    def _run(
+        self, runner: Runner, data: Mapping[int, Array], constants: Mapping[int, Array]
+    ) -> Array:
         """Return the result of the layer alone."""
-        dtype = next(iter(self.layer.constants.values())).dtype if self.layer.constants else np.dtype(np.float32)
+        dtype = (
+            next(iter(self.layer.constants.values())).dtype
+            if self.layer.constants
+            else np.dtype(np.float32)
+        )
         feeds = {f"irc.{i}": np.asarray(array, dtype) for i, array in {**data, **constants}.items()}
         (found,) = runner.run([self.layer.result], feeds)
         return widen(found)
 
     def _round_per_channel(self) -> dict[int, Array]:
-        """Return the constants with a weight rounded to 8 bits channel by channel; nothing if it is so already."""
+        """Return the constants with a weight rounded to 8 bits channel by channel; nothing if it is
+        so already.
+        """
         weight = self.layer.constants.get(1)
         if weight is None or self.layer.steps.size != 1:
             return {}
         others = tuple(i for i in range(weight.ndim) if i != self.layer.result_axis % weight.ndim)
         scale = np.abs(weight.astype(np.float64)).max(axis=others, keepdims=True) / 127
         scale = np.where(scale > 0, scale, 1.0)
-        return {**self.layer.quantized, 1: np.asarray(np.rint(weight / scale) * scale, weight.dtype)}
+        return {
+            **self.layer.quantized,
+            1: np.asarray(np.rint(weight / scale) * scale, weight.dtype),
+        }
 
     def _add_means(self, difference: Array) -> None:
         if difference.ndim > 1:
@@ -278,7 +326,9 @@ class _Meter:
         """Return the measurements of the layer."""
         errors = self.errors
         noise = errors["alone"].noise
-        mean_share = float(np.square(self.means).sum() / self.count / noise) if noise and self.count else 0.0
+        mean_share = (
+            float(np.square(self.means).sum() / self.count / noise) if noise and self.count else 0.0
+        )
         per_channel = errors["per_channel"].sqnr if self._per_channel else np.nan
         rel = self.max_abs / self.magnitude if self.magnitude else 0.0
         ratios = {key: errors[key].sqnr for key in (*PARTS, "alone", "accumulated")}
@@ -316,7 +366,9 @@ class _Meter:
 
 
 def _is_imbalanced(weight: Array) -> bool:
-    """Return whether most channels of a weight, along one of its first axes, use a small part of its range."""
+    """Return whether most channels of a weight, along one of its first axes, use a small part of
+    its range.
+    """
     for axis in range(min(weight.ndim, 2)):
         ranges = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
         if ranges.max() > IMBALANCE * np.median(ranges):
@@ -330,8 +382,13 @@ def _range(use: TensorUse) -> str:
 
 
 def _single_layer(layer: QuantizedLayer, model: ModelProto) -> ModelProto:
-    """Return a model of one float layer, with the activations fused into it; all operands are inputs `irc.<index>`."""
-    nodes = [type(layer.node).FromString(node.SerializeToString()) for node in (layer.node, *layer.activations)]
+    """Return a model of one float layer, with the activations fused into it; all operands are
+    inputs `irc.<index>`.
+    """
+    nodes = [
+        type(layer.node).FromString(node.SerializeToString())
+        for node in (layer.node, *layer.activations)
+    ]
     elem_types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     elem_type = elem_types.get(layer.node.input[1], 1)
     inputs = []
@@ -342,12 +399,16 @@ def _single_layer(layer: QuantizedLayer, model: ModelProto) -> ModelProto:
     result = helper.make_tensor_value_info(layer.result, elem_type, None)
     bounds = {name for node in layer.activations for name in node.input[1:]}
     constants = [tensor for tensor in model.graph.initializer if tensor.name in bounds]
-    made = [node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in bounds]
+    made = [
+        node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in bounds
+    ]
     graph = helper.make_graph([*made, *nodes], "layer", inputs, [result], constants)
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
-def input_ranges(quantized: ModelProto, other_dir: Path) -> Iterator[tuple[str, tuple[float, float]]]:
+def input_ranges(
+    quantized: ModelProto, other_dir: Path
+) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the graph inputs that are rounded first, with the ends of their grids."""
     finder = LayerFinder(quantized, quantized, other_dir, other_dir)
     for info in quantized.graph.input:

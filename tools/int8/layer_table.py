@@ -31,8 +31,13 @@ def print_layers(alignment: QuantizedAlignment, console: Console) -> None:
     for name, reason in alignment.left_out.items():
         print_line(console, f"{name}: not compared: {reason}")
     for result in alignment.results:
-        agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
-        print_line(console, f"{result.name}: SQNR {_decibels(result.sqnr)} dB{agreement}, on {alignment.samples}")
+        agreement = (
+            "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
+        )
+        print_line(
+            console,
+            f"{result.name}: SQNR {_decibels(result.sqnr)} dB{agreement}, on {alignment.samples}",
+        )
 
 
 def _decibels(number: float) -> str:

@@ -16,7 +16,14 @@ from ..verify.runner import Runner
 from .coverage import LAYERS
 from .grid import Grid
 
-QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QGemm", "ConvInteger", "MatMulInteger")
+QUANTIZERS = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QGemm",
+    "ConvInteger",
+    "MatMulInteger",
+)
 """Operators of quantized models, beside those whose names begin with QLinear."""
 INTEGER_LAYERS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul", "QGemm": "Gemm"}
 """Layers in QOperator form, and the float layer that each is."""
@@ -25,16 +32,20 @@ FUSED = ("Relu", "Clip")
 SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input")
 """What onnxruntime appends to the names of nodes and tensors."""
 SAME_WEIGHT = 0.99
-"""Share of the elements of a weight that are less than a step from the quantized one; others are clipped."""
+"""Share of the elements of a weight that are less than a step from the quantized one; others are
+clipped.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class QuantizedLayer:
-    """A layer of the float model (`node`, and the activations fused into it) and its quantized form.
+    """A layer of the float model (`node`, and the activations fused into it) and its quantized
+    form.
 
-    `result` is the float tensor that `observed`, a tensor of the quantized model, stands for: as numbers, or if
-    `is_integer` as integers of `grid`. `operands` are the activations that the layer reads by their index, with their
-    grids or None; `constants` are the other operands in the float model, `quantized` the same in the quantized model.
+    `result` is the float tensor that `observed`, a tensor of the quantized model, stands for: as
+    numbers, or if `is_integer` as integers of `grid`. `operands` are the activations that the layer
+    reads by their index, with their grids or None; `constants` are the other operands in the float
+    model, `quantized` the same in the quantized model.
     """
 
     node: NodeProto
@@ -68,13 +79,18 @@ class QuantizedLayer:
 
 def is_quantized(model: ModelProto) -> bool:
     """Return whether the main graph of a model is quantized, in QDQ or QOperator form."""
-    return any(node.op_type in QUANTIZERS or node.op_type.startswith("QLinear") for node in model.graph.node)
+    return any(
+        node.op_type in QUANTIZERS or node.op_type.startswith("QLinear")
+        for node in model.graph.node
+    )
 
 
 class LayerFinder:
     """Finds the layers of a quantized model. O(nodes)."""
 
-    def __init__(self, model: ModelProto, quantized: ModelProto, base_dir: Path, other_dir: Path) -> None:
+    def __init__(
+        self, model: ModelProto, quantized: ModelProto, base_dir: Path, other_dir: Path
+    ) -> None:
         self.model, self.quantized = model, quantized
         self.runners = Runner(model, base_dir), Runner(quantized, other_dir)
         self.constant = _constant_names(model), _constant_names(quantized)
@@ -82,7 +98,9 @@ class LayerFinder:
         self.tensors = constant_tensors(quantized.graph)
         self.readers = [_readers(each) for each in (model, quantized)]
         self.results = {info.name for info in model.graph.output}
-        self.integers = {node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
+        self.integers = {
+            node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"
+        }
         self.left_out: dict[str, str] = {}
         """Layers of the quantized model that no float layer was found for, with the reason."""
 
@@ -93,9 +111,15 @@ class LayerFinder:
         return sorted(found, key=lambda layer: order[id(layer.node)])
 
     def _pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
-        """Yield float and quantized layers of one name, else of one result, else in the order of both models."""
+        """Yield float and quantized layers of one name, else of one result, else in the order of
+        both models.
+        """
         ours = [node for node in self.model.graph.node if node.op_type in LAYERS]
-        theirs = [node for node in self.quantized.graph.node if _layer_type(node) and self._is_quantized(node)]
+        theirs = [
+            node
+            for node in self.quantized.graph.node
+            if _layer_type(node) and self._is_quantized(node)
+        ]
         every = [node for node in self.quantized.graph.node if _layer_type(node)]
         by_name = {node.name: node for node in ours if node.name}
         by_result = {node.output[0]: node for node in ours}
@@ -104,9 +128,13 @@ class LayerFinder:
             names = (_stripped(node.name), node.name)
             results = (node.output[0], _stripped(node.output[0]))
             other = next((by_name[name] for name in names if name in by_name), None)
-            other = other or next((by_result[name] for name in results if name in by_result), in_order.get(id(node)))
+            other = other or next(
+                (by_result[name] for name in results if name in by_result), in_order.get(id(node))
+            )
             if other is None or other.op_type != _layer_type(node):
-                self.left_out[node.name or node.output[0]] = "the float model has no layer of its name"
+                self.left_out[node.name or node.output[0]] = (
+                    "the float model has no layer of its name"
+                )
             else:
                 yield other, node
 
@@ -114,7 +142,10 @@ class LayerFinder:
         """Return whether a layer reads an operand that was rounded."""
         if node.op_type in INTEGER_LAYERS:
             return True
-        return any(name in self.makers and self.makers[name].op_type == "DequantizeLinear" for name in node.input)
+        return any(
+            name in self.makers and self.makers[name].op_type == "DequantizeLinear"
+            for name in node.input
+        )
 
     def _layer(self, ours: NodeProto, theirs: NodeProto) -> QuantizedLayer | None:
         read = self._read_integer if theirs.op_type in INTEGER_LAYERS else self._read_dequantized
@@ -122,39 +153,58 @@ class LayerFinder:
         is_integer = theirs.op_type in INTEGER_LAYERS or observed in self.integers
         names = {index: ours.input[index] for index in quantized if index < len(ours.input)}
         if not set(names.values()) <= self.constant[0] or names.keys() != quantized.keys():
-            self.left_out[theirs.name or theirs.output[0]] = "it has other operands in the float model"
+            self.left_out[theirs.name or theirs.output[0]] = (
+                "it has other operands in the float model"
+            )
             return None
         values = self.runners[0].run(list(names.values()), {}) if names else []
         constants = dict(zip(names, values, strict=True))
         if 1 in constants:
             weight = quantized[1]
             if weight.shape != constants[1].shape or not _is_rounded(constants[1], weight, steps):
-                self.left_out[theirs.name or theirs.output[0]] = "it has another weight in the float model"
+                self.left_out[theirs.name or theirs.output[0]] = (
+                    "it has another weight in the float model"
+                )
                 return None
-        quantized = {index: np.asarray(array, constants[index].dtype) for index, array in quantized.items()}
+        quantized = {
+            index: np.asarray(array, constants[index].dtype) for index, array in quantized.items()
+        }
         activations = self._fused(ours)
-        return QuantizedLayer(ours, activations, observed, is_integer, grid, operands, constants, quantized, steps)
+        return QuantizedLayer(
+            ours, activations, observed, is_integer, grid, operands, constants, quantized, steps
+        )
 
     def _read_dequantized(
         self, node: NodeProto
     ) -> tuple[dict[int, Grid | None], dict[int, Array], str, Grid | None, Array]:
-        """Return operands, constants, result, its grid and the steps of the weight of a layer between QDQ."""
+        """Return operands, constants, result, its grid and the steps of the weight of a layer
+        between QDQ.
+        """
         operands: dict[int, Grid | None] = {}
         fixed = {index: name for index, name in enumerate(node.input) if name in self.constant[1]}
         for index, name in enumerate(node.input):
             if name and index not in fixed:
                 made = self.makers.get(name)
-                operands[index] = self._grid(made) if made is not None and made.op_type == "DequantizeLinear" else None
+                operands[index] = (
+                    self._grid(made)
+                    if made is not None and made.op_type == "DequantizeLinear"
+                    else None
+                )
         values = self.runners[1].run(list(fixed.values()), {}) if fixed else []
         observed, grid = self.rounded(node.output[0])
         constants = dict(zip(fixed, values, strict=True))
         made = self.makers.get(fixed.get(1, ""))
         is_rounded = made is not None and made.op_type == "DequantizeLinear"
-        steps = self._grid(made).steps(constants[1]) if made is not None and is_rounded else np.float64(0.0)
+        steps = (
+            self._grid(made).steps(constants[1])
+            if made is not None and is_rounded
+            else np.float64(0.0)
+        )
         return operands, constants, observed, grid, np.asarray(steps)
 
     def rounded(self, name: str) -> tuple[str, Grid | None]:
-        """Return the tensor that holds a value after it was rounded, and its grid; the value itself if it is not.
+        """Return the tensor that holds a value after it was rounded, and its grid; the value itself
+        if it is not.
 
         The tensor has integers where an operator on integers reads them.
         """
@@ -163,14 +213,18 @@ class LayerFinder:
             return name, None
         (rounding,) = readers
         followers = self.readers[1].get(rounding.output[0], [])
-        made = next((node.output[0] for node in followers if node.op_type == "DequantizeLinear"), "")
+        made = next(
+            (node.output[0] for node in followers if node.op_type == "DequantizeLinear"), ""
+        )
         return made or rounding.output[0], self._grid(rounding)
 
     def _read_integer(
         self, node: NodeProto
     ) -> tuple[dict[int, Grid | None], dict[int, Array], str, Grid | None, Array]:
         """Return as `_read_dequantized` for a layer in QOperator form."""
-        axis = {"QLinearConv": 0, "QGemm": 0 if _attribute(node, "transB") else 1}.get(node.op_type, -1)
+        axis = {"QLinearConv": 0, "QGemm": 0 if _attribute(node, "transB") else 1}.get(
+            node.op_type, -1
+        )
         first = self._grid_of(node.input[1], node.input[2], 1)
         second = self._grid_of(node.input[4], node.input[5], axis)
         operands: dict[int, Grid | None] = {}
@@ -198,7 +252,10 @@ class LayerFinder:
     def _grid_of(self, scale: str, zero: str, axis: int) -> Grid:
         scales = np.asarray(self._constant(scale), np.float64)
         zeros = self._constant(zero) if zero else np.zeros(scales.shape, np.uint8)
-        scales, wide = (each.reshape(()) if each.size == 1 else each for each in (scales, zeros.astype(np.float64)))
+        scales, wide = (
+            each.reshape(()) if each.size == 1 else each
+            for each in (scales, zeros.astype(np.float64))
+        )
         return Grid(scales, np.broadcast_to(wide, scales.shape), zeros.dtype, axis)
 
     def _constant(self, name: str) -> Array:
@@ -210,7 +267,12 @@ class LayerFinder:
     def _fused(self, node: NodeProto) -> list[NodeProto]:
         """Return the activations after a float layer that the quantized model does not compute."""
         found: list[NodeProto] = []
-        kept = {name for other in self.quantized.graph.node for name in (other.name, _stripped(other.name)) if name}
+        kept = {
+            name
+            for other in self.quantized.graph.node
+            for name in (other.name, _stripped(other.name))
+            if name
+        }
         value = node.output[0]
         while value not in self.results and len(readers := self.readers[0].get(value, [])) == 1:
             (reader,) = readers
@@ -240,7 +302,9 @@ def _stripped(name: str) -> str:
 
 
 def _attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    return next((helper.get_attribute_value(each) for each in node.attribute if each.name == name), default)
+    return next(
+        (helper.get_attribute_value(each) for each in node.attribute if each.name == name), default
+    )
 
 
 def _readers(model: ModelProto) -> dict[str, list[NodeProto]]:

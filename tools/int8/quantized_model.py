@@ -33,19 +33,28 @@ class Quantized:
     coverage: tuple[Coverage, ...]
     """One for every operator of `prepared` with a floating-point result."""
     ranges: Mapping[str, str]
-    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty with data."""
+    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty
+    with data.
+    """
     fidelity: tuple[Fidelity, ...]
     measured_on: str
     """The samples behind `fidelity`, in words."""
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"<Quantized: {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}>"
+        return (
+            "<Quantized:"
+            f" {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}>"
+        )
 
     def _repr_html_(self) -> str:
-        """Return the report, and the graph with the operators that compute with integers, for a notebook."""
+        """Return the report, and the graph with the operators that compute with integers, for a
+        notebook.
+        """
         warned = table(("warning",), [(warning,) for warning in self.warnings])
-        return frame(repr(self), table(("",), [(line,) for line in self.lines()]), warned, self.drawing())
+        return frame(
+            repr(self), table(("",), [(line,) for line in self.lines()]), warned, self.drawing()
+        )
 
     def _counts(self) -> Iterator[tuple[str, int, int]]:
         """Yield a kind of operators, how many of them are quantized, and their number."""
@@ -54,7 +63,9 @@ class Quantized:
             yield kind, sum(one.quantized for one in group), len(group)
 
     def drawing(self) -> str:
-        """Return the main graph of `prepared` as SVG: which operators are int8, and which stay float."""
+        """Return the main graph of `prepared` as SVG: which operators are int8, and which stay
+        float.
+        """
         known = {one.node: one for one in self.coverage}
 
         def mark(node: NodeProto) -> tuple[str, str]:
@@ -66,7 +77,10 @@ class Quantized:
         return model_drawing(self.prepared, mark)
 
     def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
-        """Write the model, and to `prepared` the float model, together or not at all. Raises EmitError."""
+        """Write the model, and to `prepared` the float model, together or not at all.
+
+        Raises EmitError.
+        """
         with FileTransaction(path, prepared) as files:
             for target, model in ((prepared, self.prepared), (path, self.model)):
                 if target is not None:
@@ -78,37 +92,61 @@ class Quantized:
         """Return the document of `irc quantize --json`."""
         return {
             "operators": [
-                {"node": one.node, "op_type": one.op_type, "quantized": one.quantized, "reason": str(one.reason or "")}
+                {
+                    "node": one.node,
+                    "op_type": one.op_type,
+                    "quantized": one.quantized,
+                    "reason": str(one.reason or ""),
+                }
                 for one in self.coverage
             ],
             "ranges": dict(self.ranges),
-            "fidelity": [{key: json_value(value) for key, value in asdict(one).items()} for one in self.fidelity],
+            "fidelity": [
+                {key: json_value(value) for key, value in asdict(one).items()}
+                for one in self.fidelity
+            ],
             "measured_on": self.measured_on,
             "warnings": list(self.warnings),
         }
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
-        yield f"quantized: {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}"
+        yield (
+            "quantized:"
+            f" {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}"
+        )
         others = [one for one in self.coverage if not one.is_layer]
         left = [one for one in self.coverage if one.is_layer and not one.quantized]
         for one in left[:LISTED]:
             yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
         if len(left) > LISTED:
             yield f"left float: {len(left) - LISTED} more layers (--json has all)"
-        for text, count in Counter(one.reason.text for one in others if one.reason is not None).items():
+        for text, count in Counter(
+            one.reason.text for one in others if one.reason is not None
+        ).items():
             yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
-        lacking = {one.reason.tensor: None for one in self.coverage if one.reason and one.reason.text == NO_RANGE}
+        lacking = {
+            one.reason.tensor: None
+            for one in self.coverage
+            if one.reason and one.reason.text == NO_RANGE
+        }
         if lacking:
-            yield f"give ranges to quantize more: {listed((f'--range {name}=LOW:HIGH' for name in lacking), LISTED)}"
+            yield (
+                "give ranges to quantize more:"
+                f" {listed((f'--range {name}=LOW:HIGH' for name in lacking), LISTED)}"
+            )
         if self.ranges:
             counts = Counter(self.ranges.values())
             yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
-            guesses = [name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value]
+            guesses = [
+                name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value
+            ]
             if guesses:
                 yield f"guesses among them (--range sets one): {listed(map(repr, guesses), LISTED)}"
         for result in self.fidelity:
-            agreement = "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
+            agreement = (
+                "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
+            )
             yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
         if not self.fidelity:
             yield f"not compared with the float model: {self.measured_on}"

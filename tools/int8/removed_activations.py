@@ -1,4 +1,6 @@
-"""Relus and Clips that onnxruntime's quantizer removes, so that the ends of the grid of their result do their work."""
+"""Relus and Clips that onnxruntime's quantizer removes, so that the ends of the grid of their
+result do their work.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def limits_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> tuple[floa
     if node.op_type == "Relu":
         return 0.0, math.inf
     found = {"min": -math.inf, "max": math.inf}
-    found |= {each.name: helper.get_attribute_value(each) for each in node.attribute if each.name in found}
+    found |= {
+        each.name: helper.get_attribute_value(each) for each in node.attribute if each.name in found
+    }
     for key, name in zip(found, node.input[1:], strict=False):
         if name and name not in tensors:
             return None
@@ -32,12 +36,16 @@ def limits_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> tuple[floa
 def activations_undone(quantized: ModelProto, model: ModelProto) -> Iterator[NodeProto]:
     """Yield the removed Relus and Clips whose work the grid of their result does not do. O(nodes).
 
-    `model` is the float model, with the names of the nodes. A grid that ends within the bounds of an activation, or of
-    several in a row, cuts as they do. It always has 0, so that it cannot do the work of a Clip from 1 to 2, and a range
-    that the user gives may reach below 0 behind a Relu.
+    `model` is the float model, with the names of the nodes. A grid that ends within the bounds of
+    an activation, or of several in a row, cuts as they do. It always has 0, so that it cannot do
+    the work of a Clip from 1 to 2, and a range that the user gives may reach below 0 behind a Relu.
     """
     kept = {node.name for node in quantized.graph.node}
-    removed = {node.output[0]: node for node in model.graph.node if node.op_type in FUSED and node.name not in kept}
+    removed = {
+        node.output[0]: node
+        for node in model.graph.node
+        if node.op_type in FUSED and node.name not in kept
+    }
     makers = {name: node for node in quantized.graph.node for name in node.output if name}
     readers: dict[str, list[NodeProto]] = {}
     for node in quantized.graph.node:

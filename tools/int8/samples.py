@@ -1,4 +1,6 @@
-"""Inputs to calibrate and to judge a quantized model: read from files, or generated within ranges."""
+"""Inputs to calibrate and to judge a quantized model: read from files, or generated
+within ranges.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from onnx import ModelProto
 from ...ir.tensor import Array
 from ...support.errors import SourceError, UsageError, VerifyError
 from ..verify.input_generation import stimuli
-from ..verify.inputs import Feeds, Infos, Stimulus, arrays_of, check_feeds, declared_shape, read_inputs, required_inputs
+from ..verify.inputs import (
+    Feeds,
+    Infos,
+    Stimulus,
+    arrays_of,
+    check_feeds,
+    declared_shape,
+    read_inputs,
+    required_inputs,
+)
 from ..verify.runner import Runner
 
 SUFFIXES = (".npz", ".npy", ".pb")
@@ -25,25 +36,38 @@ FEWEST = 4
 MAX_ELEMENTS = 1 << 22
 """Elements of all generated batches together, beyond which there are fewer."""
 MAX_CELL = 6
-"""Generated values are constant over cells of 1 to 2**MAX_CELL elements along every axis after the channels."""
+"""Generated values are constant over cells of 1 to 2**MAX_CELL elements along every axis after the
+channels.
+"""
 
 
 def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> list[Feeds]:
     """Return the samples of `data`, split into batches that the model takes.
 
-    `data` has an array for each input of the model, samples along its first axis: a mapping, an `.npz` file, or a
-    folder with `.npz` files, for a model with one input also `.npy` and TensorProto (`.pb`) files. Raises VerifyError
-    if a file cannot be read or does not fit the model, and UsageError for other data.
+    `data` has an array for each input of the model, samples along its first axis: a mapping, an
+    `.npz` file, or a folder with `.npz` files, for a model with one input also `.npy` and
+    TensorProto (`.pb`) files. Raises VerifyError if a file cannot be read or does not fit the
+    model, and UsageError for other data.
     """
     infos = {info.name: info for info in required_inputs(model)}
     if isinstance(data, Mapping):
-        found = [Stimulus("data", {name: np.asarray(array) for name, array in data.items() if name in infos})]
+        found = [
+            Stimulus(
+                "data", {name: np.asarray(array) for name, array in data.items() if name in infos}
+            )
+        ]
         check_feeds(found[0], infos)
     elif not isinstance(data, str | Path):
         names = ", ".join(f"{name!r}: ..." for name in infos)
-        raise UsageError(f"data are a path, or arrays by the names of the inputs: write {{{names}}}")
+        raise UsageError(
+            f"data are a path, or arrays by the names of the inputs: write {{{names}}}"
+        )
     else:
-        found = [stimulus for path in _files(Path(data), len(infos)) for stimulus in read_inputs([path], model)]
+        found = [
+            stimulus
+            for path in _files(Path(data), len(infos))
+            for stimulus in read_inputs([path], model)
+        ]
     return [batch for stimulus in found for batch in _split(stimulus, infos)]
 
 
@@ -51,7 +75,9 @@ def _files(path: Path, num_inputs: int) -> list[Path]:
     """Return the files at `path` that have inputs, in the order of their names."""
     if not path.is_dir():
         if path.suffix != ".npz":
-            raise VerifyError(f"{path}: give an .npz file, or a folder with .npz, .npy or .pb files")
+            raise VerifyError(
+                f"{path}: give an .npz file, or a folder with .npz, .npy or .pb files"
+            )
         return [path]
     try:
         files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
@@ -61,14 +87,18 @@ def _files(path: Path, num_inputs: int) -> list[Path]:
         raise VerifyError(f"{path}: this folder has no .npz, .npy or .pb file")
     single = next((file for file in files if file.suffix != ".npz"), None)
     if single is not None and num_inputs != 1:
-        raise VerifyError(f"{single}: the model has {num_inputs} inputs: give .npz files, which name them")
+        raise VerifyError(
+            f"{single}: the model has {num_inputs} inputs: give .npz files, which name them"
+        )
     return files
 
 
 def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
-    """Split arrays along their first axis into batches of the extent that the model declares, or of BATCH samples.
+    """Split arrays along their first axis into batches of the extent that the model declares, or of
+    BATCH samples.
 
-    An array that is one batch goes into every batch. Raises VerifyError if the arrays do not have as many batches.
+    An array that is one batch goes into every batch. Raises VerifyError if the arrays do not have
+    as many batches.
     """
     arrays = stimulus.feeds
     sizes = {name: len(array) if array.ndim else 1 for name, array in arrays.items()}
@@ -76,15 +106,26 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
     fixed = {name: sizes[name] / extent for name, extent in extents.items() if extent}
     steps = max(fixed.values(), default=1)
     if steps == 1:
-        steps = max((-(-size // BATCH) for name, size in sizes.items() if not extents[name]), default=1)
+        steps = max(
+            (-(-size // BATCH) for name, size in sizes.items() if not extents[name]), default=1
+        )
     samples = {size for name, size in sizes.items() if not extents[name]}
-    if not all(count in (1, steps) for count in fixed.values()) or len(samples) > 1 or steps < 1 or steps % 1:
+    if (
+        not all(count in (1, steps) for count in fixed.values())
+        or len(samples) > 1
+        or steps < 1
+        or steps % 1
+    ):
         shapes = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
-        raise VerifyError(f"{stimulus.name}: the numbers of samples do not fit each other or the model: {shapes}")
+        raise VerifyError(
+            f"{stimulus.name}: the numbers of samples do not fit each other or the model: {shapes}"
+        )
     chunks = {name: extents[name] or -(-size // int(steps)) for name, size in sizes.items()}
     return [
         {
-            name: array if fixed.get(name) == 1 else array[step * chunks[name] : (step + 1) * chunks[name]]
+            name: array
+            if fixed.get(name) == 1
+            else array[step * chunks[name] : (step + 1) * chunks[name]]
             for name, array in arrays.items()
         }
         for step in range(int(steps))
@@ -92,17 +133,22 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
 
 
 def _first_extent(infos: Infos, name: str) -> int | None:
-    """Return the declared extent of an input's first axis, 1 for a scalar, or None if it is open."""
+    """Return the declared extent of an input's first axis, 1 for a scalar, or None if
+    it is open.
+    """
     shape = declared_shape(infos[name])
     return None if shape is None else (shape[0] or None) if shape else 1
 
 
-def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], seed: int = 0) -> list[Feeds]:
-    """Return FEWEST to GENERATED batches on which the model runs, of the first shapes that it takes.
+def generate_samples(
+    runner: Runner, ranges: Mapping[str, tuple[float, float]], seed: int = 0
+) -> list[Feeds]:
+    """Return FEWEST to GENERATED batches on which the model runs, of the first shapes that it
+    takes.
 
-    An input with a range holds uniform numbers of the range, constant over cells whose size differs from batch to
-    batch, so that there is detail of every size. Other inputs are those of `verify`. Raises SourceError if the model
-    runs on no generated inputs.
+    An input with a range holds uniform numbers of the range, constant over cells whose size differs
+    from batch to batch, so that there is detail of every size. Other inputs are those of `verify`.
+    Raises SourceError if the model runs on no generated inputs.
     """
 
     def error_on(feeds: Feeds) -> str | None:
@@ -112,7 +158,10 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
             return str(error)
         return None
 
-    first = next(stimuli(runner.model, error_on, runner.shape_of, seed=seed, kinds=("normal",), sizes=1), None)
+    first = next(
+        stimuli(runner.model, error_on, runner.shape_of, seed=seed, kinds=("normal",), sizes=1),
+        None,
+    )
     if first is None:
         raise SourceError("the source model runs on no generated inputs")
     elements = sum(array.size for value in first.feeds.values() for array in arrays_of(value))
@@ -120,7 +169,9 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
     rng = np.random.default_rng(seed)
     return [
         {
-            name: _cells(rng, array.shape, ranges[name], 2 ** (i % (MAX_CELL + 1))).astype(array.dtype)
+            name: _cells(rng, array.shape, ranges[name], 2 ** (i % (MAX_CELL + 1))).astype(
+                array.dtype
+            )
             if name in ranges
             else array
             for name, array in first.feeds.items()
@@ -131,12 +182,18 @@ def generate_samples(runner: Runner, ranges: Mapping[str, tuple[float, float]], 
 
 def count_samples(batches: Sequence[Feeds]) -> str:
     """Return the number of samples in words."""
-    sizes = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches]
+    sizes = [
+        max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches
+    ]
     return "1 sample" if sum(sizes) == 1 else f"{sum(sizes)} samples"
 
 
-def _cells(rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float], cell: int) -> Array:
-    """Return uniform numbers between two ends, constant over cells along the axes after the second."""
+def _cells(
+    rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float], cell: int
+) -> Array:
+    """Return uniform numbers between two ends, constant over cells along the axes after
+    the second.
+    """
     coarse = [-(-extent // cell) if axis > 1 else extent for axis, extent in enumerate(shape)]
     array = np.asarray(rng.uniform(*ends, coarse))
     for axis in range(2, len(shape)):

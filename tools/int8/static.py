@@ -44,7 +44,8 @@ PASSES = (
 )
 """Passes that prepare a model, with the granularity of its weights' scales.
 
-Absorption keeps 6 deviations, as the ranges do: with 3, as published, results change more than they gain.
+Absorption keeps 6 deviations, as the ranges do: with 3, as published, results change more than they
+gain.
 """
 MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
@@ -68,29 +69,37 @@ def quantize(
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Quantized:
-    """Fold and equalize a model, and quantize it by onnxruntime: weights int8, symmetric; activations uint8.
+    """Fold and equalize a model, and quantize it by onnxruntime: weights int8, symmetric;
+    activations uint8.
 
-    The ranges of activations come from `data`, or without it from the statistics of BatchNormalization, as in
-    `irc.backends.quantizers.ranges.activations`; `input_ranges` are then needed for floating-point graph inputs.
-    `ranges` override the range of any tensor of the folded model.
+    The ranges of activations come from `data`, or without it from the statistics of
+    BatchNormalization, as in `irc.backends.quantizers.ranges.activations`; `input_ranges` are then
+    needed for floating-point graph inputs. `ranges` override the range of any tensor of the folded
+    model.
 
-    - `data`, `test_data`: a folder, an `.npz` file or arrays by the names of the inputs, with samples along the first
-      axis. Both models are compared on `test_data`, else on `data`, else on generated inputs.
+    - `data`, `test_data`: a folder, an `.npz` file or arrays by the names of the inputs, with
+      samples along the first axis. Both models are compared on `test_data`, else on `data`, else on
+      generated inputs.
     - `per_channel`: one scale for each output channel of a weight.
     - `exclude`: names of operators, or of their results, that stay float.
     - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
     - `passes`: the passes that prepare the model, by default PASSES.
-    - `progress`: show the steps that are done on standard error, if that is a terminal or a notebook.
+    - `progress`: show the steps that are done on standard error, if that is a terminal or a
+      notebook.
     - `base_dir`: the folder of the external data of a ModelProto.
 
-    An operator for which a range is missing stays float, and so do the results of the model, where no operator reads
-    them and `ranges` names none. Initializers that are graph inputs become constants.
+    An operator for which a range is missing stays float, and so do the results of the model, where
+    no operator reads them and `ranges` names none. Initializers that are graph inputs become
+    constants.
 
-    Raises UsageError for invalid arguments, if the range of an input is missing, and if onnxruntime has no quantizer;
-    ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data do not fit or the model does not run.
+    Raises UsageError for invalid arguments, if the range of an input is missing, and if onnxruntime
+    has no quantizer; ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data
+    do not fit or the model does not run.
     """
     check_engine()
-    source, folder = (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
+    source, folder = (
+        (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
+    )
     ctx = PassContext()
     text = PASSES.format(str(per_channel).lower()) if passes is None else passes
     with shown_progress("quantizing", wanted=progress) as advance:
@@ -101,13 +110,22 @@ def quantize(
         embed_external_data(folded, folder)
         prepared = _named(folded)
         if prepared.ByteSize() > MAX_BYTES:
-            raise EmitError("the model is too large to be quantized: onnxruntime's quantizer takes less than 2 GiB")
+            raise EmitError(
+                "the model is too large to be quantized: onnxruntime's quantizer takes less than"
+                " 2 GiB"
+            )
         _check_names(source, folded, ranges or {})
-        known = activations(folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
+        known = activations(
+            folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas
+        )
         advance("ranges")
         calibration = None if data is None else read_samples(data, prepared)
         tests = None if test_data is None else read_samples(test_data, prepared)
-        reasons = {**_not_removable(prepared), **_other_types(prepared, known), **_excluded(prepared, exclude)}
+        reasons = {
+            **_not_removable(prepared),
+            **_other_types(prepared, known),
+            **_excluded(prepared, exclude),
+        }
         if calibration is None:
             _check_inputs(prepared, known)
             reasons = {**_without_range(prepared, known), **reasons}
@@ -115,7 +133,10 @@ def quantize(
         engine = Engine(prepared, known, calibration, given, per_channel=per_channel)
         while True:
             quantized, warnings = engine.run(reasons)
-            undone = {node.name: Reason(UNDONE, node.output[0]) for node in activations_undone(quantized, prepared)}
+            undone = {
+                node.name: Reason(UNDONE, node.output[0])
+                for node in activations_undone(quantized, prepared)
+            }
             if not undone:
                 break
             reasons |= undone  # they are left alone, so that the next round has fewer
@@ -129,27 +150,34 @@ def quantize(
     warnings = [*ctx.warnings, *_beyond(tests, known), *warnings, *_lost(fidelity)]
     names = [info.name for info in overridable_inputs(source)]
     if names:
-        warnings.append(f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}")
+        warnings.append(
+            f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}"
+        )
     origins = {name: found.origin for name, found in known.known.items() if calibration is None}
-    return Quantized(quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings))
+    return Quantized(
+        quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings)
+    )
 
 
 def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Range]) -> None:
     """Raise UsageError if a value of the source has a range, but is not in the folded model."""
-    before, after = ({name for node in model.graph.node for name in node.output} for model in (source, folded))
+    before, after = (
+        {name for node in model.graph.node for name in node.output} for model in (source, folded)
+    )
     gone = next((name for name in ranges if name in before - after), None)
     if gone is not None:
         raise UsageError(
-            f"the passes replaced {gone!r} by a value of another range: name a value of the model that --float writes, "
-            "or equalize nothing (--passes default)"
+            f"the passes replaced {gone!r} by a value of another range: name a value of the model"
+            " that --float writes, or equalize nothing (--passes default)"
         )
 
 
 def _named(model: ModelProto) -> ModelProto:
-    """Return a copy in which every node of the main graph has a name of its own: by default its result's.
+    """Return a copy in which every node of the main graph has a name of its own: by default its
+    result's.
 
-    Constants are initializers, which need no input since IR version 4, and ONNX's own domain is imported once, as the
-    engine asks.
+    Constants are initializers, which need no input since IR version 4, and ONNX's own domain is
+    imported once, as the engine asks.
     """
     model = copied(with_canonical_domains(model))
     model.ir_version = max(model.ir_version, 4)
@@ -170,19 +198,28 @@ def _named(model: ModelProto) -> ModelProto:
 
 
 def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
-    """Return the reason of the nodes that the user excludes. Raises UsageError for a name that no node has."""
-    owners = {name: node.name for node in model.graph.node for name in (*node.output, node.name) if name}
+    """Return the reason of the nodes that the user excludes.
+
+    Raises UsageError for a name that no node has.
+    """
+    owners = {
+        name: node.name for node in model.graph.node for name in (*node.output, node.name) if name
+    }
     names = (exclude,) if isinstance(exclude, str) else exclude
     for name in names:
         if name not in owners:
             near = nearest(name, owners, cutoff=0.6)
             hint = "" if near is None else f"; the nearest is {near!r}"
-            raise UsageError(f"the main graph of the folded model has no operator of the name or result {name!r}{hint}")
+            raise UsageError(
+                "the main graph of the folded model has no operator of the name or result"
+                f" {name!r}{hint}"
+            )
     return {owners[name]: Reason("--exclude") for name in names}
 
 
 def _not_removable(model: ModelProto) -> dict[str, Reason]:
-    """Return the reason of the Relus and Clips that onnxruntime would remove, though no range can do their work.
+    """Return the reason of the Relus and Clips that onnxruntime would remove, though no range can
+    do their work.
 
     It gives their data their own range where no other node of the main graph reads these.
     """
@@ -195,7 +232,9 @@ def _not_removable(model: ModelProto) -> dict[str, Reason]:
             continue
         if node.input[0] in results | inner:
             noun = "the result" if node.input[0] in results else "the value"
-            found[node.name] = Reason(f"onnxruntime would clip {noun} {node.input[0]!r} to its range")
+            found[node.name] = Reason(
+                f"onnxruntime would clip {noun} {node.input[0]!r} to its range"
+            )
         elif limits_of(node, constants) is None:
             found[node.name] = Reason("its bounds are computed")
     return found
@@ -212,7 +251,9 @@ def _other_types(model: ModelProto, known: Activations) -> dict[str, Reason]:
 
 
 def _check_inputs(model: ModelProto, known: Activations) -> None:
-    """Raise UsageError if a range is missing for a graph input on which the range of a quantized tensor depends."""
+    """Raise UsageError if a range is missing for a graph input on which the range of a quantized
+    tensor depends.
+    """
     missing, types = set(known.missing), quantizable_types()
     inputs = [info.name for info in model.graph.input if info.name in missing]
     behind: dict[str, set[str]] = {name: {name} for name in inputs}
@@ -225,8 +266,8 @@ def _check_inputs(model: ModelProto, known: Activations) -> None:
     if needed:
         lacking = listed((repr(name) for name in inputs if name in needed), LISTED)
         raise UsageError(
-            f"nothing is known of the range of {lacking}: give --input-range NAME=LOW:HIGH (input_ranges= in "
-            "Python), or --data with samples"
+            f"nothing is known of the range of {lacking}: give --input-range NAME=LOW:HIGH"
+            " (input_ranges= in Python), or --data with samples"
         )
 
 
@@ -254,8 +295,14 @@ def _compare(
     if tests is not None:
         return measure(*runners, tests), f"{count_samples(tests)} of the test data"
     if calibration is not None:
-        return measure(*runners, calibration), f"{count_samples(calibration)}, those of the calibration"
-    limits = {info.name: known.known[info.name].range for info in source.graph.input if info.name in known.known}
+        return measure(
+            *runners, calibration
+        ), f"{count_samples(calibration)}, those of the calibration"
+    limits = {
+        info.name: known.known[info.name].range
+        for info in source.graph.input
+        if info.name in known.known
+    }
     try:
         batches = generate_samples(runners[0], limits)
     except SourceError as error:
@@ -265,13 +312,20 @@ def _compare(
 
 
 def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
-    """Yield a warning for each graph input whose test data leave the range that it was quantized with."""
+    """Yield a warning for each graph input whose test data leave the range that it was quantized
+    with.
+    """
     for name in (tests or [{}])[0]:
         if name in known.known:
             low, high = known.known[name].range
-            least, most = (float(end([end(feeds[name]) for feeds in tests or ()])) for end in (np.min, np.max))
+            least, most = (
+                float(end([end(feeds[name]) for feeds in tests or ()])) for end in (np.min, np.max)
+            )
             if least < low or most > high:
-                yield f"the test data of {name!r} range from {least:.4g} to {most:.4g}, beyond {low:.4g} to {high:.4g}"
+                yield (
+                    f"the test data of {name!r} range from {least:.4g} to {most:.4g}, beyond"
+                    f" {low:.4g} to {high:.4g}"
+                )
 
 
 def _lost(fidelity: Sequence[Fidelity]) -> Iterator[str]:
@@ -279,6 +333,7 @@ def _lost(fidelity: Sequence[Fidelity]) -> Iterator[str]:
     for each in fidelity:
         if each.sqnr < 0:
             yield (
-                f"the error of the result {each.name!r} is greater than the result (SQNR {each.sqnr:.1f} dB): irc "
-                "align shows where, --data and --range give better ranges, --exclude leaves operators float"
+                f"the error of the result {each.name!r} is greater than the result (SQNR"
+                f" {each.sqnr:.1f} dB): irc align shows where, --data and --range give better"
+                " ranges, --exclude leaves operators float"
             )

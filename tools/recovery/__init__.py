@@ -1,4 +1,6 @@
-"""The fold map of a model that another tool folded: `recover` finds its BatchNormalizations in a checkpoint."""
+"""The fold map of a model that another tool folded: `recover` finds its BatchNormalizations in a
+checkpoint.
+"""
 
 from __future__ import annotations
 

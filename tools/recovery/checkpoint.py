@@ -1,4 +1,6 @@
-"""Weights and BatchNormalizations before they were folded: from a state_dict in a file, or from the unfolded model."""
+"""Weights and BatchNormalizations before they were folded: from a state_dict in a file, or from the
+unfolded model.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ _WRAPPERS = ("module.", "_orig_mod.")
 
 @record
 class Norm:
-    """A BatchNormalization of the checkpoint, its `params` gamma, beta, mean and var with their `names`.
+    """A BatchNormalization of the checkpoint, its `params` gamma, beta, mean and var with their
+    `names`.
 
-    `epsilon` is None where the checkpoint does not say it, `result` is its result in the unfolded model.
+    `epsilon` is None where the checkpoint does not say it, `result` is its result in the unfolded
+    model.
     """
 
     path: str
@@ -73,9 +77,14 @@ class Kernel:
     norm: Norm | None = None
 
     def rows_for(self, layer: FoldedLayer) -> Array | None:
-        """Return the weights of each output channel as `layer` has them, None if the shapes differ."""
+        """Return the weights of each output channel as `layer` has them, None if the
+        shapes differ.
+        """
         if self.layer is not None:
-            alike = self.layer.node.op_type == layer.node.op_type and self.layer.rows.shape == layer.rows.shape
+            alike = (
+                self.layer.node.op_type == layer.node.op_type
+                and self.layer.rows.shape == layer.rows.shape
+            )
             return self.layer.rows if alike else None
         stored = self.stored_for(layer)
         return None if stored is None else layer.rows_of(stored)
@@ -96,9 +105,11 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a state_dict (.pt, .pth, .bin: torch's, by weights_only; .safetensors; .npz) or an unfolded ONNX model.
+    """Read a state_dict (.pt, .pth, .bin: torch's, by weights_only; .safetensors; .npz) or an
+    unfolded ONNX model.
 
-    Raises FoldMapError if the file cannot be read or has no BatchNormalization, ModelError for a file of torch or ONNX.
+    Raises FoldMapError if the file cannot be read or has no BatchNormalization, ModelError for a
+    file of torch or ONNX.
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".onnx":
@@ -115,20 +126,27 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
             why = (error.strerror if isinstance(error, OSError) else None) or error
             raise FoldMapError(f"{path}: cannot be read as a checkpoint: {why}") from None
     else:
-        raise FoldMapError(f"{path}: a checkpoint is .pt, .pth, .bin, .ckpt, .safetensors, .npz or .onnx")
+        raise FoldMapError(
+            f"{path}: a checkpoint is .pt, .pth, .bin, .ckpt, .safetensors, .npz or .onnx"
+        )
     if not found.norms:
         raise FoldMapError(f"{path}: {_why_none(found)}")
     return found
 
 
 def _why_none(checkpoint: Checkpoint) -> str:
-    """Return why a checkpoint has no norms: a model may have some that are behind no layer, or in a body."""
+    """Return why a checkpoint has no norms: a model may have some that are behind no layer, or in a
+    body.
+    """
     nodes = () if checkpoint.source is None else all_nodes(checkpoint.source)
     present = [node for node in nodes if node.op_type == "BatchNormalization"]
     if not present:
         return "the checkpoint has no BatchNormalization"
     label = clipped(present[0].name or list(present[0].output))
-    return f"no BatchNormalization is right behind a layer of constant weights in the main graph ({label} is not)"
+    return (
+        "no BatchNormalization is right behind a layer of constant weights in the main graph"
+        f" ({label} is not)"
+    )
 
 
 def from_state(state: Mapping[str, Array]) -> Checkpoint:
@@ -146,12 +164,16 @@ def from_state(state: Mapping[str, Array]) -> Checkpoint:
         if path is not None and array.ndim >= 2 and array.dtype.kind in "fV":
             bias_name = _join(path, "bias")
             bias = state.get(bias_name)
-            kernels.append(Kernel(path, name, array, bias, None if bias is None else bias_name, order))
+            kernels.append(
+                Kernel(path, name, array, bias, None if bias is None else bias_name, order)
+            )
     return Checkpoint(kernels, norms)
 
 
 def from_onnx(path: str | Path) -> Checkpoint:
-    """Return the checkpoint in an unfolded ONNX model: each layer with the BatchNormalization that alone reads it."""
+    """Return the checkpoint in an unfolded ONNX model: each layer with the BatchNormalization that
+    alone reads it.
+    """
     model, folder = read_model(path)
     embed_external_data(model, folder)
     return from_unfolded(model)
@@ -178,12 +200,25 @@ def from_unfolded(source: ModelProto) -> Checkpoint:
             norms.append(norm)
         bias_name = layer.node.input[2] if layer.bias is not None else None
         path = module_path(layer.node) or layer.node.name or name
-        kernels.append(Kernel(path, layer.node.input[1], layer.weight, layer.bias, bias_name, layer.index, layer, norm))
+        kernels.append(
+            Kernel(
+                path,
+                layer.node.input[1],
+                layer.weight,
+                layer.bias,
+                bias_name,
+                layer.index,
+                layer,
+                norm,
+            )
+        )
     return Checkpoint(kernels, norms, source)
 
 
 def _simplified(model: ModelProto) -> ModelProto:
-    """Return the model with constants where torch's exporter computes them, such as the zero bias of a Conv."""
+    """Return the model with constants where torch's exporter computes them, such as the zero bias
+    of a Conv.
+    """
     module = from_model(model)
     parse_pipeline("SimplifyExpr{affines=keep},FoldConstant")(module)
     return materialize(emit_model(module)[0])
@@ -200,7 +235,11 @@ def _norm(path: str, state: Mapping[str, Array], order: int) -> Norm | None:
 
 
 def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -> Norm | None:
-    if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS or len(node.input) < 5:
+    if (
+        node.op_type != "BatchNormalization"
+        or node.domain not in DEFAULT_DOMAINS
+        or len(node.input) < 5
+    ):
         return None
     gamma, beta, mean, var = (constants.get(name) for name in node.input[1:5])
     attributes = {attribute.name: attribute for attribute in node.attribute}
@@ -210,7 +249,9 @@ def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -
         return None
     if gamma.ndim != 1 or not gamma.shape == beta.shape == mean.shape == var.shape:
         return None
-    epsilon = attributes["epsilon"].f if "epsilon" in attributes else float(np.float32(DEFAULT_EPSILON))
+    epsilon = (
+        attributes["epsilon"].f if "epsilon" in attributes else float(np.float32(DEFAULT_EPSILON))
+    )
     a, b, c, d = node.input[1:5]
     path = module_path(node) or node.name or node.output[0]
     return Norm(path, (gamma, beta, mean, var), (a, b, c, d), index, epsilon, node.output[0])
@@ -227,16 +268,24 @@ def _unwrapped(key: str) -> str:
 
 
 def _state_in(loaded: Any, file: str) -> dict[str, Array]:
-    """Return the state_dict in a loaded file: the file itself, or the one dictionary in it that has a running_mean."""
+    """Return the state_dict in a loaded file: the file itself, or the one dictionary in it that has
+    a running_mean.
+    """
     if not isinstance(loaded, dict):
         raise FoldMapError(f"{file}: this is no state_dict")
-    found = {str(key): each for key, each in loaded.items() if isinstance(each, dict) and _has_norms(each)}
+    found = {
+        str(key): each
+        for key, each in loaded.items()
+        if isinstance(each, dict) and _has_norms(each)
+    }
     if _has_norms(loaded):
         found = {"": loaded}
     if not found:
         raise FoldMapError(f"{file}: the checkpoint has no BatchNormalization")
     if len(found) > 1:
-        raise FoldMapError(f"{file}: several state_dicts, {', '.join(map(clipped, found))}: save one of them")
+        raise FoldMapError(
+            f"{file}: several state_dicts, {', '.join(map(clipped, found))}: save one of them"
+        )
     (state,) = found.values()
     return {str(key): array for key, array in state.items() if isinstance(array, np.ndarray)}
 
@@ -256,7 +305,9 @@ def _read_npz(path: Path) -> dict[str, Array]:
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:
-    """Read the tensors: 8 bytes of length, a JSON header of so many bytes, and the elements at the offsets it names."""
+    """Read the tensors: 8 bytes of length, a JSON header of so many bytes, and the elements at the
+    offsets it names.
+    """
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_MAX_HEADER, len(data) - 8):

@@ -1,7 +1,9 @@
-"""Find the BatchNormalization that explains a folded layer: W' = s W and b' = beta + (b - mean) s, within rounding.
+"""Find the BatchNormalization that explains a folded layer: W' = s W and b' = beta + (b - mean) s,
+within rounding.
 
-s = gamma / sqrt(var + epsilon). A tool that folds in float32 rounds var + epsilon, its root, the quotient and the
-product: about 3.5 units of 2**-24, and a few more for the bias. ROUNDINGS bounds all of them.
+s = gamma / sqrt(var + epsilon). A tool that folds in float32 rounds var + epsilon, its root, the
+quotient and the product: about 3.5 units of 2**-24, and a few more for the bias. ROUNDINGS bounds
+all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ EPSILONS = (1e-5, 1e-3, 1e-4, 1e-6, 1e-2, 2e-5, 1e-7, 1e-8)
 
 @record
 class Explanation:
-    """The `kernel` and `norm` of a folded layer with `epsilon`: `scale` and `shift` of its result in float64."""
+    """The `kernel` and `norm` of a folded layer with `epsilon`: `scale` and `shift` of its result
+    in float64.
+    """
 
     layer: FoldedLayer
     kernel: Kernel
@@ -39,29 +43,44 @@ class Unexplained(Exception):
     """Raised for a layer of which no BatchNormalization was found, with the reason."""
 
 
-def explain(layer: FoldedLayer, checkpoint: Checkpoint, epsilons: Sequence[float] = EPSILONS) -> Explanation | None:
+def explain(
+    layer: FoldedLayer, checkpoint: Checkpoint, epsilons: Sequence[float] = EPSILONS
+) -> Explanation | None:
     """Return what explains `layer`, None if it is in the checkpoint as it is. Raises Unexplained.
 
-    Those that metadata and names point at come first, then all of the same shape. What explains it must be one.
+    Those that metadata and names point at come first, then all of the same shape. What explains it
+    must be one.
     """
     named = [kernel for kernel in checkpoint.kernels if kernel.path in layer.hints]
     for kernels in (named, checkpoint.kernels):
-        proportional = [(kernel, rows) for kernel in kernels if (rows := _proportional(layer, kernel)) is not None]
+        proportional = [
+            (kernel, rows)
+            for kernel in kernels
+            if (rows := _proportional(layer, kernel)) is not None
+        ]
         if any(_is_unchanged(layer, kernel, rows) for kernel, rows in proportional):
             return None
-        found = [hit for kernel, rows in proportional for hit in _hits(layer, kernel, rows, checkpoint, epsilons)]
+        found = [
+            hit
+            for kernel, rows in proportional
+            for hit in _hits(layer, kernel, rows, checkpoint, epsilons)
+        ]
         if found:
             return _one(layer, found)
     if proportional:
         names = ", ".join(kernel.path or "the model" for kernel, _ in proportional[:3])
-        raise Unexplained(f"its weight is that of {names} times a factor a channel that no BatchNormalization explains")
+        raise Unexplained(
+            f"its weight is that of {names} times a factor a channel that no BatchNormalization"
+            " explains"
+        )
     raise Unexplained("no weight of the checkpoint is its weight up to a factor a channel")
 
 
 def explain_all(
     layers: Iterable[FoldedLayer], checkpoint: Checkpoint, epsilons: Sequence[float] = EPSILONS
 ) -> tuple[list[Explanation], dict[str, str], list[str]]:
-    """Return what explains the layers, the reasons for others by label, and the labels of unchanged layers.
+    """Return what explains the layers, the reasons for others by label, and the labels of unchanged
+    layers.
 
     Raises FoldMapError if one unfolded layer would explain several.
     """
@@ -109,9 +128,19 @@ def _proportional(layer: FoldedLayer, kernel: Kernel) -> Array | None:
 
 
 def _hits(
-    layer: FoldedLayer, kernel: Kernel, rows: Array, checkpoint: Checkpoint, epsilons: Sequence[float]
+    layer: FoldedLayer,
+    kernel: Kernel,
+    rows: Array,
+    checkpoint: Checkpoint,
+    epsilons: Sequence[float],
 ) -> list[Explanation]:
-    norms = checkpoint.norms if kernel.layer is None else [kernel.norm] if kernel.norm is not None else []
+    norms = (
+        checkpoint.norms
+        if kernel.layer is None
+        else [kernel.norm]
+        if kernel.norm is not None
+        else []
+    )
     found = []
     for norm in norms:
         if norm.channels == len(rows):
@@ -123,7 +152,9 @@ def _hits(
     return found
 
 
-def _hit(layer: FoldedLayer, kernel: Kernel, rows: Array, norm: Norm, epsilon: float) -> Explanation | None:
+def _hit(
+    layer: FoldedLayer, kernel: Kernel, rows: Array, norm: Norm, epsilon: float
+) -> Explanation | None:
     gamma, beta, mean, var = (np.asarray(param).astype(np.float64) for param in norm.params)
     limit = tolerance(layer.weight)
     with np.errstate(all="ignore"):
@@ -131,7 +162,13 @@ def _hit(layer: FoldedLayer, kernel: Kernel, rows: Array, norm: Norm, epsilon: f
     if not np.isfinite(scale).all() or not (var + epsilon > 0).all():
         return None
     at = np.arange(len(rows)), np.abs(rows).argmax(axis=1)
-    if not _near(layer.rows[at].astype(np.float64), scale * rows[at], np.abs(scale * rows[at]), limit, layer.weight):
+    if not _near(
+        layer.rows[at].astype(np.float64),
+        scale * rows[at],
+        np.abs(scale * rows[at]),
+        limit,
+        layer.weight,
+    ):
         return None
     bias = np.zeros_like(mean) if kernel.bias is None else kernel.bias.astype(np.float64)
     made = np.zeros_like(mean) if layer.bias is None else layer.bias.astype(np.float64)
@@ -153,12 +190,17 @@ def _near(made: Array, expected: Array, size: Array, limit: float, stored: Array
 
 
 def _is_unchanged(layer: FoldedLayer, kernel: Kernel, rows: Array) -> bool:
-    bias, made = (np.zeros(len(rows)) if each is None else each for each in (kernel.bias, layer.bias))
+    bias, made = (
+        np.zeros(len(rows)) if each is None else each for each in (kernel.bias, layer.bias)
+    )
     return np.array_equal(layer.rows, rows) and np.array_equal(made, bias)
 
 
 def _one(layer: FoldedLayer, found: list[Explanation]) -> Explanation:
-    """Return the explanation that names decide for, or one of those that mean the same. Raises Unexplained."""
+    """Return the explanation that names decide for, or one of those that mean the same.
+
+    Raises Unexplained.
+    """
     named = [hit for hit in found if hit.norm.path in layer.hints]
     if len(named) == 1:
         return named[0]
@@ -173,12 +215,16 @@ def _one(layer: FoldedLayer, found: list[Explanation]) -> Explanation:
 
 
 def _follows(hit: Explanation, found: list[Explanation]) -> bool:
-    """Return whether the BatchNormalization is the next one after the weight, of those that have the same numbers."""
+    """Return whether the BatchNormalization is the next one after the weight, of those that have
+    the same numbers.
+    """
     alike = [
         each
         for each in found
         if each.kernel is hit.kernel
-        and all(np.array_equal(a, b) for a, b in zip(each.norm.params, hit.norm.params, strict=True))
+        and all(
+            np.array_equal(a, b) for a, b in zip(each.norm.params, hit.norm.params, strict=True)
+        )
     ]
     if len(alike) != len(found):
         return False

@@ -18,7 +18,9 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 class FoldedLayer:
-    """A Conv, ConvTranspose or Gemm: its position `index` in the main graph, its `node`, `weight` and `bias`."""
+    """A Conv, ConvTranspose or Gemm: its position `index` in the main graph, its `node`, `weight`
+    and `bias`.
+    """
 
     def __init__(self, index: int, node: NodeProto, weight: Array, bias: Array | None) -> None:
         self.index, self.node, self.weight, self.bias = index, node, weight, bias
@@ -28,7 +30,9 @@ class FoldedLayer:
         self.is_transposed = is_gemm and not ("transB" in attributes and attributes["transB"].i)
         """Whether the weight is [in, out], as a torch Linear has it not."""
         plain = all(attributes[key].f == 1.0 for key in ("alpha", "beta") if key in attributes)
-        self.is_plain = not is_gemm or (plain and not ("transA" in attributes and attributes["transA"].i))
+        self.is_plain = not is_gemm or (
+            plain and not ("transA" in attributes and attributes["transA"].i)
+        )
 
     @property
     def label(self) -> str:
@@ -46,37 +50,63 @@ class FoldedLayer:
         return 1 if self.node.op_type == "ConvTranspose" or self.is_transposed else 0
 
     def rows_of(self, weight: Array) -> Array:
-        """Return the weights of each output channel, [out, ...], of a weight with the layout of this layer's."""
+        """Return the weights of each output channel, [out, ...], of a weight with the layout of
+        this layer's.
+        """
         if self.node.op_type == "ConvTranspose":
             into, out = weight.shape[0] // self.group, weight.shape[1]
-            return weight.reshape(self.group, into, out, -1).swapaxes(1, 2).reshape(self.group * out, -1)
+            return (
+                weight.reshape(self.group, into, out, -1)
+                .swapaxes(1, 2)
+                .reshape(self.group * out, -1)
+            )
         return weight.T if self.is_transposed else weight.reshape(weight.shape[0], -1)
 
     def factor_of(self, scale: Array) -> Array:
-        """Return a vector over the output channels in a shape that is broadcast against the weight."""
+        """Return a vector over the output channels in a shape that is broadcast against
+        the weight.
+        """
         weight = self.weight
         ones = (1,) * (weight.ndim - 2)
         if self.node.op_type == "ConvTranspose":
             by_group = scale.reshape(self.group, 1, -1)
-            return np.repeat(by_group, weight.shape[0] // self.group, axis=1).reshape(*weight.shape[:2], *ones)
+            return np.repeat(by_group, weight.shape[0] // self.group, axis=1).reshape(
+                *weight.shape[:2], *ones
+            )
         return scale[None, :] if self.is_transposed else scale.reshape(-1, 1, *ones)
 
     @cached_property
     def hints(self) -> set[str]:
-        """Module paths that metadata and names give: of the layer, or of the BatchNormalization that went into it."""
+        """Module paths that metadata and names give: of the layer, or of the BatchNormalization
+        that went into it.
+        """
         notes = {entry.key: entry.value for entry in self.node.metadata_props}
-        names = [parameter_path(name, each) for name in self.node.input[1:3] for each in ("weight", "bias")]
+        names = [
+            parameter_path(name, each)
+            for name in self.node.input[1:3]
+            for each in ("weight", "bias")
+        ]
         found = [scope_path(str(notes.get(SCOPES, ""))), module_path(self.node), *names]
         return {path for path in found if path is not None}
 
 
 def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
-    """Return the floating initializers and Constants of the main graph that can be read; an input may override none."""
+    """Return the floating initializers and Constants of the main graph that can be read; an input
+    may override none.
+    """
     graph = model.graph
     inputs = {info.name for info in graph.input}
-    tensors = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in inputs or model.ir_version < 4}
+    tensors = {
+        tensor.name: tensor
+        for tensor in graph.initializer
+        if tensor.name not in inputs or model.ir_version < 4
+    }
     for node in graph.node:
-        if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
+        if (
+            node.op_type == "Constant"
+            and len(node.attribute) == 1
+            and node.attribute[0].name == "value"
+        ):
             tensors[node.output[0]] = node.attribute[0].t
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     found: dict[str, Array] = {}
@@ -100,7 +130,12 @@ def layers_of(model: ModelProto, constants: Mapping[str, Array]) -> Iterator[Fol
         weight = constants.get(node.input[1])
         has_bias = len(node.input) > 2 and bool(node.input[2])
         bias = constants.get(node.input[2]) if has_bias else None
-        if weight is None or weight.ndim < 2 or not weight.size or (has_bias and (bias is None or bias.ndim != 1)):
+        if (
+            weight is None
+            or weight.ndim < 2
+            or not weight.size
+            or (has_bias and (bias is None or bias.ndim != 1))
+        ):
             continue
         layer = FoldedLayer(index, node, weight, bias)
         if layer.is_plain and (bias is None or bias.size == len(layer.rows)):

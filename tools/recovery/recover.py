@@ -1,4 +1,6 @@
-"""Build the fold map of a model that another tool folded, from a checkpoint with its BatchNormalizations."""
+"""Build the fold map of a model that another tool folded, from a checkpoint with its
+BatchNormalizations.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ GONE = "another tool folded or removed it, and it was not recovered"
 class Recovered:
     """The `fold_map`, the `explanations` it was made of, and the layers without.
 
-    `refused` has the reasons by layer, and `unchanged` the layers that are in the checkpoint as they are. Of the other
-    BatchNormalizations of the checkpoint, `kept` has the paths of those that the model still has, `missing` the rest.
+    `refused` has the reasons by layer, and `unchanged` the layers that are in the checkpoint as
+    they are. Of the other BatchNormalizations of the checkpoint, `kept` has the paths of those that
+    the model still has, `missing` the rest.
     """
 
     fold_map: FoldMap
@@ -48,16 +51,22 @@ class Recovered:
 
 
 def recover(
-    model: ModelProto, checkpoint: Checkpoint, base_dir: Path | None = None, epsilons: Sequence[float] = EPSILONS
+    model: ModelProto,
+    checkpoint: Checkpoint,
+    base_dir: Path | None = None,
+    epsilons: Sequence[float] = EPSILONS,
 ) -> Recovered:
-    """Find the BatchNormalizations that were folded into the layers of `model`, and return its fold map.
+    """Find the BatchNormalizations that were folded into the layers of `model`, and return its fold
+    map.
 
-    `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not say it. Raises
-    FoldMapError if nothing is found, and ModelError if a file cannot be read.
+    `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not
+    say it. Raises FoldMapError if nothing is found, and ModelError if a file cannot be read.
     """
     opset = opset_versions(model.opset_import)[""]
     if opset < OLDEST_OPSET:
-        raise FoldMapError(f"the model has opset {opset}: convert it to {OLDEST_OPSET} or newer first")
+        raise FoldMapError(
+            f"the model has opset {opset}: convert it to {OLDEST_OPSET} or newer first"
+        )
     folder = base_dir or Path()
     constants = constants_of(model, folder)
     layers = list(layers_of(model, constants))
@@ -73,10 +82,13 @@ def recover(
     kept = [norm.path for norm in others if any(_same(norm.params, params) for params in present)]
     if not found:
         raise FoldMapError(
-            f"no layer of the main graph took a BatchNormalization of the checkpoint{_why(refused, kept)}"
+            "no layer of the main graph took a BatchNormalization of the"
+            f" checkpoint{_why(refused, kept)}"
         )
     missing = [norm.path for norm in others if norm.path not in kept]
-    return Recovered(_map_of(model, checkpoint, found, folder), found, refused, unchanged, kept, missing)
+    return Recovered(
+        _map_of(model, checkpoint, found, folder), found, refused, unchanged, kept, missing
+    )
 
 
 def _why(refused: Mapping[str, str], kept: Sequence[str]) -> str:
@@ -93,10 +105,14 @@ def _norms_in(model: ModelProto, constants: Mapping[str, Array]) -> list[list[Ar
 
 
 def _same(params: Sequence[Array], others: Sequence[Array]) -> bool:
-    return len(params) == len(others) and all(np.array_equal(a, b) for a, b in zip(params, others, strict=True))
+    return len(params) == len(others) and all(
+        np.array_equal(a, b) for a, b in zip(params, others, strict=True)
+    )
 
 
-def _map_of(model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanation], folder: Path) -> FoldMap:
+def _map_of(
+    model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanation], folder: Path
+) -> FoldMap:
     if checkpoint.source is None:
         source = unfolded_model(model, found)
         before = {node.output[0]: i for i, node in enumerate(source.graph.node) if node.output}
@@ -105,11 +121,17 @@ def _map_of(model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanati
     else:
         source = checkpoint.source
         at = {node.output[0]: node for node in source.graph.node if node.output}
-        pairs = [(at[hit.kernel.layer.node.output[0]], at[hit.norm.result]) for hit in found if hit.kernel.layer]
+        pairs = [
+            (at[hit.kernel.layer.node.output[0]], at[hit.norm.result])
+            for hit in found
+            if hit.kernel.layer
+        ]
     module = from_model(source, folder)
     module.provenance.passes.append("recover")
     protos = _record_folds(module, found, pairs)
-    builder = MapBuilder(module, model, protos, _names_in(model, source, found, pairs, checkpoint), PayloadObserver())
+    builder = MapBuilder(
+        module, model, protos, _names_in(model, source, found, pairs, checkpoint), PayloadObserver()
+    )
     fold_map = builder.build()
     if checkpoint.source is not None:
         _mark_gone(fold_map, model)
@@ -119,7 +141,9 @@ def _map_of(model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanati
 def _record_folds(
     module: Module, found: Sequence[Explanation], pairs: Sequence[tuple[NodeProto, NodeProto]]
 ) -> dict[Node, NodeProto]:
-    """Record the folds as passes do; return the folded layer of each node of the module that took one."""
+    """Record the folds as passes do; return the folded layer of each node of the module that took
+    one.
+    """
     collect_sources(module)
     records = fold_records(module)
     sources = {each.output: each for each in (records.sources or {}).values() if not each.scope}
@@ -153,17 +177,33 @@ def _names_in(
     pairs: Sequence[tuple[NodeProto, NodeProto]],
     checkpoint: Checkpoint,
 ) -> Callable[[Value], str]:
-    """Return the function that gives the name of a value of the source in the folded model, "" if it is not there."""
+    """Return the function that gives the name of a value of the source in the folded model, "" if
+    it is not there.
+    """
     if checkpoint.source is None:
         return lambda value: value.name
-    # A name of the source may mean another value in the folded model: only what was found, or stayed, is the same.
-    names = {norm.output[0]: hit.layer.node.output[0] for hit, (_, norm) in zip(found, pairs, strict=True)}
+    # A name of the source may mean another value in the folded model: only what was found, or
+    # stayed, is the same.
+    names = {
+        norm.output[0]: hit.layer.node.output[0]
+        for hit, (_, norm) in zip(found, pairs, strict=True)
+    }
     return lambda value: names.get(value.name, "")
 
 
 def _mark_gone(fold_map: FoldMap, model: ModelProto) -> None:
-    """Say of the affines of the source that the folded model lacks, and that were not found, that they are gone."""
+    """Say of the affines of the source that the folded model lacks, and that were not found, that
+    they are gone.
+    """
     present = {(node.op_type, node.output[0]) for node in model.graph.node if node.output}
     for source in fold_map.sources:
-        if source["status"] == "kept" and (source["node"]["op_type"], source["output"]) not in present:
-            source["status"], source["reason"], source["detail"], source["notes"] = "merged", None, GONE, []
+        if (
+            source["status"] == "kept"
+            and (source["node"]["op_type"], source["output"]) not in present
+        ):
+            source["status"], source["reason"], source["detail"], source["notes"] = (
+                "merged",
+                None,
+                GONE,
+                [],
+            )

@@ -1,4 +1,6 @@
-"""The unfolded model: the folded one with the weights of the checkpoint, and BatchNormalization after its layers."""
+"""The unfolded model: the folded one with the weights of the checkpoint, and BatchNormalization
+after its layers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MIXED_TYPES = 15
 
 
 def unfolded_model(folded: ModelProto, explanations: Sequence[Explanation]) -> ModelProto:
-    """Return a copy of `folded` in which the folds are undone; its tensors have the names of the checkpoint."""
+    """Return a copy of `folded` in which the folds are undone; its tensors have the names of the
+    checkpoint.
+    """
     return _Unfolder(folded, explanations).run()
 
 
@@ -31,7 +35,9 @@ class _Unfolder:
         graph = self.model.graph
         self.drop_unread()
         names = {name for node in graph.node for name in node.output}
-        names.update(item.name for items in (graph.input, graph.output, graph.initializer) for item in items)
+        names.update(
+            item.name for items in (graph.input, graph.output, graph.initializer) for item in items
+        )
         self.values = NamePool(names)
         self.nodes = NamePool({node.name for node in graph.node})
         self.made: dict[tuple[str, tuple[int, ...], bool], str] = {}
@@ -42,7 +48,11 @@ class _Unfolder:
         own, others = set[str](), {info.name for info in graph.output}
         for index, node in enumerate(graph.node):
             (own if index in self.undone else others).update(node.input)
-        kept = [tensor for tensor in graph.initializer if tensor.name not in own or tensor.name in others]
+        kept = [
+            tensor
+            for tensor in graph.initializer
+            if tensor.name not in own or tensor.name in others
+        ]
         del graph.initializer[:]
         graph.initializer.extend(kept)
 
@@ -58,7 +68,9 @@ class _Unfolder:
         return self.model
 
     def undo(self, node: NodeProto, found: Explanation) -> NodeProto:
-        """Give a layer its own weight and bias back, and return the BatchNormalization that follows it."""
+        """Give a layer its own weight and bias back, and return the BatchNormalization that follows
+        it.
+        """
         kernel, norm, layer = found.kernel, found.norm, found.layer
         weight = kernel.stored_for(layer)
         assert weight is not None, layer.label
@@ -75,7 +87,11 @@ class _Unfolder:
         ]
         name = self.nodes.fresh(norm.path or "BatchNormalization")
         return helper.make_node(
-            "BatchNormalization", [node.output[0], *params], [result], name=name, epsilon=found.epsilon
+            "BatchNormalization",
+            [node.output[0], *params],
+            [result],
+            name=name,
+            epsilon=found.epsilon,
         )
 
     def constant(self, name: str, array: Array, *, is_turned: bool = False) -> str:

@@ -12,7 +12,9 @@ MAX_BARS = 256
 
 
 def chart(low: Array, high: Array | None = None) -> Chart:
-    """Return the chart of one number per channel (`low`), or of one range per channel (`low` to `high`)."""
+    """Return the chart of one number per channel (`low`), or of one range per channel (`low` to
+    `high`).
+    """
     lows = np.asarray(low, np.float64).ravel()
     highs = lows if high is None else np.asarray(high, np.float64).ravel()
     size = lows.size
@@ -37,8 +39,8 @@ def chart(low: Array, high: Array | None = None) -> Chart:
 def weight_chart(array: Array, axis: int, group: int) -> Chart | None:
     """Return the range of a weight per output channel; None if it has no such channels.
 
-    Output channels stand along `axis`. Those of a grouped transposed convolution stand along axis 1 within each group,
-    and the groups along axis 0.
+    Output channels stand along `axis`. Those of a grouped transposed convolution stand along axis 1
+    within each group, and the groups along axis 0.
     """
     if not 0 <= axis < array.ndim or not array.size:
         return None

@@ -21,7 +21,9 @@ from .relate import relate
 
 
 class Measure(TypedDict):
-    """The error of one tensor of the compiled model against the source: `sqnr` is in dB, `bound` limits `max_abs`."""
+    """The error of one tensor of the compiled model against the source: `sqnr` is in dB, `bound`
+    limits `max_abs`.
+    """
 
     tensor: str
     max_abs: float | None
@@ -39,10 +41,12 @@ def collect(
     alignment: Sequence[Measure | Mapping[str, object]] | None = None,
     durations: bool = True,
 ) -> ReportData:
-    """Return the data of a report on the model `name`; `recorder` saw the passes that led to `result`.
+    """Return the data of a report on the model `name`; `recorder` saw the passes that led to
+    `result`.
 
-    `seconds` is the time of reading and compiling, `alignment` the errors of tensors in the order of the model. Without
-    `durations`, equal compiles give equal data. Raises ModelError and OSError if external data cannot be read.
+    `seconds` is the time of reading and compiling, `alignment` the errors of tensors in the order
+    of the model. Without `durations`, equal compiles give equal data. Raises ModelError and OSError
+    if external data cannot be read.
     """
     fold_map = result.fold_map
     before = graphs_of(recorder.source, recorder.types)
@@ -68,15 +72,20 @@ def collect(
 
 
 def collect_alignment(
-    names: tuple[str, str], first: ModelProto, second: ModelProto, alignment: Sequence[Measure | Mapping[str, object]]
+    names: tuple[str, str],
+    first: ModelProto,
+    second: ModelProto,
+    alignment: Sequence[Measure | Mapping[str, object]],
 ) -> ReportData:
-    """Return the data of a report on two models side by side, with the errors that a comparison found.
+    """Return the data of a report on two models side by side, with the errors that a comparison
+    found.
 
     Raises ModelError if a model breaks ONNX's rules for graphs.
     """
     modules = [from_model(model) for model in (first, second)]
     before, after = (
-        graphs_of(model, value_types(module)) for model, module in zip((first, second), modules, strict=True)
+        graphs_of(model, value_types(module))
+        for model, module in zip((first, second), modules, strict=True)
     )
     relate([], [], before, after)
     return {
@@ -101,7 +110,12 @@ def collect_alignment(
 def _model_facts(name: str, source: ModelProto) -> ModelFacts:
     producer = f"{source.producer_name} {source.producer_version}".strip()
     opsets = {short(entry.domain or "ai.onnx"): entry.version for entry in source.opset_import}
-    return {"name": short(name), "producer": short(producer), "ir_version": source.ir_version, "opsets": opsets}
+    return {
+        "name": short(name),
+        "producer": short(producer),
+        "ir_version": source.ir_version,
+        "opsets": opsets,
+    }
 
 
 def _pass_row(run: PassRun, durations: bool) -> PassRow:
@@ -145,5 +159,9 @@ def _size(model: ModelProto) -> int:
 
 
 def _external_size(tensor: TensorProto) -> int:
-    lengths = [int(entry.value) for entry in tensor.external_data if entry.key == "length" and entry.value.isdigit()]
+    lengths = [
+        int(entry.value)
+        for entry in tensor.external_data
+        if entry.key == "length" and entry.value.isdigit()
+    ]
     return sum(lengths)

@@ -1,4 +1,6 @@
-"""Drawings of graphs as SVG, legible on light and dark pages, without scripts and without references."""
+"""Drawings of graphs as SVG, legible on light and dark pages, without scripts and without
+references.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ MAX_BOXES = 120
 """Most boxes that a drawing of a graph has."""
 
 MAX_LABEL, MAX_NOTE = 34, 48
-"""Characters of a name and of a note; of a longer name the end is shown, which tells more than the beginning."""
+"""Characters of a name and of a note; of a longer name the end is shown, which tells more than the
+beginning.
+"""
 
 FILLS = {
     "end": ("#e8eaf6", "#5c6bc0"),
@@ -69,7 +73,9 @@ class Boxes(list[Box]):
     def __init__(self) -> None:
         self._makers: dict[Hashable, int] = {}
 
-    def link(self, box: Box, reads: Iterable[Hashable] = (), makes: Iterable[Hashable] = ()) -> None:
+    def link(
+        self, box: Box, reads: Iterable[Hashable] = (), makes: Iterable[Hashable] = ()
+    ) -> None:
         """Append `box` with an edge from each box that makes a value that it `reads`."""
         makers = dict.fromkeys(self._makers[value] for value in reads if value in self._makers)
         self._makers.update((value, len(self)) for value in makes)
@@ -82,21 +88,28 @@ class Boxes(list[Box]):
 
 
 def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
-    """Return graphs with their titles side by side as one SVG; `boxes` of a graph come in topological order."""
+    """Return graphs with their titles side by side as one SVG; `boxes` of a graph come in
+    topological order.
+    """
     parts: list[str] = []
     left, bottom = 0.0, 0.0
     for title, boxes in graphs:
         graph, width, height = _graph(_limited(boxes))
         width = max(width, CHARACTER * len(title) + 2 * MARGIN)
         heading = _text([[visible(title)]], width / 2, LINE, "bold") if title else ""
-        plate = f'<rect x="0" y="0" width="{_n(width)}" height="{LINE + 6}" rx="4" fill="#cfd8dc"/>' if title else ""
+        plate = (
+            f'<rect x="0" y="0" width="{_n(width)}" height="{LINE + 6}" rx="4" fill="#cfd8dc"/>'
+            if title
+            else ""
+        )
         parts.append(f'<g transform="translate({_n(left)} 0)">{plate}{heading}')
         parts.append(f'<g transform="translate(0 {2 * LINE if title else 0})">{graph}</g></g>')
         left += width + 3 * GAP
         bottom = max(bottom, height + (2 * LINE if title else 0))
     width = max(left - 3 * GAP, 0)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width + 2)}" height="{_n(bottom + 2)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width + 2)}"'
+        f' height="{_n(bottom + 2)}" '
         f'viewBox="-1 -1 {_n(width + 2)} {_n(bottom + 2)}" font-family="sans-serif" font-size="11">'
         f"{''.join(parts)}</svg>\n"
     )
@@ -136,8 +149,9 @@ def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
         fill, border = FILLS[box.kind]
         dashes = ' stroke-dasharray="5 3"' if box.kind in ("removed", "more") else ""
         parts.append(
-            f'<rect x="{_n(x - width / 2)}" y="{_n(tops[row])}" width="{_n(width)}" height="{_n(height)}" '
-            f'rx="{9 if box.kind == "end" else 3}" fill="{fill}" stroke="{border}"{dashes}/>'
+            f'<rect x="{_n(x - width / 2)}" y="{_n(tops[row])}" width="{_n(width)}"'
+            f' height="{_n(height)}" rx="{9 if box.kind == "end" else 3}" fill="{fill}"'
+            f' stroke="{border}"{dashes}/>'
         )
         parts.append(_text(lines, x, tops[row] + LINE, "bold" if box.kind != "end" else "normal"))
     bottom = tops[-1] + tall[-1] if tops else 0.0
@@ -145,12 +159,16 @@ def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
 
 
 def _text(lines: Sequence[Sequence[str]], x: float, y: float, weight: str) -> str:
-    """Return lines of text around `x`, the first on the base line `y` and its first part in `weight`."""
+    """Return lines of text around `x`, the first on the base line `y` and its first part in
+    `weight`.
+    """
     found = []
     for i, (first, *rest) in enumerate(lines):
         bold = f' font-weight="{weight}"' if i == 0 and weight != "normal" else ""
         parts = "".join(f'<tspan dx="5">{escape(part)}</tspan>' for part in rest)
-        found.append(f'<text x="{_n(x)}" y="{_n(y + LINE * i)}" text-anchor="middle" fill="{TEXT}">')
+        found.append(
+            f'<text x="{_n(x)}" y="{_n(y + LINE * i)}" text-anchor="middle" fill="{TEXT}">'
+        )
         found.append(f"<tspan{bold}>{escape(first)}</tspan>{parts}</text>")
     return "".join(found)
 

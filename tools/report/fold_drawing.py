@@ -1,4 +1,6 @@
-"""A drawing of a model before and after a compile: where each affine went, and which operators changed."""
+"""A drawing of a model before and after a compile: where each affine went, and which operators
+changed.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ NAMES = 2
 def fold_drawing(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> str:
     """Return both main graphs side by side as SVG.
 
-    An affine of the source has its status in the fold map. Of both models the operators are marked that have no
-    counterpart of their type in the other one, by name or by result, and the layers that took an affine.
+    An affine of the source has its status in the fold map. Of both models the operators are marked
+    that have no counterpart of their type in the other one, by name or by result, and the layers
+    that took an affine.
     """
     return draw(
         ("before", graph_boxes(source.graph, _mark_before(source, result, fold_map))),
@@ -38,7 +41,9 @@ def _mark_before(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> M
         if entry is None:
             return ("same", "") if _is_known(node, left) else ("removed", "")
         if entry["status"] in ("kept", "partial"):
-            return "kept", f"{entry['status']}: {entry['reason']}" if entry["reason"] else entry["status"]
+            return "kept", f"{entry['status']}: {entry['reason']}" if entry["reason"] else entry[
+                "status"
+            ]
         into = listed((layers[number] for number in entry["layers"]), NAMES)
         return "removed", f"{entry['status']} into {into}" if into else entry["status"]
 
@@ -47,7 +52,11 @@ def _mark_before(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> M
 
 def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Mark:
     names = {entry["id"]: entry["node"]["name"] or entry["output"] for entry in fold_map.sources}
-    kept = {entry["output"] for entry in fold_map.sources if not entry["scope"] and entry["status"] == "kept"}
+    kept = {
+        entry["output"]
+        for entry in fold_map.sources
+        if not entry["scope"] and entry["status"] == "kept"
+    }
     folds = {
         layer["node"]["name"]: dict.fromkeys(names[fold["source"]] for fold in layer["folds"])
         for layer in fold_map.layers
@@ -67,7 +76,12 @@ def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Ma
 
 def _known(model: ModelProto) -> set[tuple[str, str]]:
     """Return the operators of the main graph by name, and by result, each with its type."""
-    return {(node.op_type, name) for node in model.graph.node for name in (node.name, *node.output) if name}
+    return {
+        (node.op_type, name)
+        for node in model.graph.node
+        for name in (node.name, *node.output)
+        if name
+    }
 
 
 def _is_known(node: NodeProto, known: set[tuple[str, str]]) -> bool:

@@ -1,4 +1,6 @@
-"""Facts of a model: operators, parameters, multiplications, and the affines that the passes fold or leave."""
+"""Facts of a model: operators, parameters, multiplications, and the affines that the passes fold or
+leave.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,19 @@ class ValueFacts(TypedDict):
 
 
 class OutputFacts(ValueFacts):
-    """An output of the model: `type` is what inference finds, `declared` what the file says, None for nothing."""
+    """An output of the model: `type` is what inference finds, `declared` what the file says, None
+    for nothing.
+    """
 
     declared: str | None
     status: Literal["confirmed", "unconfirmed", "contradicted", "undeclared"]
 
 
 class MacFacts(TypedDict):
-    """Multiplications of a sample: an open batch counts as 1. `uncounted` are operators without a known number."""
+    """Multiplications of a sample: an open batch counts as 1.
+
+    `uncounted` are operators without a known number.
+    """
 
     counted: int
     uncounted: dict[str, int]
@@ -80,7 +87,11 @@ def inspect_module(module: Module) -> ModelInspection:
         node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
         for node in operators(source)
     )
-    types = [node.output.type for node in module.walk() if node.op in ("constant", "variable") and node.outputs]
+    types = [
+        node.output.type
+        for node in module.walk()
+        if node.op in ("constant", "variable") and node.outputs
+    ]
     parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
     return {
         "producer": f"{source.producer_name} {source.producer_version}".strip(),
@@ -91,7 +102,8 @@ def inspect_module(module: Module) -> ModelInspection:
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
         "parameter_bytes": sum(
-            (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters
+            (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0)
+            for kind in parameters
         )
         // 8,
         "macs": count_macs(module),
@@ -107,7 +119,9 @@ def affine_facts(fold_map: FoldMap) -> list[AffineFacts]:
         {
             "node": source["node"]["name"] or source["output"],
             "op_type": source["node"]["op_type"],
-            "scope": "/".join(step.get("function", step.get("node", "")) for step in source["scope"]),
+            "scope": "/".join(
+                step.get("function", step.get("node", "")) for step in source["scope"]
+            ),
             "kind": source["kind"],
             "status": source["status"],
             "reason": source["reason"],
@@ -120,7 +134,9 @@ def affine_facts(fold_map: FoldMap) -> list[AffineFacts]:
 
 
 def count_macs(module: Module) -> MacFacts:
-    """Count the multiplications of layers in the main graph; layers in bodies, which may run often, are not counted."""
+    """Count the multiplications of layers in the main graph; layers in bodies, which may run often,
+    are not counted.
+    """
     total, uncounted = 0, Counter[str]()
     for node in module.walk():
         row = OPS.get(node.op)
@@ -135,7 +151,9 @@ def count_macs(module: Module) -> MacFacts:
 
 
 def _macs(node: Node) -> int | None:
-    """Return the multiplications of Conv, ConvTranspose, Gemm or MatMul, None where an extent is unknown."""
+    """Return the multiplications of Conv, ConvTranspose, Gemm or MatMul, None where an extent is
+    unknown.
+    """
     first, second = (_shape(node.input(index)) for index in (0, 1))
     result = _sample(_shape(node.outputs[0]))
     if first is None or second is None or result is None:
@@ -146,7 +164,10 @@ def _macs(node: Node) -> int | None:
         case "nn.conv_transpose":
             return _product(_sample(first) or (), second[1:])
         case "nn.dense" if len(first) == len(second) == 2:
-            summed = first[0 if node.attrs.get("transA", 0) else 1], second[1 if node.attrs.get("transB", 0) else 0]
+            summed = (
+                first[0 if node.attrs.get("transA", 0) else 1],
+                second[1 if node.attrs.get("transB", 0) else 0],
+            )
             return _product(result, (summed[0] if isinstance(summed[0], int) else summed[1],))
         case "matmul" if first and second:
             inner = second[-2:][0]
@@ -187,14 +208,21 @@ def _outputs(module: Module) -> list[OutputFacts]:
     found = _values(module.graph.outputs)
     if not isinstance(module.source, ModelProto):
         return [{**value, "declared": None, "status": "undeclared"} for value in found]
-    symbols = {dim for value in module.graph.inputs for dim in _shape(value) or () if isinstance(dim, str)}
+    symbols = {
+        dim for value in module.graph.inputs for dim in _shape(value) or () if isinstance(dim, str)
+    }
     facts: list[OutputFacts] = []
-    for value, output, info in zip(found, module.graph.outputs, module.source.graph.output, strict=True):
+    for value, output, info in zip(
+        found, module.graph.outputs, module.source.graph.output, strict=True
+    ):
         declared = import_type(info.type) if info.HasField("type") else None
         if declared is None:
             facts.append({**value, "declared": None, "status": "undeclared"})
             continue
-        is_wrong, is_right = contradicts(declared, output.type, symbols), confirms(declared, output.type, symbols)
+        is_wrong, is_right = (
+            contradicts(declared, output.type, symbols),
+            confirms(declared, output.type, symbols),
+        )
         status: Literal["confirmed", "unconfirmed", "contradicted"]
         status = "contradicted" if is_wrong else "confirmed" if is_right else "unconfirmed"
         facts.append({**value, "declared": str(declared), "status": status})

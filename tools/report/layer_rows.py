@@ -19,7 +19,13 @@ from .page_data import AffineRow, FoldRow, LayerRow
 from .page_text import short
 
 if TYPE_CHECKING:
-    from ...backends.foldmap.entries import FoldEntry, LayerEntry, ParameterName, SourceEntry, StatisticEntry
+    from ...backends.foldmap.entries import (
+        FoldEntry,
+        LayerEntry,
+        ParameterName,
+        SourceEntry,
+        StatisticEntry,
+    )
 
 PARAMETERS: tuple[ParameterName, ...] = ("gamma", "beta", "mean", "var", "scale", "shift")
 
@@ -55,7 +61,9 @@ def _affine_row(source: SourceEntry, fold_map: FoldMap, positions: Mapping[str, 
     }
 
 
-def layer_rows(fold_map: FoldMap, source: ModelProto, model: ModelProto, base_dir: Path) -> list[LayerRow]:
+def layer_rows(
+    fold_map: FoldMap, source: ModelProto, model: ModelProto, base_dir: Path
+) -> list[LayerRow]:
     """Return a row for every layer of the fold map, with the range of its weight in both models."""
     before, after = _constant_reader(source, base_dir), _constant_reader(model, base_dir)
     positions = {source["id"]: i for i, source in enumerate(fold_map.sources)}
@@ -63,7 +71,11 @@ def layer_rows(fold_map: FoldMap, source: ModelProto, model: ModelProto, base_di
 
 
 def _layer_row(
-    layer: LayerEntry, fold_map: FoldMap, positions: Mapping[str, int], before: ReadConstant, after: ReadConstant
+    layer: LayerEntry,
+    fold_map: FoldMap,
+    positions: Mapping[str, int],
+    before: ReadConstant,
+    after: ReadConstant,
 ) -> LayerRow:
     weight, bias = layer["weight"], layer["bias"]
     ranges = [
@@ -101,7 +113,10 @@ def _fold_row(fold: FoldEntry, fold_map: FoldMap, positions: Mapping[str, int]) 
 def scope_of(entry: SourceEntry | LayerEntry | StatisticEntry) -> Scope:
     """Return the scope of an entry of a fold map, as graphs of a report have it."""
     steps = entry["scope"]
-    return tuple(("function", s["function"]) if "function" in s else (s["node"], s["attribute"]) for s in steps)
+    return tuple(
+        ("function", s["function"]) if "function" in s else (s["node"], s["attribute"])
+        for s in steps
+    )
 
 
 def _constant_reader(model: ModelProto, base_dir: Path) -> ReadConstant:

@@ -1,7 +1,8 @@
 """Places for the boxes of a graph without cycles: rows from the inputs down, with few crossings.
 
-The method is Sugiyama's: longest paths make rows, a long edge passes through a place in each row, sweeps of averages
-order the rows, and each place then moves towards its neighbours as far as the others of its row let it.
+The method is Sugiyama's: longest paths make rows, a long edge passes through a place in each row,
+sweeps of averages order the rows, and each place then moves towards its neighbours as far as the
+others of its row let it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Point = tuple[float, float]
 
 @dataclass(slots=True)
 class Place:
-    """One place in a row: the centre `x`, and the places next to it along edges in the rows above and below."""
+    """One place in a row: the centre `x`, and the places next to it along edges in the rows above
+    and below.
+    """
 
     width: float
     row: int
@@ -32,7 +35,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows of boxes, the centres of boxes across, and for each edge its centres from row to row; all from 0 on."""
+    """Rows of boxes, the centres of boxes across, and for each edge its centres from row to row;
+    all from 0 on.
+    """
 
     rows: tuple[int, ...]
     centres: tuple[float, ...]
@@ -42,14 +47,17 @@ class Layout:
 
 
 def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float) -> Layout:
-    """Return places for boxes of `widths`; `reads` are the boxes before it that each box has an edge from.
+    """Return places for boxes of `widths`; `reads` are the boxes before it that each box has an
+    edge from.
 
     Boxes come in topological order. Boxes of a row are `gap` apart or more.
     """
     rows: list[int] = []
     for sources in reads:
         rows.append(1 + max((rows[source] for source in sources), default=-1))
-    for i in reversed(range(len(rows))):  # a box without an edge to it stands right above its first reader
+    for i in reversed(
+        range(len(rows))
+    ):  # a box without an edge to it stands right above its first reader
         readers = [rows[j] for j in range(i + 1, len(rows)) if i in reads[j]]
         if not reads[i] and readers:
             rows[i] = min(readers) - 1
@@ -67,14 +75,18 @@ def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float)
     return Layout(
         tuple(rows),
         tuple(places[i].x for i in range(len(widths))),
-        tuple((source, target, tuple(places[i].x for i in route)) for source, target, route in routes),
+        tuple(
+            (source, target, tuple(places[i].x for i in route)) for source, target, route in routes
+        ),
         max((place.x + place.width / 2 for place in places), default=0.0),
         1 + max(rows, default=-1),
     )
 
 
 def _route(source: int, target: int, places: list[Place]) -> list[int]:
-    """Return the places of an edge from its source to its target, with a new one in each row between them."""
+    """Return the places of an edge from its source to its target, with a new one in each row
+    between them.
+    """
     route = [source]
     for row in range(places[source].row + 1, places[target].row):
         places.append(Place(BEND_WIDTH, row))
@@ -88,7 +100,9 @@ def _route(source: int, target: int, places: list[Place]) -> list[int]:
 
 def _ordered(places: Sequence[Place]) -> list[list[int]]:
     """Return the places of each row from left to right."""
-    order: list[list[int]] = [[] for _ in range(1 + max((place.row for place in places), default=-1))]
+    order: list[list[int]] = [
+        [] for _ in range(1 + max((place.row for place in places), default=-1))
+    ]
     for i, place in enumerate(places):
         order[place.row].append(i)
     position = {i: float(at) for row in order for at, i in enumerate(row)}
@@ -130,7 +144,9 @@ def _mean(places: Sequence[Place], i: int, near: Sequence[int]) -> float:
 
 
 def _move(places: Sequence[Place], row: Sequence[int], wanted: Sequence[float], gap: float) -> None:
-    """Put the places of a row as near to `wanted` as they fit: least squares, by merging blocks that overlap."""
+    """Put the places of a row as near to `wanted` as they fit: least squares, by merging blocks
+    that overlap.
+    """
     offsets, blocks = [0.0], list[list[float]]()
     for left, right in pairwise(row):
         offsets.append(offsets[-1] + (places[left].width + places[right].width) / 2 + gap)

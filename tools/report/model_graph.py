@@ -1,11 +1,22 @@
-"""Turn the graphs of a ModelProto into data for the page: operators, and the values between them."""
+"""Turn the graphs of a ModelProto into data for the page: operators, and the values
+between them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+)
 
 from ...ir.ops import DEFAULT_DOMAINS
 from ...passes.affine.records.fold_records import Scope
@@ -44,14 +55,18 @@ class GraphIndex:
         self._positions: dict[str, int] = {}
 
     def value(self, name: str, kind: str = "outer", type_: str = "") -> int:
-        """Return the position of a value in `values`; a new one is appended with `kind` and `type_`."""
+        """Return the position of a value in `values`; a new one is appended with `kind` and
+        `type_`.
+        """
         if name not in self._positions:
             self._positions[name] = len(self.values)
             self.values.append([short(name), type_ or self._types.get(name, ""), kind])
         return self._positions[name]
 
     def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
-        """Append an operator; `inner` are the positions of its subgraphs, which read the values `captured`."""
+        """Append an operator; `inner` are the positions of its subgraphs, which read the values
+        `captured`.
+        """
         node: OperatorData = {
             "op": operator_name(proto),
             "name": short(proto.name),
@@ -60,7 +75,9 @@ class GraphIndex:
         }
         if captured:
             node["reads"] = [self.value(name) for name in captured]
-        attributes = {short(a.name): attribute_text(a) for a in proto.attribute if a.type not in GRAPHS}
+        attributes = {
+            short(a.name): attribute_text(a) for a in proto.attribute if a.type not in GRAPHS
+        }
         if attributes:
             node["attrs"] = attributes
         if inner:
@@ -75,8 +92,8 @@ class GraphIndex:
 class Body:
     """A graph or function of a model.
 
-    `parent` is the position of the body around it, `inner` has the positions of the bodies inside it by position of the
-    node. `free` are the values that it reads from the bodies around it.
+    `parent` is the position of the body around it, `inner` has the positions of the bodies inside
+    it by position of the node. `free` are the values that it reads from the bodies around it.
     """
 
     scope: Scope
@@ -87,12 +104,19 @@ class Body:
     free: list[str] = field(default_factory=list)
 
     def captured(self, position: int, bodies: list[Body]) -> list[str]:
-        """Return the values that the subgraphs of a node read from this graph or from the graphs around it."""
-        return list(dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free))
+        """Return the values that the subgraphs of a node read from this graph or from the graphs
+        around it.
+        """
+        return list(
+            dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free)
+        )
 
 
 def graphs_of(model: ModelProto, types: Types) -> list[GraphIndex]:
-    """Return every graph of `model`: the main graph first, and each graph before those inside it. O(nodes)."""
+    """Return every graph of `model`: the main graph first, and each graph before those inside it.
+
+    O(nodes).
+    """
     bodies = _bodies(model)
     for body in reversed(bodies):
         body.free = _free(body, bodies)
@@ -106,7 +130,9 @@ def graphs_of(model: ModelProto, types: Types) -> list[GraphIndex]:
 def _bodies(model: ModelProto) -> list[Body]:
     bodies = [Body((), model.graph, None)]
     for function in model.functions:
-        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        name = f"{function.domain}::{function.name}" + (
+            f":{function.overload}" if function.overload else ""
+        )
         bodies.append(Body((("function", name),), function, None))
     for number, body in enumerate(bodies):  # the loop appends to the list that it walks
         for position, node in enumerate(body.proto.node):
@@ -122,7 +148,9 @@ def _constants(proto: GraphProto | FunctionProto) -> dict[str, str]:
     if isinstance(proto, GraphProto):
         constants.update((tensor.name, tensor_type(tensor)) for tensor in proto.initializer)
         constants.update((tensor.values.name, "sparse") for tensor in proto.sparse_initializer)
-    constants.update((name, "") for node in proto.node if node.op_type == "Constant" for name in node.output)
+    constants.update(
+        (name, "") for node in proto.node if node.op_type == "Constant" for name in node.output
+    )
     return constants
 
 
@@ -134,7 +162,10 @@ def _free(body: Body, bodies: list[Body]) -> list[str]:
         names = (*node.input, *body.captured(position, bodies))
         read.update((name, None) for name in names if name and name not in known)
         known.update(node.output)
-    return [*read, *(name for name in _names(body.proto.output) if name not in known and name not in read)]
+    return [
+        *read,
+        *(name for name in _names(body.proto.output) if name not in known and name not in read),
+    ]
 
 
 def _graph(body: Body, bodies: list[Body], types: Mapping[str, str]) -> GraphIndex:
@@ -145,7 +176,9 @@ def _graph(body: Body, bodies: list[Body], types: Mapping[str, str]) -> GraphInd
         graph.value(name, "constant", type_)
     for position, node in enumerate(body.proto.node):
         if node.op_type != "Constant":
-            captured = [name for name in body.captured(position, bodies) if name not in body.constants]
+            captured = [
+                name for name in body.captured(position, bodies) if name not in body.constants
+            ]
             graph.add(node, body.inner.get(position, []), captured)
     graph.data["outputs"] = [graph.value(name) for name in _names(body.proto.output)]
     return graph
@@ -209,4 +242,10 @@ def attribute_text(attribute: AttributeProto) -> str:
 
 
 def _scalar(item: float | bytes) -> str:
-    return item.decode(errors="replace") if isinstance(item, bytes) else f"{item:.7g}" if item % 1 else str(item)
+    return (
+        item.decode(errors="replace")
+        if isinstance(item, bytes)
+        else f"{item:.7g}"
+        if item % 1
+        else str(item)
+    )

@@ -26,7 +26,9 @@ MAX_BYTES = 8 << 20
 
 @dataclass(frozen=True, repr=False)
 class NotebookPage:
-    """A report's page. A notebook shows it in a frame of its own, whose scripts reach nothing outside it."""
+    """A report's page. A notebook shows it in a frame of its own, whose scripts reach nothing
+    outside it.
+    """
 
     name: str
     page: str
@@ -37,9 +39,15 @@ class NotebookPage:
     def _repr_html_(self) -> str:
         """Return the frame, or a sentence if the page is larger than MAX_BYTES."""
         if len(self.page) > MAX_BYTES:
-            return f"<p>{escape(repr(self))} is too large for a notebook: save(path) writes it to a file</p>"
+            return (
+                f"<p>{escape(repr(self))} is too large for a notebook: save(path) writes it to a"
+                " file</p>"
+            )
         style = f"width:100%;height:{HEIGHT}px;border:1px solid #8884"
-        return f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.page)}" style="{style}"></iframe>'
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(self.page)}"'
+            f' style="{style}"></iframe>'
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file."""
@@ -48,9 +56,11 @@ class NotebookPage:
 
 
 def show(
-    model: str | Path | ModelProto | Module, passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None
+    model: str | Path | ModelProto | Module,
+    passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None,
 ) -> NotebookPage:
-    """Return the report on what `passes` do to a model, for a notebook to show: graphs before and after, and tables.
+    """Return the report on what `passes` do to a model, for a notebook to show: graphs before and
+    after, and tables.
 
     A Module is changed in place.
     """

@@ -23,7 +23,11 @@ def module_html(module: Module) -> str:
     counts = sorted(module.operators().items(), key=lambda item: (-item[1], item[0]))
     lines = str(module).splitlines()
     text = "\n".join(lines[:MAX_LINES])
-    title = "IR text" if len(lines) <= MAX_LINES else f"IR text, first {MAX_LINES} of {len(lines)} lines"
+    title = (
+        "IR text"
+        if len(lines) <= MAX_LINES
+        else f"IR text, first {MAX_LINES} of {len(lines)} lines"
+    )
     return frame(
         repr(module),
         table(("", "name", "type"), ends),
@@ -42,7 +46,11 @@ def result_html(result: Result) -> str:
 def fold_map_html(fold_map: FoldMap) -> str:
     """Return where each affine went, and the layers."""
     layers = (
-        (layer["node"]["op_type"], layer["node"]["name"], ", ".join(fold["source"] for fold in layer["folds"]))
+        (
+            layer["node"]["op_type"],
+            layer["node"]["name"],
+            ", ".join(fold["source"] for fold in layer["folds"]),
+        )
         for layer in fold_map.layers
     )
     return frame(repr(fold_map), affine_table(fold_map), table(("layer", "name", "folded"), layers))

@@ -1,4 +1,6 @@
-"""The types of a report's data: plain JSON, which `collect` makes and the scripts of the page read."""
+"""The types of a report's data: plain JSON, which `collect` makes and the scripts of
+the page read.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ Position = list[int]
 
 
 class Chart(TypedDict):
-    """Numbers per channel, or ranges (`low` to `high`) per channel; each bar covers one or more channels.
+    """Numbers per channel, or ranges (`low` to `high`) per channel; each bar covers one or more
+    channels.
 
-    Numbers that are not finite are None and counted in `nonfinite`. Without `high` the bars are single numbers.
+    Numbers that are not finite are None and counted in `nonfinite`. Without `high` the bars are
+    single numbers.
     """
 
     channels: int
@@ -41,14 +45,16 @@ OperatorData = TypedDict(
 )
 """An operator of a graph.
 
-`in`, `out` and `reads` (values that its subgraphs read) are positions in the graph's `values`, -1 for an absent one;
-`graphs` are its subgraphs. `to` and `from` are its counterparts in the compiled model and in the source. `affine` and
-`layer` are positions in the lists of the report.
+`in`, `out` and `reads` (values that its subgraphs read) are positions in the graph's `values`, -1
+for an absent one; `graphs` are its subgraphs. `to` and `from` are its counterparts in the compiled
+model and in the source. `affine` and `layer` are positions in the lists of the report.
 """
 
 
 class GraphPage(TypedDict):
-    """A graph; each value is a name, a type and a kind: `value`, `constant`, or `outer` for one of another graph."""
+    """A graph; each value is a name, a type and a kind: `value`, `constant`, or `outer` for one of
+    another graph.
+    """
 
     title: str
     nodes: list[OperatorData]
@@ -58,7 +64,8 @@ class GraphPage(TypedDict):
 
 
 class AffineRow(TypedDict):
-    """An affine of the source, and its status after the passes; `layers` are positions in the report's layers.
+    """An affine of the source, and its status after the passes; `layers` are positions in the
+    report's layers.
 
     `module` is the path of the torch module that it comes from.
     """
@@ -102,7 +109,9 @@ class LayerRow(TypedDict):
 
 
 class PassRow(TypedDict):
-    """A pass that was run, and the difference between the IR texts before and after it (see `text_diff.Diff`)."""
+    """A pass that was run, and the difference between the IR texts before and after it (see
+    `text_diff.Diff`).
+    """
 
     name: str
     seconds: float | None
@@ -134,7 +143,8 @@ class ModelFacts(TypedDict):
 
 
 class SummaryData(TypedDict):
-    """Numbers before and after, affines by status (None if nothing was compiled), seconds and warnings.
+    """Numbers before and after, affines by status (None if nothing was compiled), seconds and
+    warnings.
 
     `held_back` is the number of folds that overridable initializers prevent.
     """

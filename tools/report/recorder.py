@@ -24,7 +24,9 @@ Types = dict[Scope, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """One run of a pass: its text, seconds, whether it says that it changed something, and the diff of the IR text."""
+    """One run of a pass: its text, seconds, whether it says that it changed something, and the diff
+    of the IR text.
+    """
 
     name: str
     seconds: float
@@ -34,11 +36,18 @@ class PassRun:
 
 
 class Recorder:
-    """An instrument that records `module` before the first pass, and then every pass. O(IR text) each."""
+    """An instrument that records `module` before the first pass, and then every pass.
+
+    O(IR text) each.
+    """
 
     def __init__(self, module: Module) -> None:
-        """Record the source; raise EmitError if a module that was parsed from IR text has no ONNX form."""
-        self.source = module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
+        """Record the source; raise EmitError if a module that was parsed from IR text has no ONNX
+        form.
+        """
+        self.source = (
+            module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
+        )
         self.base_dir = module.base_dir
         self.operators = module.operators().total()
         self.types = value_types(module)
@@ -54,7 +63,11 @@ class Recorder:
         """Stop the clock, and compare the IR text with the text before the pass."""
         seconds = perf_counter() - self._start
         text = to_text(module).splitlines() if changed else self._text
-        self.runs.append(PassRun(str(pass_), seconds, changed, module.operators().total(), diff(self._text, text)))
+        self.runs.append(
+            PassRun(
+                str(pass_), seconds, changed, module.operators().total(), diff(self._text, text)
+            )
+        )
         self._text = text
 
 

@@ -1,4 +1,6 @@
-"""Relate the operators of a source model and of its compiled model to each other, and give each a status."""
+"""Relate the operators of a source model and of its compiled model to each other, and give each a
+status.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
 Graphs = Sequence[GraphIndex]
 
 
-def relate(sources: Sequence[SourceEntry], layers: Sequence[LayerEntry], before: Graphs, after: Graphs) -> None:
+def relate(
+    sources: Sequence[SourceEntry], layers: Sequence[LayerEntry], before: Graphs, after: Graphs
+) -> None:
     """Fill `to`, `from`, `affine`, `layer` and `status` of every operator of both models.
 
-    An operator is related to its counterpart (see `_counterparts`), and an affine to the layers that it was folded
-    into. The status is one of
+    An operator is related to its counterpart (see `_counterparts`), and an affine to the layers
+    that it was folded into. The status is one of
 
     - the status of an affine in the fold map, for an affine of the source and for one that stays;
     - `layer`: affines were folded into it;
@@ -33,7 +37,9 @@ def relate(sources: Sequence[SourceEntry], layers: Sequence[LayerEntry], before:
         for g, graph in enumerate(graphs)
         for n, node in enumerate(graph.nodes)
     }
-    old_graphs, new_graphs = ({graph.scope: graph for graph in graphs} for graphs in (before, after))
+    old_graphs, new_graphs = (
+        {graph.scope: graph for graph in graphs} for graphs in (before, after)
+    )
     for scope in old_graphs.keys() & new_graphs.keys():
         for old, new in _counterparts(old_graphs[scope], new_graphs[scope]):
             _link(old, new, positions)
@@ -95,7 +101,9 @@ def _mark_outer(graphs: Graphs) -> None:
     for graph in reversed(graphs):  # inner graphs come last and are marked first
         for node in graph.nodes:
             inner = (each for number in node.get("graphs", ()) for each in graphs[number].nodes)
-            if node["status"] == "same" and any(each["status"] not in ("same", "kept") for each in inner):
+            if node["status"] == "same" and any(
+                each["status"] not in ("same", "kept") for each in inner
+            ):
                 node["status"] = "inside"
 
 

@@ -21,7 +21,9 @@ CONTEXT = 2
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A unified diff: line counts, the first `lines` without the header, and the number `left_out` (None: unknown)."""
+    """A unified diff: line counts, the first `lines` without the header, and the number `left_out`
+    (None: unknown).
+    """
 
     added: int = 0
     removed: int = 0

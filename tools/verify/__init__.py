@@ -1,4 +1,6 @@
-"""Numeric verification: whether two models compute the same, tensor by tensor, up to rounding errors."""
+"""Numeric verification: whether two models compute the same, tensor by tensor, up to rounding
+errors.
+"""
 
 from __future__ import annotations
 

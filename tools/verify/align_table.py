@@ -1,4 +1,6 @@
-"""The output of `irc align` on a terminal: a table as wide as the terminal, and sentences below it."""
+"""The output of `irc align` on a terminal: a table as wide as the terminal, and
+sentences below it.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,17 @@ class Column:
 
 
 def print_alignment(alignment: Alignment, console: Console) -> None:
-    """Print the tensors that were not compared, a table with the worst differences of the others, and the verdict."""
+    """Print the tensors that were not compared, a table with the worst differences of the others,
+    and the verdict.
+    """
     for name, note in alignment.alone:
         print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
     undecided = undecided_tensors(alignment.differences)
     for name in undecided:
         print_line(
-            console, f"{name}: undecided, since it is not finite or its rounding bound is as large as its values"
+            console,
+            f"{name}: undecided, since it is not finite or its rounding bound is as large as its"
+            " values",
         )
     if alignment.differences:
         worst = alignment.worst
@@ -56,19 +62,32 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
         share = undecided_share(alignment.differences)
         rest = f"; {share:.2g} of their elements are undecided" if share else ""
         within = "their rounding bounds" if tolerance is None else "the tolerance"
-        print_line(console, f"{len(alignment.worst) - len(undecided)} tensors agree within {within}{rest}")
+        print_line(
+            console, f"{len(alignment.worst) - len(undecided)} tensors agree within {within}{rest}"
+        )
     else:
         limit = "its bound" if tolerance is None else "the tolerance"
-        how = f"it {first.sentence(limit)}" if first.found else f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
+        how = (
+            f"it {first.sentence(limit)}"
+            if first.found
+            else f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
+        )
         print_line(console, f"the first to diverge is {first.tensor!r}: {how}")
     if tolerance is not None:
-        print_line(console, f"judged by {tolerance}: whether rounding explains a difference is not asked")
+        print_line(
+            console, f"judged by {tolerance}: whether rounding explains a difference is not asked"
+        )
 
 
 def print_columns(
-    console: Console, columns: Sequence[Column], styles: Sequence[str], dispensable: Sequence[str] = DISPENSABLE
+    console: Console,
+    columns: Sequence[Column],
+    styles: Sequence[str],
+    dispensable: Sequence[str] = DISPENSABLE,
 ) -> None:
-    """Print a table with a row for each style, as wide as the console; `dispensable` as for `fit_columns`."""
+    """Print a table with a row for each style, as wide as the console; `dispensable` as for
+    `fit_columns`.
+    """
     columns, left_out = fit_columns(columns, console.width, dispensable)
     table = Table()
     for column in columns:
@@ -93,7 +112,10 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
     if renamed:
         texts = [f"{visible(other.name)} ({other.by})" if other else "" for other in others]
         columns.append(Column("in the second", texts, is_name=True))
-    undecided = [f"{one.undecided / max(prod(one.shape), 1):.3g}" if one.undecided else "" for one in differences]
+    undecided = [
+        f"{one.undecided / max(prod(one.shape), 1):.3g}" if one.undecided else ""
+        for one in differences
+    ]
     limit = "of bound" if alignment.tolerance is None else "of tolerance"
     return [
         *columns,
@@ -111,19 +133,24 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
 def fit_columns(
     columns: Sequence[Column], width: int, dispensable: Sequence[str] = DISPENSABLE
 ) -> tuple[list[Column], list[str]]:
-    """Return the columns that fit into `width`, with names shortened, and the headings of those left out.
+    """Return the columns that fit into `width`, with names shortened, and the headings of those
+    left out.
 
     `dispensable` are the headings of columns that may be left out, in this order.
     """
     kept, left_out = list(columns), []
     for heading in dispensable:
-        if _name_room(kept, width) >= sum(min(name.width, MIN_NAME_WIDTH) for name in kept if name.is_name):
+        if _name_room(kept, width) >= sum(
+            min(name.width, MIN_NAME_WIDTH) for name in kept if name.is_name
+        ):
             break
         kept = [column for column in kept if column.heading != heading]
         left_out.append(heading)
     room = _name_room(kept, width)
     names = sorted((column for column in kept if column.is_name), key=lambda column: column.width)
-    for i, column in enumerate(names):  # the shorter one leaves the room that it does not need to the other
+    for i, column in enumerate(
+        names
+    ):  # the shorter one leaves the room that it does not need to the other
         share = max(room // (len(names) - i), len(column.heading))
         column.texts = [shorten(text, share) for text in column.texts]
         room -= column.width
@@ -138,7 +165,9 @@ def _name_room(columns: Iterable[Column], width: int) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return the end of a name, which tells more than its beginning, in `width` cells of a terminal."""
+    """Return the end of a name, which tells more than its beginning, in `width` cells of a
+    terminal.
+    """
     if cell_len(text) <= width:
         return text
     end = text[-width:]  # no character takes less than one cell, except those that take none

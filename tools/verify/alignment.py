@@ -1,4 +1,6 @@
-"""Alignment of two models: the tensors of one with their counterparts in the other, as data and as files."""
+"""Alignment of two models: the tensors of one with their counterparts in the other, as data and as
+files.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ DUMPED_FILE = re.compile(r"\d{5,}\.npy")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The differences of the tensors that two models share, and the tensors that only the first has."""
+    """The differences of the tensors that two models share, and the tensors that only the first
+    has.
+    """
 
     differences: tuple[TensorDifference, ...]
     """One for every shared tensor and every stimulus, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
-    """The tensors that only the first has, each with a note from the fold map, which may be empty."""
+    """The tensors that only the first has, each with a note from the fold map, which
+    may be empty.
+    """
     counterparts: Mapping[str, Counterpart]
     """The counterparts in the second model by the names in the first."""
     tolerance: Tolerance | None = None
@@ -53,7 +59,9 @@ class Alignment:
 
     @property
     def first_divergence(self) -> TensorDifference | None:
-        """The difference of the first tensor that rounding does not explain, None if there is none."""
+        """The difference of the first tensor that rounding does not explain, None if
+        there is none.
+        """
         return next((difference for difference in self.worst if difference.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -73,8 +81,11 @@ class Alignment:
         }
 
 
-def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None) -> Alignment:
-    """Compare every tensor of the source with its counterpart in `other`, which `fold_map` helps to find.
+def align(
+    comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None
+) -> Alignment:
+    """Compare every tensor of the source with its counterpart in `other`, which `fold_map` helps to
+    find.
 
     Raises VerifyError if a model does not run, ModelError if a file cannot be read.
     """
@@ -82,7 +93,9 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
     order = {name: i for i, name in enumerate(tensor_names(source.model))}
     counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
     names = {name: counterpart.name for name, counterpart in counterparts.items()}
-    reused = partial(reused_names, source.model, counterparts) if source.tolerance is None else no_names
+    reused = (
+        partial(reused_names, source.model, counterparts) if source.tolerance is None else no_names
+    )
     _, found = comparison.deviation(other, base_dir, similarity=True, names=names, reused=reused)
     notes = {} if fold_map is None else _folded_away(fold_map)
     for name in reused(found):
@@ -96,16 +109,22 @@ def align(comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: F
 
 
 def no_names(differences: Iterable[TensorDifference]) -> set[str]:
-    """Return no name: beyond a tolerance, a tensor says nothing about those that are computed from it."""
+    """Return no name: beyond a tolerance, a tensor says nothing about those that are computed from
+    it.
+    """
     return set()
 
 
 def _folded_away(fold_map: FoldMap) -> dict[str, str]:
-    """Return notes on tensors that the folded model does not have: the layer they are in, or the folded operator."""
+    """Return notes on tensors that the folded model does not have: the layer they are in, or the
+    folded operator.
+    """
     notes: dict[str, str] = {}
     for layer in fold_map.layers:
         for name in layer["output"]["original_names"]:
-            notes[name] = f"inside {layer['node']['name']}, whose result is {layer['output']['name']}"
+            notes[name] = (
+                f"inside {layer['node']['name']}, whose result is {layer['output']['name']}"
+            )
     for source in fold_map.sources:
         if source["status"] == "folded":
             notes.setdefault(source["output"], f"{source['node']['op_type']} folded")
@@ -113,12 +132,13 @@ def _folded_away(fold_map: FoldMap) -> dict[str, str]:
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
-    """Save every tensor of each labelled model, for every stimulus it takes, as `.npy`, and list them in `index.json`.
+    """Save every tensor of each labelled model, for every stimulus it takes, as `.npy`, and list
+    them in `index.json`.
 
     Types that numpy does not have are saved as float32. An earlier dump in the folder is removed.
 
-    Raises EmitError if the folder cannot be written or has other files, VerifyError if a model does not run. Then no
-    file is left.
+    Raises EmitError if the folder cannot be written or has other files, VerifyError if a model does
+    not run. Then no file is left.
     """
     _clear(folder)
     index: list[dict[str, Any]] = []
@@ -127,7 +147,9 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
             file = f"{len(index):05}.npy"
             with replacing(folder / file) as target, target.open("wb") as stream:
                 np.save(stream, widen(value) if value.dtype in ORT_VALUE_DTYPES else value)
-            index.append({"file": file, **entry, "shape": list(value.shape), "dtype": str(value.dtype)})
+            index.append(
+                {"file": file, **entry, "shape": list(value.shape), "dtype": str(value.dtype)}
+            )
         with replacing(folder / INDEX) as target:
             target.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     except BaseException:
@@ -139,7 +161,8 @@ def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Compari
 def check_dump(folder: Path) -> list[Path]:
     """Return the files of an earlier dump in `folder`, its index first; the folder need not exist.
 
-    Raises EmitError if the folder has files that no index of a dump lists: these are not ours to remove.
+    Raises EmitError if the folder has files that no index of a dump lists: these are not ours to
+    remove.
     """
     try:
         present = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
@@ -153,17 +176,25 @@ def check_dump(folder: Path) -> list[Path]:
 
 
 def _read_index(index: Path) -> list[str]:
-    """Return the index of a dump and the files that it lists; nothing if the file is no such index."""
+    """Return the index of a dump and the files that it lists; nothing if the file is no
+    such index.
+    """
     try:
         entries = json.loads(index.read_bytes())
         names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return []
-    return [INDEX, *names] if all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names) else []
+    return (
+        [INDEX, *names]
+        if all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names)
+        else []
+    )
 
 
 def _clear(folder: Path) -> None:
-    """Make the folder, and remove an earlier dump; the index goes last, since it tells which files are ours."""
+    """Make the folder, and remove an earlier dump; the index goes last, since it tells which files
+    are ours.
+    """
     files = check_dump(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,10 +204,17 @@ def _clear(folder: Path) -> None:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def _tensors(models: Sequence[tuple[str, Runner]], comparison: Comparison) -> Iterator[tuple[dict[str, str], Array]]:
-    """Yield each tensor that can be saved, with its entry in the index. Raises VerifyError if a model does not run."""
+def _tensors(
+    models: Sequence[tuple[str, Runner]], comparison: Comparison
+) -> Iterator[tuple[dict[str, str], Array]]:
+    """Yield each tensor that can be saved, with its entry in the index.
+
+    Raises VerifyError if a model does not run.
+    """
     source = comparison.source
-    runs = [(*model, stimulus) for model in models for stimulus in comparison.inputs_of(model[1].model)]
+    runs = [
+        (*model, stimulus) for model in models for stimulus in comparison.inputs_of(model[1].model)
+    ]
     for label, runner, stimulus in runs:
         run = IncrementalRun(runner, stimulus.feeds)
         names = [name for name in tensor_names(runner.model) if name not in source.unreadable]
@@ -184,7 +222,9 @@ def _tensors(models: Sequence[tuple[str, Runner]], comparison: Comparison) -> It
             try:
                 values = run.compute(chunk)
             except VerifyError as error:
-                raise VerifyError(f"model {label}: {error} (for inputs {stimulus.name!r})") from None
+                raise VerifyError(
+                    f"model {label}: {error} (for inputs {stimulus.name!r})"
+                ) from None
             for name, value in zip(chunk, values, strict=True):
                 if is_tensor(value) and value.dtype != object:
                     yield {"model": label, "tensor": name, "inputs": stimulus.name}, value

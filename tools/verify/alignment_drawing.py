@@ -1,4 +1,6 @@
-"""A drawing of the first of two models that were compared: how near the second comes at every operator."""
+"""A drawing of the first of two models that were compared: how near the second comes at every
+operator.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from .alignment import Alignment
 def alignment_drawing(model: ModelProto, alignment: Alignment) -> str:
     """Return the main graph as SVG.
 
-    Each operator has the greatest difference of its results as a share of the bound, or of the tolerance. Operators
-    whose results deviate are marked, and so are those whose results only this model has.
+    Each operator has the greatest difference of its results as a share of the bound, or of the
+    tolerance. Operators whose results deviate are marked, and so are those whose results only this
+    model has.
     """
     worst = {difference.value: difference for difference in reversed(alignment.worst)}
     first = alignment.first_divergence

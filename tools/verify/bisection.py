@@ -23,17 +23,23 @@ from .numeric_verify import VerifyNumerics
 
 Load = Callable[[], Module]
 Judge = Callable[[ModelProto, Path], str | None]
-"""Takes a model and the folder of its external data. Returns a description of its fault, None if it has none."""
+"""Takes a model and the folder of its external data.
+
+Returns a description of its fault, None if it has none.
+"""
 
 NO_COMMAND = (126, 127)
-"""Exit status of a shell if a command cannot be executed or does not exist, which is no verdict on a model."""
+"""Exit status of a shell if a command cannot be executed or does not exist, which is no verdict on
+a model.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """The first step of a pipeline after which a model is wrong.
 
-    `rule` and `where` are empty if the pass does not count its steps, and `pass_` too if the source model is wrong.
+    `rule` and `where` are empty if the pass does not count its steps, and `pass_` too if the source
+    model is wrong.
     """
 
     pass_: str
@@ -53,12 +59,16 @@ class Culprit:
     def __str__(self) -> str:
         if not self.pass_:
             return self.wrong
-        step = f", step {self.step} of {self.steps} ({self.rule} at {self.where})" if self.rule else ""
+        step = (
+            f", step {self.step} of {self.steps} ({self.rule} at {self.where})" if self.rule else ""
+        )
         return f"{self.pass_}{step}: {self.wrong}"
 
 
 class _StepCounts:
-    """An instrument that records each run of a pass, and the number of steps taken so far after it."""
+    """An instrument that records each run of a pass, and the number of steps taken so
+    far after it.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -92,16 +102,21 @@ def judge_numerically(verify: VerifyNumerics, source: Module) -> Judge:
 def judge_by_command(command: str) -> Judge:
     """Return a judge that runs a shell command, with the path of the model in place of `{}`.
 
-    A model is wrong if the command fails. The judge raises UsageError if the shell cannot run the command.
+    A model is wrong if the command fails. The judge raises UsageError if the shell cannot run the
+    command.
     """
 
     def judge(model: ModelProto, base_dir: Path) -> str | None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_model(model, path, base_dir)
-            done = subprocess.run(command.replace("{}", shlex.quote(str(path))), shell=True, check=False)
+            done = subprocess.run(
+                command.replace("{}", shlex.quote(str(path))), shell=True, check=False
+            )
         if done.returncode in NO_COMMAND:
-            raise UsageError(f"--command: {command!r} cannot be run: the shell returns status {done.returncode}")
+            raise UsageError(
+                f"--command: {command!r} cannot be run: the shell returns status {done.returncode}"
+            )
         return f"the command fails with status {done.returncode}" if done.returncode else None
 
     return judge
@@ -110,13 +125,17 @@ def judge_by_command(command: str) -> Judge:
 def bisect(
     load: Load, pipeline: Sequential, judge: Judge, advance: Callable[[str], None] | None = None
 ) -> Culprit | None:
-    """Return the first step after which `judge` finds a fault, None if it finds none after the whole pipeline.
+    """Return the first step after which `judge` finds a fault, None if it finds none after the
+    whole pipeline.
 
-    `load` reads the model for each of the O(log runs of passes + log steps) tries. If the model goes from right to
-    wrong at several steps, one of these is found. `advance` is called with the verdict of every try.
+    `load` reads the model for each of the O(log runs of passes + log steps) tries. If the model
+    goes from right to wrong at several steps, one of these is found. `advance` is called with the
+    verdict of every try.
     """
 
-    def wrong_after(runs: int | None, limit: int | None = None, counts: _StepCounts | None = None) -> str | None:
+    def wrong_after(
+        runs: int | None, limit: int | None = None, counts: _StepCounts | None = None
+    ) -> str | None:
         module = _run(load, pipeline, runs, limit, counts)
         wrong = judge(emit(module).model, module.base_dir)
         if advance is not None:
@@ -130,8 +149,8 @@ def bisect(
     total = steps.counts[-1] if steps.counts else 0
     if wrong_after(0) is not None:
         return Culprit("", "", "", 0, total, "the source model is wrong already")
-    # Passes first, then the steps of one pass: the order of steps does not depend on the limit, so step n is the same
-    # in every try.
+    # Passes first, then the steps of one pass: the order of steps does not depend on the limit, so
+    # step n is the same in every try.
     low, high, wrong = _first_wrong(0, len(steps.names), wrong, wrong_after)
     culprit = steps.names[high - 1]
     before = steps.counts[low - 1] if low else 0
@@ -143,8 +162,12 @@ def bisect(
     return Culprit(culprit, rule, where, step, total, wrong)
 
 
-def _first_wrong(low: int, high: int, wrong: str, wrong_after: Callable[[int], str | None]) -> tuple[int, int, str]:
-    """Bisect between `low`, where the model is right, and `high`, where it is `wrong`, until they are adjacent."""
+def _first_wrong(
+    low: int, high: int, wrong: str, wrong_after: Callable[[int], str | None]
+) -> tuple[int, int, str]:
+    """Bisect between `low`, where the model is right, and `high`, where it is `wrong`, until they
+    are adjacent.
+    """
     while high - low > 1:
         middle = (low + high) // 2
         found = wrong_after(middle)
@@ -153,7 +176,11 @@ def _first_wrong(low: int, high: int, wrong: str, wrong_after: Callable[[int], s
 
 
 def _run(
-    load: Load, pipeline: Sequential, runs: int | None, limit: int | None, counts: _StepCounts | None = None
+    load: Load,
+    pipeline: Sequential,
+    runs: int | None,
+    limit: int | None,
+    counts: _StepCounts | None = None,
 ) -> Module:
     module = load()
     module.debug_counter.limit = limit

@@ -17,11 +17,12 @@ from .runner import NUMPY_TYPES, Runner
 
 
 def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
-    """Return the model with the tensors in the branches of each If of the main graph as additional results of the If.
+    """Return the model with the tensors in the branches of each If of the main graph as additional
+    results of the If.
 
-    They are named after the If's first result, the branch and the tensor, as in `y/then_branch/t`; those of the branch
-    not taken are empty. Return `model` itself if there are none of known element types, or if onnxruntime does not
-    load the changed model.
+    They are named after the If's first result, the branch and the tensor, as in `y/then_branch/t`;
+    those of the branch not taken are empty. Return `model` itself if there are none of known
+    element types, or if onnxruntime does not load the changed model.
     """
     if not any(is_conditional(node) for node in model.graph.node):
         return model
@@ -29,7 +30,12 @@ def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
     exposed = ModelProto()
     exposed.CopyFrom(model)
     existing = {name for node in model.graph.node for name in node.output}
-    added = [name for node in exposed.graph.node if is_conditional(node) for name in _expose(node, elem_types)]
+    added = [
+        name
+        for node in exposed.graph.node
+        if is_conditional(node)
+        for name in _expose(node, elem_types)
+    ]
     if not added or not existing.isdisjoint(added):
         return model
     try:
@@ -40,20 +46,27 @@ def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
 
 
 def _elem_types(model: ModelProto, base_dir: Path) -> dict[str, int]:
-    """Return the ONNX element type of every tensor that onnxruntime returns as a numpy array, by name."""
+    """Return the ONNX element type of every tensor that onnxruntime returns as a numpy array, by
+    name.
+    """
     return {
         name: export_dtype(type_.dtype)
         for name, type_ in value_types(inline_functions(model), base_dir).items()
-        if isinstance(type_, TensorType) and type_.dtype is not None and str(type_.dtype) in NUMPY_TYPES
+        if isinstance(type_, TensorType)
+        and type_.dtype is not None
+        and str(type_.dtype) in NUMPY_TYPES
     }
 
 
 def _expose(node: NodeProto, elem_types: Mapping[str, int]) -> list[str]:
     """Put the tensors of both branches before the results of an If, and return their names.
 
-    The results are computed from them, and the first deviation in the order of results is the one to report.
+    The results are computed from them, and the first deviation in the order of results is the one
+    to report.
     """
-    graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.name in BRANCHES}
+    graphs = {
+        attribute.name: attribute.g for attribute in node.attribute if attribute.name in BRANCHES
+    }
     prefix = next(filter(None, node.output))
     exposed: list[str] = []
     results: dict[str, list[str]] = {branch: [] for branch in BRANCHES}

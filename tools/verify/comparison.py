@@ -1,6 +1,7 @@
 """Comparison of a model with its source: every tensor that both have, held to the rounding bound.
 
-A compiled model uses a name of its source only for the same value, so not only the results are compared.
+A compiled model uses a name of its source only for the same value, so not only the results are
+compared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from ...support.errors import SourceError, VerifyError
 from ..report.notebook import frame, table
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
 from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
-from .inputs import Stimulus, arrays_of, interface_mismatch, is_boolean, overridable_inputs, required_inputs
+from .inputs import (
+    Stimulus,
+    arrays_of,
+    interface_mismatch,
+    is_boolean,
+    overridable_inputs,
+    required_inputs,
+)
 from .onnx_graph import BRANCHES, conditionals, tensor_names
 from .reference_model import (
     CONFIRMING_RUNS,
@@ -40,10 +48,12 @@ class Deviation:
 
 
 class Comparison:
-    """A source model with stimuli, and the values and rounding bounds of its tensors, that models are compared with.
+    """A source model with stimuli, and the values and rounding bounds of its tensors, that models
+    are compared with.
 
-    `inputs` are the user's stimuli; without any they are generated, as many as the `budget` says. `advance` is called
-    with the name of every stimulus. With `frozen`, other models may lack overridable initializers.
+    `inputs` are the user's stimuli; without any they are generated, as many as the `budget` says.
+    `advance` is called with the name of every stimulus. With `frozen`, other models may lack
+    overridable initializers.
     """
 
     def __init__(
@@ -58,7 +68,8 @@ class Comparison:
         thorough: bool = False,
         tolerance: Tolerance | None = None,
     ) -> None:
-        """Run the source model on `inputs`, or on generated stimuli; `thorough` leaves out fewer of these.
+        """Run the source model on `inputs`, or on generated stimuli; `thorough` leaves out fewer of
+        these.
 
         Differences are held to the `tolerance`, by default to the bound on rounding.
 
@@ -70,12 +81,16 @@ class Comparison:
         self.frozen = frozen
         self.thorough = thorough
         self.left_out: tuple[str, ...] = ()
-        """What the models are not run on to save time: kinds of inputs, and a second size of open dimensions."""
+        """What the models are not run on to save time: kinds of inputs, and a second size of open
+        dimensions.
+        """
         self.runs_of_others = 0.0
         """Number of runs of models that were compared with the source."""
         self.inputs = self._check_given(inputs) if inputs else self._generate(seed)
         self.inputs += tuple(
-            overriding_stimuli(source, self.source.base_dir, self.inputs[0], self.source.error_on, seed=seed)
+            overriding_stimuli(
+                source, self.source.base_dir, self.inputs[0], self.source.error_on, seed=seed
+            )
         )
         self.source.free_measuring()
 
@@ -91,7 +106,9 @@ class Comparison:
         return tuple(inputs)
 
     def _generate(self, seed: int) -> tuple[Stimulus, ...]:
-        """Generate stimuli of the kinds and sizes that the budget has, after a run on the first one."""
+        """Generate stimuli of the kinds and sizes that the budget has, after a run on the first
+        one.
+        """
         source = self.source
         next(stimuli(source.model, source.error_on, source.runner.shape_of, seed=seed))
         is_open = has_open_dimensions(source.model)
@@ -106,10 +123,15 @@ class Comparison:
             )
         source.noisy_runs, self.left_out = budget.noisy_runs, budget.left_out(is_open=is_open)
         runs = source.error_on, source.runner.shape_of
-        return tuple(stimuli(source.model, *runs, seed=seed, kinds=budget.kinds, sizes=budget.sizes))
+        return tuple(
+            stimuli(source.model, *runs, seed=seed, kinds=budget.kinds, sizes=budget.sizes)
+        )
 
     def __repr__(self) -> str:
-        return f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of inputs>"
+        return (
+            f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of"
+            " inputs>"
+        )
 
     def _repr_html_(self) -> str:
         """Return the sets of inputs and the graph of the source for a notebook."""
@@ -118,14 +140,21 @@ class Comparison:
         rows = (
             (
                 stimulus.name,
-                ", ".join(f"{name} {list(arrays_of(value)[0].shape)}" for name, value in stimulus.feeds.items()),
+                ", ".join(
+                    f"{name} {list(arrays_of(value)[0].shape)}"
+                    for name, value in stimulus.feeds.items()
+                ),
             )
             for stimulus in self.inputs
         )
-        return frame(repr(self), table(("inputs", "shapes"), rows), model_drawing(self.source.model))
+        return frame(
+            repr(self), table(("inputs", "shapes"), rows), model_drawing(self.source.model)
+        )
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
-        """Raise VerifyError if the other model has another interface, or onnxruntime does not load it."""
+        """Raise VerifyError if the other model has another interface, or onnxruntime does not load
+        it.
+        """
         mismatch = interface_mismatch(self.source.model, other, frozen=self.frozen)
         if mismatch is not None:
             raise VerifyError(mismatch)
@@ -148,8 +177,11 @@ class Comparison:
         lost -= {info.name for info in overridable_inputs(other)}
         return [stimulus for stimulus in self.inputs if lost.isdisjoint(stimulus.feeds)]
 
-    def warnings(self, differences: Sequence[TensorDifference], model: ModelProto | None = None) -> list[str]:
-        """Return warnings that no result could be compared, and which branches of the main graph no stimulus takes.
+    def warnings(
+        self, differences: Sequence[TensorDifference], model: ModelProto | None = None
+    ) -> list[str]:
+        """Return warnings that no result could be compared, and which branches of the main graph no
+        stimulus takes.
 
         `model` has the names of the Ifs, if the user gave another model than the source.
         """
@@ -157,23 +189,28 @@ class Comparison:
         results = self.source.results
         if not self.source.names and self.source.unreadable:
             found.append(
-                "there is nothing to compare: all tensors depend on random operators or have types that onnxruntime "
-                "does not return"
+                "there is nothing to compare: all tensors depend on random operators or have types"
+                " that onnxruntime does not return"
             )
         elif results and len(undecided_results(differences, results)) == len(results):
-            found.append("verification is inconclusive: no result of the model can be compared on these inputs")
+            found.append(
+                "verification is inconclusive: no result of the model can be compared on these"
+                " inputs"
+            )
         if unmeasured := self.source.unmeasured:
             name, others = next(iter(unmeasured)), len(unmeasured) - 1
             subject = f"{name!r} and {others} more tensors" if others else repr(name)
             found.append(
-                f"the effect of rounding on {subject} could not be measured, so {'they are' if others else 'it is'} "
-                f"undecided (--rtol and --atol need no such bound): {unmeasured[name]}"
+                f"the effect of rounding on {subject} could not be measured, so"
+                f" {'they are' if others else 'it is'} undecided (--rtol and --atol need no such"
+                f" bound): {unmeasured[name]}"
             )
         for condition, labels in conditionals(model or self.source.model).items():
             for branch, value in zip(BRANCHES, (True, False), strict=True):
                 if value not in self.source.taken.get(condition, (True, False)):
                     found += [
-                        f"no inputs take the {branch} of the If {label!r}: it was not compared" for label in labels
+                        f"no inputs take the {branch} of the If {label!r}: it was not compared"
+                        for label in labels
                     ]
         return found
 
@@ -186,14 +223,16 @@ class Comparison:
         inputs: Sequence[Stimulus] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[TensorDifference, Stimulus]]:
-        """Yield the difference of every tensor in both models, for each stimulus in the source's order.
+        """Yield the difference of every tensor in both models, for each stimulus in the source's
+        order.
 
         Args:
             other: The model to compare.
             base_dir: The folder of its external data; by default the source's.
             similarity: Whether cosine and SQNR are computed.
             inputs: The stimuli; by default all that the other model takes.
-            names: Names in the other model by those in the source; by default tensors of equal names are compared.
+            names: Names in the other model by those in the source; by default tensors of equal
+                names are compared.
 
         Raises:
             VerifyError: The other model does not run, or has another interface.
@@ -208,9 +247,14 @@ class Comparison:
         for stimulus in self.inputs_of(other) if inputs is None else inputs:
             if self.advance is not None:
                 self.advance(stimulus.name)
-            reference_run, run = ReferenceRun(self.source, stimulus), IncrementalRun(runner, stimulus.feeds)
+            reference_run, run = (
+                ReferenceRun(self.source, stimulus),
+                IncrementalRun(runner, stimulus.feeds),
+            )
             for chunk in self.source.chunks(self.source.num_noisy_runs(stimulus)):
-                for difference in _compare_chunk(chunk, names, reference_run, run, similarity=similarity):
+                for difference in _compare_chunk(
+                    chunk, names, reference_run, run, similarity=similarity
+                ):
                     yield difference, stimulus
                 self.runs_of_others, runner.runs = self.runs_of_others + runner.runs, 0.0
             for name in self.source.unreadable:
@@ -228,12 +272,15 @@ class Comparison:
     ) -> tuple[Deviation | None, list[TensorDifference]]:
         """Return the first deviation in the source's order, if there is one, and all differences.
 
-        A stimulus that seems to show a deviation is run with more noise first. If a large model gets few noisy runs,
-        the tensor is then run in isolation. Arguments and errors are those of `differences`; `reused` returns tensors
-        of which the differences show that they are compared with others: these are not accused.
+        A stimulus that seems to show a deviation is run with more noise first. If a large model
+        gets few noisy runs, the tensor is then run in isolation. Arguments and errors are those of
+        `differences`; `reused` returns tensors of which the differences show that they are compared
+        with others: these are not accused.
         """
         found: dict[Stimulus, list[TensorDifference]] = {stimulus: [] for stimulus in self.inputs}
-        for difference, stimulus in self.differences(other, base_dir, similarity=similarity, names=names):
+        for difference, stimulus in self.differences(
+            other, base_dir, similarity=similarity, names=names
+        ):
             found[stimulus].append(difference)
         isolated: set[tuple[Stimulus, str]] = set()
         while True:
@@ -244,16 +291,26 @@ class Comparison:
             stimulus, name = first.stimulus, first.difference.value
             if stimulus not in self.source.confirming:
                 self.source.confirm(stimulus)
-                pairs = self.differences(other, base_dir, similarity=similarity, inputs=[stimulus], names=names)
+                pairs = self.differences(
+                    other, base_dir, similarity=similarity, inputs=[stimulus], names=names
+                )
                 found[stimulus] = [difference for difference, _ in pairs]
-            elif (stimulus, name) not in isolated and self.source.num_noisy_runs(stimulus) < CONFIRMING_RUNS:
+            elif (stimulus, name) not in isolated and self.source.num_noisy_runs(
+                stimulus
+            ) < CONFIRMING_RUNS:
                 isolated.add((stimulus, name))
                 names_there = {name: name if names is None else names[name]}
-                run = IncrementalRun(Runner(other, base_dir or self.source.base_dir), stimulus.feeds)
+                run = IncrementalRun(
+                    Runner(other, base_dir or self.source.base_dir), stimulus.feeds
+                )
                 reference_run = IsolatedReferenceRun(self.source, stimulus)
-                again = _compare_chunk([name], names_there, reference_run, run, similarity=similarity)
+                again = _compare_chunk(
+                    [name], names_there, reference_run, run, similarity=similarity
+                )
                 confirmed = {difference.key: difference for difference in again}
-                found[stimulus] = [confirmed.get(difference.key, difference) for difference in found[stimulus]]
+                found[stimulus] = [
+                    confirmed.get(difference.key, difference) for difference in found[stimulus]
+                ]
             else:
                 break
         return first, [difference for differences in found.values() for difference in differences]
@@ -261,7 +318,9 @@ class Comparison:
     def _first_deviation(
         self, found: Mapping[Stimulus, Sequence[TensorDifference]], others: Collection[str]
     ) -> Deviation | None:
-        """Return the first deviation in the source's order but for `others`, for the first stimulus that shows it."""
+        """Return the first deviation in the source's order but for `others`, for the first stimulus
+        that shows it.
+        """
         order = {name: i for i, name in enumerate(tensor_names(self.source.model))}
         deviations = [
             Deviation(difference, stimulus)
@@ -269,7 +328,9 @@ class Comparison:
             for difference in differences
             if difference.deviates and difference.value not in others
         ]
-        return min(deviations, key=lambda deviation: order[deviation.difference.value], default=None)
+        return min(
+            deviations, key=lambda deviation: order[deviation.difference.value], default=None
+        )
 
 
 def _compare_chunk(
@@ -280,7 +341,9 @@ def _compare_chunk(
     *,
     similarity: bool,
 ) -> Iterator[TensorDifference]:
-    """Yield the differences of the next tensors of the source, if `names` has their names in the other model."""
+    """Yield the differences of the next tensors of the source, if `names` has their names in the
+    other model.
+    """
     shared = [name for name in chunk if name in names]
     references = reference_run.compute(chunk, shared)
     if not shared:
@@ -295,5 +358,7 @@ def _compare_chunk(
     for key in {**references, **found}:
         name, part = key
         label = f"{name} [{part}]" if part else name
-        difference = compare_parts(label, inputs, references.get(key), found.get(key), similarity=similarity)
+        difference = compare_parts(
+            label, inputs, references.get(key), found.get(key), similarity=similarity
+        )
         yield replace(difference, value=name)

@@ -31,21 +31,29 @@ class Counterpart:
     name: str
     by: str
     is_certain: bool = True
-    """Whether it holds the same value if the second model is right. A name alone does not tell: tools reuse names."""
+    """Whether it holds the same value if the second model is right.
+
+    A name alone does not tell: tools reuse names.
+    """
 
 
 def find_counterparts(
-    first: ModelProto, base_dir: Path, second: ModelProto, other_dir: Path, fold_map: FoldMap | None = None
+    first: ModelProto,
+    base_dir: Path,
+    second: ModelProto,
+    other_dir: Path,
+    fold_map: FoldMap | None = None,
 ) -> dict[str, Counterpart]:
-    """Return the counterparts in the second model of tensors of the first, by name, in the first one's order.
+    """Return the counterparts in the second model of tensors of the first, by name, in the first
+    one's order.
 
-    A counterpart has the same name, or `fold_map`, the one of the second model, says so, or the same operator with the
-    same attributes computes it from counterparts and equal constants. Several tensors may then have the same.
-    O(nodes + bytes).
+    A counterpart has the same name, or `fold_map`, the one of the second model, says so, or the
+    same operator with the same attributes computes it from counterparts and equal constants.
+    Several tensors may then have the same. O(nodes + bytes).
 
-    With a fold map, names come first: irc keeps a name only for the same value. Of another model they tell less. There
-    a tensor computed alike from the inputs on comes before one of the same name, and names are uncertain, as is all
-    that they lead to.
+    With a fold map, names come first: irc keeps a name only for the same value. Of another model
+    they tell less. There a tensor computed alike from the inputs on comes before one of the same
+    name, and names are uncertain, as is all that they lead to.
 
     Raises ModelError if a file cannot be read.
     """
@@ -53,8 +61,15 @@ def find_counterparts(
     names = tensor_names(first)
     results = {info.name for info in first.graph.output}
     inputs = {info.name for model in (first, second) for info in model.graph.input}
-    numberings = (_ValueNumbering(first, base_dir, inputs), _ValueNumbering(second, other_dir, inputs))
-    found = {name: Counterpart(name, NAME) for name in names if name in there and (fold_map or name in results)}
+    numberings = (
+        _ValueNumbering(first, base_dir, inputs),
+        _ValueNumbering(second, other_dir, inputs),
+    )
+    found = {
+        name: Counterpart(name, NAME)
+        for name in names
+        if name in there and (fold_map or name in results)
+    }
     if fold_map is None:
         found |= _match_structure(*numberings, found, {})
         taken = {other.name for other in found.values()}
@@ -74,33 +89,46 @@ def find_counterparts(
 
 
 def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
-    """Yield the names, before and after, of results of layers into which operators after them were folded.
+    """Yield the names, before and after, of results of layers into which operators after them were
+    folded.
 
-    The layer's result is then that of the last operator, unless another one stood between, or a later pass changed
-    the layer.
+    The layer's result is then that of the last operator, unless another one stood between, or a
+    later pass changed the layer.
     """
     changed = {layer for applied in fold_map.data.get("history", ()) for layer in applied["layers"]}
     sources = {source["id"]: source for source in fold_map.sources}
     for layer in fold_map.layers:
         folds = [fold for fold in layer["folds"] if fold["direction"] == "backward"]
-        if not folds or layer["scope"] or layer["id"] in changed or any(fold["crossed"] for fold in folds):
+        if (
+            not folds
+            or layer["scope"]
+            or layer["id"] in changed
+            or any(fold["crossed"] for fold in folds)
+        ):
             continue
         source = sources[folds[-1]["source"]]
-        if source["status"] == "folded" and source["layers"] == [layer["id"]] and not source["scope"]:
+        if (
+            source["status"] == "folded"
+            and source["layers"] == [layer["id"]]
+            and not source["scope"]
+        ):
             yield source["output"], layer["output"]["name"]
 
 
 class _ValueNumbering:
-    """Value numbering of a model: values get the same number if the same operators compute them from equal constants.
+    """Value numbering of a model: values get the same number if the same operators compute them
+    from equal constants.
 
-    `inputs` are names that are an input of either model: these equal no other constant, and each other if their
-    initializers are equal.
+    `inputs` are names that are an input of either model: these equal no other constant, and each
+    other if their initializers are equal.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, inputs: set[str]) -> None:
         self.nodes = model.graph.node
         self.names = tensor_names(model)
-        self.opsets = {"" if e.domain in DEFAULT_DOMAINS else e.domain: e.version for e in model.opset_import}
+        self.opsets = {
+            "" if e.domain in DEFAULT_DOMAINS else e.domain: e.version for e in model.opset_import
+        }
         self.functions: dict[tuple[str, str], list[bytes]] = {}
         for function in model.functions:
             definitions = self.functions.setdefault((function.domain, function.name), [])
@@ -113,16 +141,23 @@ class _ValueNumbering:
     def number(self, numbers: dict[ValueKey, int], known: Mapping[str, int]) -> dict[str, int]:
         """Return the number of each value by its name.
 
-        `numbers`, the numbers of computations in both models, is extended. `known` values have their numbers already.
+        `numbers`, the numbers of computations in both models, is extended. `known` values have
+        their numbers already.
         """
-        found = {name: numbers.setdefault(key, len(numbers)) for name, key in self.constants.items()}
+        found = {
+            name: numbers.setdefault(key, len(numbers)) for name, key in self.constants.items()
+        }
         for place, node in enumerate(self.nodes):
             inputs = reads(node)
             key = (*self._node_key(node, place), *(found.get(name, name) for name in inputs))
             for i, name in enumerate(node.output):
                 if name in known:
                     found[name] = known[name]
-                elif node.op_type == "Identity" and node.domain in DEFAULT_DOMAINS and inputs[0] in found:
+                elif (
+                    node.op_type == "Identity"
+                    and node.domain in DEFAULT_DOMAINS
+                    and inputs[0] in found
+                ):
                     found[name] = found[inputs[0]]
                 else:
                     found.setdefault(name, numbers.setdefault((i, *key), len(numbers)))
@@ -133,9 +168,18 @@ class _ValueNumbering:
         if node.domain in DEFAULT_DOMAINS and node.op_type in RANDOM:
             return (id(self), place)
         domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
-        attributes = sorted((entry.name, entry.SerializeToString(deterministic=True)) for entry in node.attribute)
+        attributes = sorted(
+            (entry.name, entry.SerializeToString(deterministic=True)) for entry in node.attribute
+        )
         functions = self.functions.get((node.domain, node.op_type), ())
-        return (domain, node.op_type, self.opsets.get(domain), *attributes, *functions, len(node.input))
+        return (
+            domain,
+            node.op_type,
+            self.opsets.get(domain),
+            *attributes,
+            *functions,
+            len(node.input),
+        )
 
 
 def _match_structure(
@@ -146,13 +190,16 @@ def _match_structure(
     *,
     is_certain: bool = True,
 ) -> dict[str, Counterpart]:
-    """Return counterparts of tensors that have none yet: one of the same name, or each another while there are enough.
+    """Return counterparts of tensors that have none yet: one of the same name, or each another
+    while there are enough.
 
     Values that are `known`, with their names in the second model, are taken as equal.
     """
     numbers: dict[ValueKey, int] = {}
     there = second.number(numbers, {})
-    here = first.number(numbers, {name: there[other] for name, other in known.items() if other in there})
+    here = first.number(
+        numbers, {name: there[other] for name, other in known.items() if other in there}
+    )
     by_number: dict[int, list[str]] = {}
     for name in second.names:
         by_number.setdefault(there.get(name, -1), []).append(name)
@@ -160,7 +207,10 @@ def _match_structure(
     wanted = [name for name in first.names if name not in found and here.get(name) in by_number]
     namesakes = {name for name in wanted if there.get(name) == here[name] and name in there_names}
     taken = {other.name for other in found.values()} | namesakes
-    free = {number: deque(name for name in names if name not in taken) for number, names in by_number.items()}
+    free = {
+        number: deque(name for name in names if name not in taken)
+        for number, names in by_number.items()
+    }
     matched: dict[str, Counterpart] = {}
     for name in wanted:
         number = here[name]
@@ -173,13 +223,15 @@ def _match_structure(
 
 
 def reused_names(
-    model: ModelProto, counterparts: Mapping[str, Counterpart], differences: Iterable[TensorDifference]
+    model: ModelProto,
+    counterparts: Mapping[str, Counterpart],
+    differences: Iterable[TensorDifference],
 ) -> set[str]:
     """Return the tensors whose uncertain counterparts turn out to be other tensors.
 
-    They deviate, but what is computed from them does not: none of the next compared tensors deviates, and none is off
-    by more than 1 / FADES as much, in shares of the bounds. Tensors of which none of the next can be compared are not
-    among them. O(nodes).
+    They deviate, but what is computed from them does not: none of the next compared tensors
+    deviates, and none is off by more than 1 / FADES as much, in shares of the bounds. Tensors of
+    which none of the next can be compared are not among them. O(nodes).
     """
     shares: dict[str, float] = {}
     for one in differences:
@@ -187,11 +239,18 @@ def reused_names(
             shares[one.value] = max(shares.get(one.value, 0.0), one.share)
     found: set[str] = set()
     later: dict[str, float] = {}
-    """The greatest share of the next compared tensors that are computed from a value, if there are any."""
+    """The greatest share of the next compared tensors that are computed from a value, if there are
+    any.
+    """
     for node in reversed(model.graph.node):
         for name in node.output:
             share = shares.get(name)
-            if share is not None and share > 1 and not counterparts[name].is_certain and name in later:
+            if (
+                share is not None
+                and share > 1
+                and not counterparts[name].is_certain
+                and name in later
+            ):
                 if later[name] <= min(1.0, share / FADES):
                     found.add(name)
                     share = None

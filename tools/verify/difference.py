@@ -33,7 +33,9 @@ class TensorDifference:
     cosine: float = 0.0
     """Cosine of the angle between the tensors as vectors."""
     sqnr: float = -np.inf
-    """Signal-to-noise ratio in dB: the squares of the source's tensor to those of the difference."""
+    """Signal-to-noise ratio in dB: the squares of the source's tensor to those of the
+    difference.
+    """
     share: float = np.inf
     """The greatest ratio of a difference to its rounding bound. Above 1 it is not rounding."""
     bound: float = 0.0
@@ -43,7 +45,8 @@ class TensorDifference:
     undecided: int = 0
     """Number of elements that cannot be compared.
 
-    They are not finite, noise makes or unmakes them, or it moves them by the root mean square of their channel.
+    They are not finite, noise makes or unmakes them, or it moves them by the root mean square of
+    their channel.
     """
     found: str = ""
     """Element type and shape in the other model, where they differ."""
@@ -61,7 +64,9 @@ class TensorDifference:
         return self.share > 1
 
     def sentence(self, limit: str) -> str:
-        """Return how far the tensor is off, in the place of a verb; differences are held to the `limit`."""
+        """Return how far the tensor is off, in the place of a verb; differences are held to the
+        `limit`.
+        """
         if self.found:
             return f"is {self.found}, and {self.dtype} of shape {list(self.shape)} in the source"
         return f"is off by {self.max_abs:.3g}, {self.share:.3g} times {limit}"
@@ -73,7 +78,9 @@ class TensorDifference:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value that JSON can represent: infinities and NaN become the texts inf, -inf and nan."""
+    """Return a value that JSON can represent: infinities and NaN become the texts inf, -inf and
+    nan.
+    """
     return str(float(value)) if isinstance(value, float) and not isfinite(value) else value
 
 
@@ -89,10 +96,14 @@ def worst_by_tensor(differences: Sequence[TensorDifference]) -> list[TensorDiffe
 def undecided_tensors(differences: Sequence[TensorDifference]) -> list[str]:
     """Return the tensors that cannot be compared for any stimulus."""
     decided = {one.key for one in differences if not one.is_undecided}
-    return [name for _, name in dict.fromkeys(one.key for one in differences if one.key not in decided)]
+    return [
+        name for _, name in dict.fromkeys(one.key for one in differences if one.key not in decided)
+    ]
 
 
-def undecided_results(differences: Sequence[TensorDifference], results: Sequence[str]) -> tuple[str, ...]:
+def undecided_results(
+    differences: Sequence[TensorDifference], results: Sequence[str]
+) -> tuple[str, ...]:
     """Return the results of a model that cannot be compared for any stimulus."""
     decided = {one.value for one in differences if not one.is_undecided}
     return tuple(result for result in results if result not in decided)
@@ -105,7 +116,9 @@ def undecided_share(differences: Sequence[TensorDifference]) -> float:
 
 
 def report_rows(differences: Sequence[TensorDifference]) -> list[dict[str, Any]]:
-    """Return the worst difference of every tensor for a report; `bound` is the one at the worst element."""
+    """Return the worst difference of every tensor for a report; `bound` is the one at the worst
+    element.
+    """
     return [
         {
             "tensor": one.tensor,
@@ -126,39 +139,62 @@ def compare_parts(
         return TensorDifference(name, inputs, found.shape, str(found.dtype), elements=found.size)
     if found is None:
         value, share = reference.value, np.inf if reference.has_stable_shape else 0.0
-        return TensorDifference(name, inputs, value.shape, str(value.dtype), elements=value.size, share=share)
+        return TensorDifference(
+            name, inputs, value.shape, str(value.dtype), elements=value.size, share=share
+        )
     return compare_tensors(name, inputs, reference, found, similarity=similarity)
 
 
 def undecided_value(name: str, inputs: str) -> TensorDifference:
     """Return the difference for a value that cannot be compared at all."""
-    return TensorDifference(name, inputs, (), "", np.nan, np.nan, np.nan, np.nan, 0.0, np.inf, undecided=1, value=name)
+    return TensorDifference(
+        name, inputs, (), "", np.nan, np.nan, np.nan, np.nan, 0.0, np.inf, undecided=1, value=name
+    )
 
 
 def compare_tensors(
     name: str, inputs: str, reference: ReferenceTensor, found: Any, *, similarity: bool = True
 ) -> TensorDifference:
-    """Compare a tensor with its reference; without `similarity`, cosine and SQNR are not computed."""
+    """Compare a tensor with its reference; without `similarity`, cosine and SQNR are
+    not computed.
+    """
     want = reference.value
     shape, dtype = want.shape, str(want.dtype)
     if want.shape != found.shape or want.dtype != found.dtype:
         if not reference.has_stable_shape:
             return TensorDifference(name, inputs, shape, dtype, share=0.0, undecided=want.size)
-        return TensorDifference(name, inputs, shape, dtype, elements=want.size, found=_type_text(found))
+        return TensorDifference(
+            name, inputs, shape, dtype, elements=want.size, found=_type_text(found)
+        )
     undecided = reference.num_undecided
     if not reference.is_numeric:
         differs = want != found
-        wrong = int((differs if reference.undecided is None else differs & ~reference.undecided).sum())
+        wrong = int(
+            (differs if reference.undecided is None else differs & ~reference.undecided).sum()
+        )
         if wrong:
             return TensorDifference(name, inputs, shape, dtype, elements=wrong)
-        return TensorDifference(name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0, undecided=undecided)
+        return TensorDifference(
+            name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0, undecided=undecided
+        )
     with np.errstate(all="ignore"):
         max_abs, share, elements = _measure(reference, found)
         max_rel = max_abs / (max_magnitude(want) or 1.0) if max_abs else 0.0
     cosine, sqnr = _similarity(want, found) if similarity else (np.nan, np.nan)
     bound = reference.max_bound
     return TensorDifference(
-        name, inputs, shape, dtype, max_abs, max_rel, cosine, sqnr, share, bound, elements, undecided
+        name,
+        inputs,
+        shape,
+        dtype,
+        max_abs,
+        max_rel,
+        cosine,
+        sqnr,
+        share,
+        bound,
+        elements,
+        undecided,
     )
 
 
@@ -167,7 +203,9 @@ def _type_text(array: Array) -> str:
 
 
 def _measure(reference: ReferenceTensor, found: Array) -> tuple[float, float, int]:
-    """Return the greatest difference, its greatest share of the bound, and how many elements exceed the bound."""
+    """Return the greatest difference, its greatest share of the bound, and how many elements exceed
+    the bound.
+    """
     a, b, bound = channel_view(reference.value), channel_view(found), channel_view(reference.bound)
     undecided = None if reference.undecided is None else channel_view(reference.undecided)
     max_abs, max_share, elements = 0.0, 0.0, 0
@@ -189,8 +227,8 @@ def _measure(reference: ReferenceTensor, found: Array) -> tuple[float, float, in
 def _differences(a: Array, b: Array) -> Array:
     """Return the magnitudes of differences.
 
-    NaN and NaN do not differ; a finite number and one that is not differ by infinity. Unequal integers differ by at
-    least 1, also where float64 cannot tell them apart.
+    NaN and NaN do not differ; a finite number and one that is not differ by infinity. Unequal
+    integers differ by at least 1, also where float64 cannot tell them apart.
     """
     x, y = widen(a), widen(b)
     difference = np.abs(x - y)
@@ -199,13 +237,17 @@ def _differences(a: Array, b: Array) -> Array:
     if np.isfinite(difference.max()):
         return np.asarray(difference)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
-    return np.asarray(np.where(same, 0, np.where(np.isfinite(x) & np.isfinite(y), difference, np.inf)))
+    return np.asarray(
+        np.where(same, 0, np.where(np.isfinite(x) & np.isfinite(y), difference, np.inf))
+    )
 
 
 def _similarity(a: Array, b: Array) -> tuple[float, float]:
     """Return cosine and SQNR in dB of the elements that are finite in both tensors."""
     is_wide = a.dtype in (np.float64, np.complex128)
-    scale = max(max_magnitude(a), max_magnitude(b)) if is_wide else 0.0  # float64 holds the squares of other types
+    scale = (
+        max(max_magnitude(a), max_magnitude(b)) if is_wide else 0.0
+    )  # float64 holds the squares of other types
     dtype = np.complex128 if a.dtype.kind == "c" else np.float64
     dot, signal, other, noise = 0j, 0.0, 0.0, 0.0
     first, second = channel_view(a), channel_view(b)
@@ -222,7 +264,11 @@ def _similarity(a: Array, b: Array) -> tuple[float, float]:
             if np.array_equal(x, y):
                 dot, other = dot + power, other + power
             else:
-                dot, other, noise = dot + _product(x, y), other + _product(y, y).real, noise + _power(x - y)
+                dot, other, noise = (
+                    dot + _product(x, y),
+                    other + _product(y, y).real,
+                    noise + _power(x - y),
+                )
         norms = sqrt(signal) * sqrt(other)
         cosine = float(abs(dot) / norms) if norms else float(noise == 0)
         if noise == 0:
@@ -235,5 +281,8 @@ def _power(array: Array) -> float:
 
 
 def _product(a: Array, b: Array) -> complex:
-    """Return the scalar product. Not by vdot, whose threads take more time than such short vectors need."""
+    """Return the scalar product.
+
+    Not by vdot, whose threads take more time than such short vectors need.
+    """
     return complex(np.einsum("i,i->", np.conj(a) if a.dtype.kind == "c" else a, b))

@@ -10,7 +10,9 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 PREFIX = "irc.noise"
 DROPOUT_OPSET = 22
-"""From this opset on onnxruntime has no kernels of RandomUniformLike and the like, but one of Dropout."""
+"""From this opset on onnxruntime has no kernels of RandomUniformLike and the like, but one of
+Dropout.
+"""
 SEEDS = 1009
 """Distance of the seeds of Dropouts: one takes the next number as its seed in every run."""
 
@@ -18,7 +20,8 @@ SEEDS = 1009
 class GraphBuilder:
     """A builder that appends nodes to `nodes` and constants to `graph`.
 
-    All graphs of a model share `numbers`, from which names and seeds are made. Its operators are those of `opset`.
+    All graphs of a model share `numbers`, from which names and seeds are made. Its operators are
+    those of `opset`.
     """
 
     def __init__(self, graph: GraphProto, numbers: Iterator[int], opset: int) -> None:
@@ -55,14 +58,18 @@ class GraphBuilder:
         """
         if self.opset < DROPOUT_OPSET:
             seed = float(next(self.numbers))
-            return self.op("RandomUniformLike", [like], dtype=elem_type, low=low, high=high, seed=seed)
+            return self.op(
+                "RandomUniformLike", [like], dtype=elem_type, low=low, high=high, seed=seed
+            )
         shape = self.op("Shape", [like])
         parts = [self._zero_or(shape, elem_type, part * (high - low)) for part in (1 / 3, 2 / 3)]
         return self.op("Add", [self.op("Add", parts), self.scalar(low, elem_type)])
 
     def _zero_or(self, shape: str, elem_type: int, value: float) -> str:
         """Return a tensor of zeros and of `value`, each as likely."""
-        half = np.array([value / 2], helper.tensor_dtype_to_np_dtype(elem_type))  # a Dropout doubles what it keeps
+        half = np.array(
+            [value / 2], helper.tensor_dtype_to_np_dtype(elem_type)
+        )  # a Dropout doubles what it keeps
         filled = self.op("ConstantOfShape", [shape], value=numpy_helper.from_array(half))
         ratio, trains = self.scalar(0.5, TensorProto.FLOAT), self.scalar(True, TensorProto.BOOL)
         return self.op("Dropout", [filled, ratio, trains], seed=next(self.numbers) * SEEDS)
@@ -73,5 +80,7 @@ class GraphBuilder:
 
 
 def noise_type(elem_type: int) -> int:
-    """Return the element type in which noise for tensors of `elem_type` is computed: at least float32."""
+    """Return the element type in which noise for tensors of `elem_type` is computed: at least
+    float32.
+    """
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT

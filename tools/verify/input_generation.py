@@ -10,11 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    ModelProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from ...ir.tensor import Array
 from ...support.errors import SourceError
-from .inputs import Feeds, Stimulus, is_known_elem_type, overridable_inputs, required_inputs, tensor_type, type_name
+from .inputs import (
+    Feeds,
+    Stimulus,
+    is_known_elem_type,
+    overridable_inputs,
+    required_inputs,
+    tensor_type,
+    type_name,
+)
 from .integer_inputs import index_limits, unrestricted_inputs
 from .needed_extents import find_extents, find_needs
 
@@ -52,7 +68,9 @@ It is beyond int16, its square is within int32, and float16 represents it.
 
 
 def _ones_along_border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Return ones where the index in an axis after the channels is the first or last, and zeros elsewhere."""
+    """Return ones where the index in an axis after the channels is the first or last, and zeros
+    elsewhere.
+    """
     array = np.zeros(shape)
     for axis in range(2, len(shape)):
         for end in (slice(0, 1), slice(-1, None)):
@@ -81,11 +99,12 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Yield inputs of every kind on which the model runs, at up to `sizes` sizes of the open dimensions.
+    """Yield inputs of every kind on which the model runs, at up to `sizes` sizes of the open
+    dimensions.
 
-    Each open dimension gets another extent; if the model does not run so, all get the same. If it runs at none of
-    SIZES, extents that its operators need are tried, then powers of two. Extents with which the inputs are very large
-    are left out.
+    Each open dimension gets another extent; if the model does not run so, all get the same. If it
+    runs at none of SIZES, extents that its operators need are tried, then powers of two. Extents
+    with which the inputs are very large are left out.
 
     Raises SourceError if the model runs on none of them.
     """
@@ -110,12 +129,16 @@ def stimuli(
             return
     if not num_sizes:
         raise SourceError(
-            f"the source model runs on no generated inputs (give some with --inputs): {drawing.first_error}"
+            "the source model runs on no generated inputs (give some with --inputs):"
+            f" {drawing.first_error}"
         )
 
 
-def _needed_sizes(model: ModelProto, drawing: _Drawing, shape_of: ShapeOf, most: int) -> Iterator[tuple[int, int]]:
-    """Yield extents of open first axes and of other ones that the operators need, then powers of two.
+def _needed_sizes(
+    model: ModelProto, drawing: _Drawing, shape_of: ShapeOf, most: int
+) -> Iterator[tuple[int, int]]:
+    """Yield extents of open first axes and of other ones that the operators need, then powers of
+    two.
 
     There are none if the model has run at others.
     """
@@ -135,7 +158,9 @@ def _needed_sizes(model: ModelProto, drawing: _Drawing, shape_of: ShapeOf, most:
 
     first, other = find_extents(list(find_needs(model)), shape_at, MAX_EXTENT)
     yield from ((2 * first, other), (first, other), (2 * first, 2 * other))
-    for size in chain.from_iterable(((1, extent), (extent, 32), (extent, extent)) for extent in POWERS):
+    for size in chain.from_iterable(
+        ((1, extent), (extent, 32), (extent, extent)) for extent in POWERS
+    ):
         if drawing.has_run:
             return
         if shapes_of(size) is not None:
@@ -153,12 +178,17 @@ class _Drawing:
     Unrestricted integers take their whole range, until the model runs only with small ones.
     """
 
-    def __init__(self, model: ModelProto, error_on: ErrorOn, kinds: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, model: ModelProto, error_on: ErrorOn, kinds: Sequence[str], seed: int
+    ) -> None:
         self.infos = required_inputs(model)
         self.error_on = error_on
         self.kinds = kinds
         self.seed = seed
-        self.small: dict[str, int | None] = {**{i.name: INTEGER_LIMIT for i in self.infos}, **index_limits(model)}
+        self.small: dict[str, int | None] = {
+            **{i.name: INTEGER_LIMIT for i in self.infos},
+            **index_limits(model),
+        }
         self.limits = {**self.small, **dict.fromkeys(unrestricted_inputs(model))}
         self.first_error = ""
         self.has_run = False
@@ -170,7 +200,11 @@ class _Drawing:
         for kind in self.kinds:
             feeds = self.feeds(kind, shapes, self.limits)
             error = self.error_on(feeds)
-            if error is not None and self.limits != self.small and takes_full_range(kind, self.kinds):
+            if (
+                error is not None
+                and self.limits != self.small
+                and takes_full_range(kind, self.kinds)
+            ):
                 feeds = self.feeds(kind, shapes)
                 if self.error_on(feeds) is None:
                     self.limits, error = self.small, None
@@ -179,7 +213,9 @@ class _Drawing:
                 self.has_run = True
                 yield Stimulus(f"{kind} {text}", feeds)
 
-    def feeds(self, kind: str, shapes: Shapes, limits: Mapping[str, int | None] | None = None) -> Feeds:
+    def feeds(
+        self, kind: str, shapes: Shapes, limits: Mapping[str, int | None] | None = None
+    ) -> Feeds:
         """Return inputs of a kind; unrestricted integers are small by default."""
         generator, limits = InputGenerator(kind, self.kinds, self.seed), limits or self.small
         return {
@@ -196,12 +232,15 @@ def takes_full_range(kind: str, kinds: Sequence[str]) -> bool:
 class InputGenerator:
     """A generator of the inputs of one stimulus, asked for one after the other.
 
-    Booleans and integers vary with `variant`, the place of the kind among those that are not all zero.
+    Booleans and integers vary with `variant`, the place of the kind among those that are not all
+    zero.
     """
 
     def __init__(self, kind: str, kinds: Sequence[str], seed: int) -> None:
         self.kind = kind
-        self.variant = [other for other in kinds if other != "zero"].index(kind) if kind != "zero" else 0
+        self.variant = (
+            [other for other in kinds if other != "zero"].index(kind) if kind != "zero" else 0
+        )
         self.seed = seed
         self.full_range = takes_full_range(kind, kinds)
         self.rng = np.random.default_rng(seed)
@@ -209,15 +248,23 @@ class InputGenerator:
         self.num_single_booleans = 0
 
     def next_value(self, type_: TypeProto, shape: Sequence[int], limit: int | None) -> Any:
-        """Return the next input of a type: optional ones are given, a sequence has SEQUENCE_LENGTH tensors."""
+        """Return the next input of a type: optional ones are given, a sequence has SEQUENCE_LENGTH
+        tensors.
+        """
         if type_.HasField("optional_type"):
             return self.next_value(type_.optional_type.elem_type, shape, limit)
         if type_.HasField("sequence_type"):
-            return [self.next_value(type_.sequence_type.elem_type, shape, limit) for _ in range(SEQUENCE_LENGTH)]
+            return [
+                self.next_value(type_.sequence_type.elem_type, shape, limit)
+                for _ in range(SEQUENCE_LENGTH)
+            ]
         return self.next(type_.tensor_type.elem_type, shape, limit)
 
     def next(self, elem_type: int, shape: Sequence[int], limit: int | None) -> Array:
-        """Return the next input. Integers are in [0, limit); without a limit they are unrestricted."""
+        """Return the next input.
+
+        Integers are in [0, limit); without a limit they are unrestricted.
+        """
         self.num_inputs += 1
         if elem_type == TensorProto.STRING:
             return np.full(shape, "a", object)
@@ -232,9 +279,11 @@ class InputGenerator:
         return np.asarray(KINDS[self.kind](self.rng, shape)).astype(dtype)
 
     def booleans(self, shape: Sequence[int]) -> Array:
-        """Return booleans; every second variant reverses the one before, so that each element takes both values.
+        """Return booleans; every second variant reverses the one before, so that each element takes
+        both values.
 
-        Single booleans are numbered, so that two of them take all four pairs of values in four variants.
+        Single booleans are numbered, so that two of them take all four pairs of values in four
+        variants.
         """
         pair, odd = divmod(self.variant, 2)
         if prod(shape) == 1:
@@ -251,9 +300,11 @@ class InputGenerator:
         return np.asarray(self._rng_of(self.variant).integers(0, end, shape))
 
     def full_range_integers(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """Return integers of the whole range of eight bits; for wider types, magnitudes over several decades.
+        """Return integers of the whole range of eight bits; for wider types, magnitudes over
+        several decades.
 
-        Several integers include both ends of the range. The negative kind has no others, if the type is signed.
+        Several integers include both ends of the range. The negative kind has no others, if the
+        type is signed.
         """
         rng, info = self._rng_of(self.variant), np.iinfo(dtype)
         low, high = max(int(info.min), -MAX_INTEGER), min(int(info.max), MAX_INTEGER)
@@ -262,7 +313,9 @@ class InputGenerator:
             array = np.asarray(rng.integers(low, high + 1, shape))
         else:
             magnitudes = np.asarray(float(max(-low, high)) ** rng.uniform(0, 1, shape)) - (high > 0)
-            signs = rng.choice([sign for sign, occurs in ((-1, low < 0), (1, high > 0)) if occurs], shape)
+            signs = rng.choice(
+                [sign for sign, occurs in ((-1, low < 0), (1, high > 0)) if occurs], shape
+            )
             array = np.asarray(np.clip(np.trunc(magnitudes) * signs, low, high))
         if array.size > 1:
             array.flat[0], array.flat[-1] = low, high
@@ -275,10 +328,11 @@ class InputGenerator:
 def overriding_stimuli(
     model: ModelProto, base_dir: Path, first: Stimulus, error_on: ErrorOn, *, seed: int = 0
 ) -> Iterator[Stimulus]:
-    """Yield the stimulus `first` with other values for initializers that callers may override, if there are any.
+    """Yield the stimulus `first` with other values for initializers that callers may override, if
+    there are any.
 
-    Only floating-point ones change if the model does not run with all changed. Yield nothing if the user overrides
-    some, or if they take more than MAX_OVERRIDDEN_BYTES.
+    Only floating-point ones change if the model does not run with all changed. Yield nothing if the
+    user overrides some, or if they take more than MAX_OVERRIDDEN_BYTES.
     """
     names = {info.name for info in overridable_inputs(model)}
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in names]
@@ -297,7 +351,9 @@ def overriding_stimuli(
 
 
 def _similar_values(rng: np.random.Generator, array: Array) -> Array:
-    """Return values of the same signs and similar magnitudes, so that a variance stays one; zeros become small."""
+    """Return values of the same signs and similar magnitudes, so that a variance stays one; zeros
+    become small.
+    """
     if array.dtype.kind == "b":
         return ~array
     if array.dtype.kind in "iu":
@@ -305,22 +361,27 @@ def _similar_values(rng: np.random.Generator, array: Array) -> Array:
     if array.dtype.kind not in "fV":
         return array
     values = array.astype(np.float64)
-    values = np.where(values == 0, rng.uniform(0, 0.125, array.shape), values * rng.uniform(0.5, 1.5, array.shape))
+    values = np.where(
+        values == 0, rng.uniform(0, 0.125, array.shape), values * rng.uniform(0.5, 1.5, array.shape)
+    )
     return np.asarray(values).astype(array.dtype)
 
 
 def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[Shapes]:
-    """Return shapes of inputs with their open dimensions filled in: with distinct extents, and with equal ones.
+    """Return shapes of inputs with their open dimensions filled in: with distinct extents, and with
+    equal ones.
 
-    Open first axes are `first`. Other symbols, and axes without one, are `other`, twice that, and so on, so that
-    height and width cannot be mixed up; in the second alternative all are `other`.
+    Open first axes are `first`. Other symbols, and axes without one, are `other`, twice that, and
+    so on, so that height and width cannot be mixed up; in the second alternative all are `other`.
 
     Raises SourceError if an input is no tensor, of an unknown element type, or too large.
     """
     for info in infos:
         tensor = tensor_type(info)
         if tensor is None:
-            raise SourceError(f"the input {info.name!r} has no tensors: it can be neither generated nor given")
+            raise SourceError(
+                f"the input {info.name!r} has no tensors: it can be neither generated nor given"
+            )
         if not is_known_elem_type(tensor.elem_type):
             raise SourceError(
                 f"the input {info.name!r} is {type_name(info)}, which is not known: "
@@ -330,15 +391,17 @@ def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[S
     for info, shape in zip(infos, equal, strict=True):
         if prod(shape) > MAX_ELEMENTS:
             raise SourceError(
-                f"the input {info.name!r} has more than {MAX_ELEMENTS} elements, too many to generate: "
-                "give it with --inputs"
+                f"the input {info.name!r} has more than {MAX_ELEMENTS} elements, too many to"
+                " generate: give it with --inputs"
             )
     extents = _distinct_extents(infos, first, other)
     distinct = tuple(_fill_shape(info, extents, first, other) for info in infos)
     return [equal] if any(prod(shape) > MAX_ELEMENTS for shape in distinct) else [distinct, equal]
 
 
-def _distinct_extents(infos: Sequence[ValueInfoProto], first: int, other: int) -> dict[str | int, int]:
+def _distinct_extents(
+    infos: Sequence[ValueInfoProto], first: int, other: int
+) -> dict[str | int, int]:
     """Return the extents of open dimensions by their symbol, or by their axis if they have none."""
     extents: dict[str | int, int] = {}
     multiples = count(1)
@@ -361,11 +424,16 @@ def _dims(info: ValueInfoProto) -> Sequence[TensorShapeProto.Dimension]:
 
 
 def _is_open(dim: TensorShapeProto.Dimension) -> bool:
-    """Return whether callers choose the extent. They do not choose an extent of 0, as of a cache that begins empty."""
+    """Return whether callers choose the extent.
+
+    They do not choose an extent of 0, as of a cache that begins empty.
+    """
     return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
-def _fill_shape(info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int) -> tuple[int, ...]:
+def _fill_shape(
+    info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int
+) -> tuple[int, ...]:
     return tuple(
         extents.get(dim.dim_param or i, other if i else first) if _is_open(dim) else dim.dim_value
         for i, dim in enumerate(_dims(info))

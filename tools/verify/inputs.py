@@ -1,4 +1,6 @@
-"""Inputs of models: those that callers may give, those in files, and whether two models take the same."""
+"""Inputs of models: those that callers may give, those in files, and whether two models take the
+same.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +37,34 @@ def required_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 
 def overridable_inputs(model: ModelProto) -> list[ValueInfoProto]:
-    """Return the inputs that a caller may give to override an initializer. IR versions below 4 have none."""
-    initializers = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= 4 else set()
+    """Return the inputs that a caller may give to override an initializer.
+
+    IR versions below 4 have none.
+    """
+    initializers = (
+        {tensor.name for tensor in model.graph.initializer} if model.ir_version >= 4 else set()
+    )
     return [info for info in model.graph.input if info.name in initializers]
 
 
-def interface_mismatch(source: ModelProto, other: ModelProto, *, frozen: bool = False) -> str | None:
-    """Return how the results or inputs of a model differ from those of its source; None if they do not.
+def interface_mismatch(
+    source: ModelProto, other: ModelProto, *, frozen: bool = False
+) -> str | None:
+    """Return how the results or inputs of a model differ from those of its source; None if they do
+    not.
 
     With `frozen` the model may lack overridable initializers.
     """
     required, other_required = required_inputs(source), required_inputs(other)
-    pairs = (("result", source.graph.output, other.graph.output), ("input", required, other_required))
+    pairs = (
+        ("result", source.graph.output, other.graph.output),
+        ("input", required, other_required),
+    )
     for label, expected_infos, found_infos in pairs:
-        expected, found = [info.name for info in expected_infos], [info.name for info in found_infos]
+        expected, found = (
+            [info.name for info in expected_infos],
+            [info.name for info in found_infos],
+        )
         missing = [name for name in expected if name not in found]
         if missing:
             return f"the {label} {missing[0]!r} is missing"
@@ -56,7 +72,10 @@ def interface_mismatch(source: ModelProto, other: ModelProto, *, frozen: bool = 
         if added:
             return f"the {label} {added[0]!r} is not in the source"
         if expected != found:
-            return f"the {label}s are {', '.join(map(repr, found))}, but {', '.join(map(repr, expected))} in the source"
+            return (
+                f"the {label}s are {', '.join(map(repr, found))}, but"
+                f" {', '.join(map(repr, expected))} in the source"
+            )
     optional = {info.name for info in overridable_inputs(other)}
     for info in [] if frozen else overridable_inputs(source):
         if info.name not in optional:
@@ -69,15 +88,23 @@ def interface_mismatch(source: ModelProto, other: ModelProto, *, frozen: bool = 
         if shape is None or other_shape is None:
             continue
         if len(shape) != len(other_shape):
-            return f"the input {info.name!r} has {len(other_shape)} axes, but {len(shape)} in the source"
+            return (
+                f"the input {info.name!r} has {len(other_shape)} axes, but {len(shape)} in the"
+                " source"
+            )
         for axis, (extent, other_extent) in enumerate(zip(shape, other_shape, strict=True)):
             if extent is not None is not other_extent and extent != other_extent:
-                return f"axis {axis} of the input {info.name!r} is {other_extent}, but {extent} in the source"
+                return (
+                    f"axis {axis} of the input {info.name!r} is {other_extent}, but {extent} in the"
+                    " source"
+                )
     return None
 
 
 def tensor_type(info: ValueInfoProto) -> TypeProto.Tensor | None:
-    """Return the type of an input that is a tensor, or of the tensors in it: a sequence, an optional, or both."""
+    """Return the type of an input that is a tensor, or of the tensors in it: a sequence, an
+    optional, or both.
+    """
     type_ = info.type
     while type_.HasField("sequence_type") or type_.HasField("optional_type"):
         type_ = getattr(type_, str(type_.WhichOneof("value"))).elem_type
@@ -90,11 +117,16 @@ def arrays_of(value: Any) -> list[Array]:
 
 
 def declared_shape(info: ValueInfoProto) -> list[int | None] | None:
-    """Return the declared extents of an input, each None if it is open; None if the rank is unknown."""
+    """Return the declared extents of an input, each None if it is open; None if the rank is
+    unknown.
+    """
     tensor = info.type.tensor_type
     if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
         return None
-    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in tensor.shape.dim]
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+        for dim in tensor.shape.dim
+    ]
 
 
 def type_name(info: ValueInfoProto) -> str:
@@ -102,7 +134,11 @@ def type_name(info: ValueInfoProto) -> str:
     if info.type.HasField("tensor_type"):
         elem_type = info.type.tensor_type.elem_type
         is_known = is_known_elem_type(elem_type)
-        return TensorProto.DataType.Name(elem_type).lower() if is_known else f"of element type {elem_type}"
+        return (
+            TensorProto.DataType.Name(elem_type).lower()
+            if is_known
+            else f"of element type {elem_type}"
+        )
     return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
 
 
@@ -119,8 +155,8 @@ def is_known_elem_type(elem_type: int) -> bool:
 def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus]:
     """Read a user's own inputs.
 
-    Each `.npz` file is one stimulus. All `.npy` and `.pb` (TensorProto) files together are another one: a TensorProto
-    goes to the input of its name, others in the order of the model's inputs.
+    Each `.npz` file is one stimulus. All `.npy` and `.pb` (TensorProto) files together are another
+    one: a TensorProto goes to the input of its name, others in the order of the model's inputs.
 
     Raises VerifyError if a file cannot be read or does not fit the model.
     """
@@ -140,9 +176,15 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
         except Exception as error:  # numpy, zipfile and onnx have no common exception
             why = (error.strerror if isinstance(error, OSError) else None) or error
             raise VerifyError(f"{path}: no inputs can be read from it: {why}") from None
-        target = name if name in accepted else next((other for other in required if other not in single), None)
+        target = (
+            name
+            if name in accepted
+            else next((other for other in required if other not in single), None)
+        )
         if target is None:
-            raise VerifyError(f"{path}: the model has {len(required)} inputs, and other files give all of them")
+            raise VerifyError(
+                f"{path}: the model has {len(required)} inputs, and other files give all of them"
+            )
         single[target] = array
     if single:
         stimuli.append(Stimulus("given", single))
@@ -172,7 +214,9 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
 
 
 def check_feeds(stimulus: Stimulus, infos: Infos) -> None:
-    """Raise VerifyError if an input is missing, or has another element type or rank than the model declares."""
+    """Raise VerifyError if an input is missing, or has another element type or rank than the model
+    declares.
+    """
     for name, info in infos.items():
         place = f"{stimulus.name}: the input {name!r}"
         array = stimulus.feeds.get(name)

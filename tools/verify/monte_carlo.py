@@ -1,23 +1,26 @@
-"""Monte Carlo arithmetic: a model with random noise wherever it rounds, to measure the effect of rounding.
+"""Monte Carlo arithmetic: a model with random noise wherever it rounds, to measure the effect of
+rounding.
 
-The noisy model runs several times, each time with other noise. How far its tensors spread is how far rounding can
-move them, whatever operators lie between (Parker, "Monte Carlo Arithmetic", 1997). With u the unit roundoff, each
-result and each constant moves by a random share of AMPLITUDE times the error of one rounding:
+The noisy model runs several times, each time with other noise. How far its tensors spread is how
+far rounding can move them, whatever operators lie between (Parker, "Monte Carlo Arithmetic", 1997).
+With u the unit roundoff, each result and each constant moves by a random share of AMPLITUDE times
+the error of one rounding:
 
 - u * |y| for most operators;
 - u * (|y| + |x|) for operators of one operand, u * (|y| + 1) for sigmoids and the like;
-- u * (2 + sqrt(n) / 2) * sum |w| |x| for a sum of n products: the probabilistic bound of Higham and Mary, "A New
-  Approach to Probabilistic Rounding Error Analysis", 2019, which grows with sqrt(n) instead of n.
+- u * (2 + sqrt(n) / 2) * sum |w| |x| for a sum of n products: the probabilistic bound of Higham and
+  Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019, which grows with sqrt(n)
+  instead of n.
 
-A bias of 32-bit integers behind DequantizeLinear is the nearest of its steps to a number, and may be rounded to another
-scale: it moves by a random share of one step.
+A bias of 32-bit integers behind DequantizeLinear is the nearest of its steps to a number, and may
+be rounded to another scale: it moves by a random share of one step.
 
-Kernels sum float16 and bfloat16 in float32. For these, u is the one of float32, and the rounding of the result adds
-u * |y| of the narrow type.
+Kernels sum float16 and bfloat16 in float32. For these, u is the one of float32, and the rounding of
+the result adds u * |y| of the narrow type.
 
-Values that depend on shapes and constants alone get no noise, nor do sums and products of integers. Bodies of If, Loop
-and Scan get noise like the main graph; functions are inlined before. Operators of other domains are not looked into:
-their operands get noise instead.
+Values that depend on shapes and constants alone get no noise, nor do sums and products of integers.
+Bodies of If, Loop and Scan get noise like the main graph; functions are inlined before. Operators
+of other domains are not looked into: their operands get noise instead.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ from .ties import NoiseFreeCopies, draw_comparison, draw_zero, is_comparison, ma
 ITSELF, ONE = "itself", "one"
 """Magnitudes of rounding errors that need no node: of the value that is rounded, and 1."""
 AMPLITUDE = 16.0
-"""Noise as a multiple of one rounding error: implementations differ, and sum in different orders."""
+"""Noise as a multiple of one rounding error: implementations differ, and sum in
+different orders.
+"""
 UNIT_ROUNDOFF: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-24,
     TensorProto.DOUBLE: 2.0**-53,
@@ -70,7 +75,8 @@ Types = Mapping[str, TensorType]
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """Return the model with its functions inlined, or `model` itself if it has none or onnx cannot inline them.
+    """Return the model with its functions inlined, or `model` itself if it has none or onnx cannot
+    inline them.
 
     The names of its graphs are kept.
     """
@@ -81,11 +87,15 @@ def inline_functions(model: ModelProto) -> ModelProto:
 
 
 def noisy_model(model: ModelProto, types: Types) -> ModelProto:
-    """Return a copy of `model` with noise in its graphs; values keep their names, and every run makes other noise."""
+    """Return a copy of `model` with noise in its graphs; values keep their names, and every run
+    makes other noise.
+    """
     copy = ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, 4)  # from then on an initializer need not be an input
-    opset = next((entry.version for entry in copy.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
+    opset = next(
+        (entry.version for entry in copy.opset_import if entry.domain in DEFAULT_DOMAINS), 1
+    )
     initializers = {tensor.name for tensor in copy.graph.initializer}
     data = {info.name for info in copy.graph.input if info.name not in initializers}
     _NoiseInserter(copy.graph, types, opset, data).run()
@@ -95,20 +105,30 @@ def noisy_model(model: ModelProto, types: Types) -> ModelProto:
 class _NoiseInserter(GraphBuilder):
     """Inserts noise into one graph.
 
-    `data` are the values that depend on the graph's inputs, at first the inputs themselves. `outer` belongs to the
-    graph around a body. Constants that a body reads get their noise there, so that it is the same in every iteration.
+    `data` are the values that depend on the graph's inputs, at first the inputs themselves. `outer`
+    belongs to the graph around a body. Constants that a body reads get their noise there, so that
+    it is the same in every iteration.
     """
 
     def __init__(
-        self, graph: GraphProto, types: Types, opset: int, data: set[str], outer: _NoiseInserter | None = None
+        self,
+        graph: GraphProto,
+        types: Types,
+        opset: int,
+        data: set[str],
+        outer: _NoiseInserter | None = None,
     ) -> None:
         super().__init__(graph, count(1) if outer is None else outer.numbers, opset)
         self.types = types
         self.data = data
         self.outer = outer
-        self.defined = {tensor.name for tensor in graph.initializer} | {info.name for info in graph.input}
+        self.defined = {tensor.name for tensor in graph.initializer} | {
+            info.name for info in graph.input
+        }
         self.defined.update(name for node in graph.node for name in node.output)
-        constants = {t.name: t for t in graph.initializer if t.data_type in UNIT_ROUNDOFF and all(t.dims)}
+        constants = {
+            t.name: t for t in graph.initializer if t.data_type in UNIT_ROUNDOFF and all(t.dims)
+        }
         self.constants: ChainMap[str, TensorProto]
         self.constants = ChainMap(constants, *(() if outer is None else outer.constants.maps))
         self.noisy_constants: dict[tuple[str, bool], str] = {}
@@ -119,9 +139,13 @@ class _NoiseInserter(GraphBuilder):
         self.keeps_integers: set[str] = set() if outer is None else outer.keeps_integers
         """Noisy constants whose integers got no noise."""
         self.has_ties: bool = any(map(may_tie, graph.node)) if outer is None else outer.has_ties
-        self.steps = {node.output[0]: node.input[1] for node in graph.node if self.is_integer_bias(node)}
+        self.steps = {
+            node.output[0]: node.input[1] for node in graph.node if self.is_integer_bias(node)
+        }
         """The scales of biases of 32-bit integers by the name of the dequantized bias."""
-        self.copies: NoiseFreeCopies = NoiseFreeCopies(self.nodes, None if outer is None else outer.copies)
+        self.copies: NoiseFreeCopies = NoiseFreeCopies(
+            self.nodes, None if outer is None else outer.copies
+        )
 
     def run(self) -> None:
         """Replace the nodes of the graph by nodes with noise."""
@@ -140,30 +164,49 @@ class _NoiseInserter(GraphBuilder):
             self.copies.record(node)
         operands = list(node.input)
         for body in bodies(node):
-            state = body.input[node.op_type == "Loop" :]  # the first input of Loop's body is the iteration number
+            state = body.input[
+                node.op_type == "Loop" :
+            ]  # the first input of Loop's body is the iteration number
             _NoiseInserter(body, self.types, self.opset, {info.name for info in state}, self).run()
         self.perturb_constants(node)
         self.perturb_pole(node, operands)
         self.add_result(node)
         if is_comparison(node) and self.opset >= 7 and self.are_floating(operands):
-            draw_comparison(self, node, list(map(self.copies.value, operands)), self.elem_type(operands[0]) or 0)
+            draw_comparison(
+                self, node, list(map(self.copies.value, operands)), self.elem_type(operands[0]) or 0
+            )
 
     def perturb_constants(self, node: NodeProto) -> None:
-        """Let a node read its floating-point constants with noise, or all operands if its domain is unknown."""
+        """Let a node read its floating-point constants with noise, or all operands if its domain is
+        unknown.
+        """
         is_known = node.domain in DEFAULT_DOMAINS
         if is_known and node.op_type in SHAPE_FROM_OPERANDS:
             return
-        operands = node.input[:1] if is_known and node.op_type in FIRST_OPERAND_IS_DATA else list(node.input)
+        operands = (
+            node.input[:1]
+            if is_known and node.op_type in FIRST_OPERAND_IS_DATA
+            else list(node.input)
+        )
         keep_integers = is_known and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
         for i, name in enumerate(operands):
             computed = node.op_type in TAKES_COMPUTED_PARAMETERS and not self.is_data(name)
-            if self.elem_type(name) is not None and (name in self.constants or computed or not is_known):
+            if self.elem_type(name) is not None and (
+                name in self.constants or computed or not is_known
+            ):
                 node.input[i] = self.perturbed(name, keep_integers=keep_integers)
 
     def perturb_pole(self, node: NodeProto, operands: Sequence[str]) -> None:
-        """Let an operand that cannot be told from zero be zero at random if the node has a pole there."""
+        """Let an operand that cannot be told from zero be zero at random if the node has a pole
+        there.
+        """
         place = POLES.get(node.op_type)
-        if place is None or self.opset < 9 or not self.is_data(operands[place]) or not self.are_floating(operands):
+        if (
+            place is None
+            or self.opset < 9
+            or not self.is_data(operands[place])
+            or not self.are_floating(operands)
+        ):
             return
         name, exact = node.input[place], self.copies.value(operands[place])
         if exact != name:
@@ -172,10 +215,18 @@ class _NoiseInserter(GraphBuilder):
 
     def is_integer_bias(self, node: NodeProto) -> bool:
         """Return whether a node dequantizes a vector of 32-bit integers, as a bias is."""
-        if node.op_type != "DequantizeLinear" or node.domain not in DEFAULT_DOMAINS or len(node.output) != 1:
+        if (
+            node.op_type != "DequantizeLinear"
+            or node.domain not in DEFAULT_DOMAINS
+            or len(node.output) != 1
+        ):
             return False
         type_ = self.types.get(node.input[0])
-        return isinstance(type_, TensorType) and str(type_.dtype) == "i32" and len(type_.shape or ()) == 1
+        return (
+            isinstance(type_, TensorType)
+            and str(type_.dtype) == "i32"
+            and len(type_.shape or ()) == 1
+        )
 
     def is_data(self, name: str) -> bool:
         """Return whether a value depends on the inputs of the model."""
@@ -187,7 +238,9 @@ class _NoiseInserter(GraphBuilder):
             return name in self.keeps_integers
         if not self.is_data(name) or name in self.noise_free:
             return True
-        return self.outer is not None and name not in self.defined and self.outer.is_noise_free(name)
+        return (
+            self.outer is not None and name not in self.defined and self.outer.is_noise_free(name)
+        )
 
     def add_result(self, node: NodeProto) -> None:
         """Add the node; its floating-point results get noise under their old names."""
@@ -196,7 +249,11 @@ class _NoiseInserter(GraphBuilder):
             self.noise_free.update(node.output if exact else ())
             self.nodes.append(node)
             return
-        results = [(i, name) for i, name in enumerate(node.output) if name and self.elem_type(name) is not None]
+        results = [
+            (i, name)
+            for i, name in enumerate(node.output)
+            if name and self.elem_type(name) is not None
+        ]
         integers = exact and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
         self.noise_free.update(node.output if exact and (integers or not results) else ())
         for i, _ in results:
@@ -211,7 +268,9 @@ class _NoiseInserter(GraphBuilder):
                 errors = self.zero_on_integers(errors, [*node.input], value, elem_type)
             self.add_noise(value, elem_type, errors, name)
 
-    def rounding_errors(self, node: NodeProto, result: str, elem_type: int, *, is_sum: bool) -> list[tuple[str, float]]:
+    def rounding_errors(
+        self, node: NodeProto, result: str, elem_type: int, *, is_sum: bool
+    ) -> list[tuple[str, float]]:
         """Return the error of one rounding of a result: magnitudes, each with its factor.
 
         Beside the names of values, a magnitude is ITSELF or ONE.
@@ -219,15 +278,24 @@ class _NoiseInserter(GraphBuilder):
         unit, wide = UNIT_ROUNDOFF[elem_type], noise_type(elem_type)
         total = self.sum_of_magnitudes(node, wide) if is_sum else None
         if total is None:
-            return [(ITSELF, unit), *((magnitude, unit) for magnitude in self.other_magnitudes(node, result, wide))]
+            return [
+                (ITSELF, unit),
+                *((magnitude, unit) for magnitude in self.other_magnitudes(node, result, wide)),
+            ]
         growth = 2 + sqrt(self.num_terms(node)) / 2
         errors = [(total, (unit if SUMS_IN_FLOAT16 else UNIT_ROUNDOFF[wide]) * growth)]
         return errors if wide == elem_type else [*errors, (ITSELF, unit)]
 
     def zero_on_integers(
-        self, errors: Sequence[tuple[str, float]], operands: Sequence[str], value: str, elem_type: int
+        self,
+        errors: Sequence[tuple[str, float]],
+        operands: Sequence[str],
+        value: str,
+        elem_type: int,
     ) -> list[tuple[str, float]]:
-        """Return the errors, made zero where operands and result are integers below 1 / u, which are exact."""
+        """Return the errors, made zero where operands and result are integers below 1 / u, which
+        are exact.
+        """
         wide = noise_type(elem_type)
         own = self.op("Abs", [value])
         below = self.op("Less", [own, self.scalar(1 / UNIT_ROUNDOFF[elem_type], wide)])
@@ -247,7 +315,9 @@ class _NoiseInserter(GraphBuilder):
         return self.op("Where", [every, self.scalar(0.0, wide), magnitude])
 
     def other_magnitudes(self, node: NodeProto, result: str, wide: int) -> list[str]:
-        """Return the magnitudes, beside its own, that the rounding error of a result is proportional to."""
+        """Return the magnitudes, beside its own, that the rounding error of a result is
+        proportional to.
+        """
         if node.op_type in ROUNDED_NEAR_ONE:
             return [ONE]
         operand, type_ = self.types.get(node.input[0]), self.types.get(result)
@@ -282,7 +352,9 @@ class _NoiseInserter(GraphBuilder):
         return self.cast(self.op("Abs", [name]), self.elem_type(name) or wide, wide)
 
     def num_terms(self, node: NodeProto) -> int:
-        """Return how many products are summed for one element, as far as the shape of the second operand tells."""
+        """Return how many products are summed for one element, as far as the shape of the second
+        operand tells.
+        """
         shape = self.shape(node.input[1]) if len(node.input) > 1 else None
         if shape is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
             return 64 if node.op_type in LONG_SUMS else 2
@@ -298,7 +370,9 @@ class _NoiseInserter(GraphBuilder):
         return dims if shape is not None and len(dims) == len(shape) else None
 
     def perturbed(self, name: str, *, keep_integers: bool) -> str:
-        """Return a constant with noise, which is computed in the graph that defines the constant."""
+        """Return a constant with noise, which is computed in the graph that defines the
+        constant.
+        """
         if self.outer is not None and name not in self.defined:
             return self.outer.perturbed(name, keep_integers=keep_integers)
         if (name, keep_integers) not in self.noisy_constants:
@@ -309,7 +383,9 @@ class _NoiseInserter(GraphBuilder):
             if keep_integers:
                 self.keeps_integers.add(noisy)
                 magnitude = self.op("Abs", [value])
-                magnitude = self.zero_where([self.is_integer(magnitude)], magnitude, noise_type(elem_type))
+                magnitude = self.zero_where(
+                    [self.is_integer(magnitude)], magnitude, noise_type(elem_type)
+                )
             errors = [(magnitude, UNIT_ROUNDOFF[elem_type])]
             if name in self.steps:
                 step = self.operand_magnitude(self.steps[name], noise_type(elem_type))
@@ -317,19 +393,26 @@ class _NoiseInserter(GraphBuilder):
             self.add_noise(value, elem_type, errors, noisy)
         return self.noisy_constants[name, keep_integers]
 
-    def add_noise(self, value: str, elem_type: int, errors: Iterable[tuple[str, float]], out: str) -> None:
-        """Compute out = value + sum of AMPLITUDE * factor * magnitude * uniform(-1, 1) over all errors.
+    def add_noise(
+        self, value: str, elem_type: int, errors: Iterable[tuple[str, float]], out: str
+    ) -> None:
+        """Compute out = value + sum of AMPLITUDE * factor * magnitude * uniform(-1, 1) over all
+        errors.
 
-        The magnitude ITSELF is a product, value * (1 + noise), which takes fewer nodes and keeps infinities.
-        Value and magnitudes are in the element type of noise, `out` is in `elem_type`.
+        The magnitude ITSELF is a product, value * (1 + noise), which takes fewer nodes and keeps
+        infinities. Value and magnitudes are in the element type of noise, `out` is in `elem_type`.
         """
         wide = noise_type(elem_type)
         for magnitude, factor in errors:
             size = AMPLITUDE * factor
-            if magnitude == ITSELF and wide == TensorProto.DOUBLE:  # attributes are float, in which 1 + size is 1
+            if (
+                magnitude == ITSELF and wide == TensorProto.DOUBLE
+            ):  # attributes are float, in which 1 + size is 1
                 magnitude = self.op("Abs", [value])
             if magnitude == ITSELF:
-                value = self.op("Mul", [value, self.random_uniform(value, wide, 1 - size, 1 + size)])
+                value = self.op(
+                    "Mul", [value, self.random_uniform(value, wide, 1 - size, 1 + size)]
+                )
                 continue
             noise = self.random_uniform(value, wide, -size, size)
             if magnitude != ONE:
@@ -341,7 +424,9 @@ class _NoiseInserter(GraphBuilder):
             self.nodes.append(helper.make_node("Cast", [value], [out], to=elem_type))
 
     def finite(self, magnitude: str, wide: int) -> str:
-        """Return the magnitude, with the greatest number for infinity: infinity plus infinite noise may be NaN."""
+        """Return the magnitude, with the greatest number for infinity: infinity plus infinite noise
+        may be NaN.
+        """
         if self.opset < 8:
             return magnitude
         greatest = np.finfo(helper.tensor_dtype_to_np_dtype(wide)).max
@@ -365,5 +450,9 @@ class _NoiseInserter(GraphBuilder):
         if name in self.originals:
             return self.elem_type(self.originals[name])
         type_ = self.types.get(name)
-        elem_type = TO_ONNX.get(type_.dtype) if isinstance(type_, TensorType) and type_.dtype is not None else None
+        elem_type = (
+            TO_ONNX.get(type_.dtype)
+            if isinstance(type_, TensorType) and type_.dtype is not None
+            else None
+        )
         return elem_type if elem_type in UNIT_ROUNDOFF else None

@@ -1,4 +1,5 @@
-"""Extents of open dimensions that the operators of a model need: for their windows, and for constants of fixed shape.
+"""Extents of open dimensions that the operators of a model need: for their windows, and for
+constants of fixed shape.
 
 They are found by running parts of the model, so nothing has to be known of the operators between.
 """
@@ -16,12 +17,16 @@ from .onnx_graph import constant_tensors
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 SAME_EXTENTS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "PRelu", "Concat")
-"""Operators whose operands have the same extents, but for the axis of a Concat, where more does no harm."""
+"""Operators whose operands have the same extents, but for the axis of a Concat, where more does no
+harm.
+"""
 MOST_NEEDS = 64
 """Most needs that are looked at: each runs a part of the model."""
 
 ShapeOf = Callable[[str, int, int], Sequence[int] | None]
-"""Returns the shape of a tensor where open first axes and other ones have these extents, None if it is not computed."""
+"""Returns the shape of a tensor where open first axes and other ones have these extents, None if it
+is not computed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +49,41 @@ def find_needs(model: ModelProto) -> Iterator[Need]:
     constants = constant_tensors(model.graph)
     for node in model.graph.node:
         if node.domain in DEFAULT_DOMAINS and node.input:
-            yield from (need for need in _needs_of(node, constants) if need.least > 1 and need.tensor not in constants)
+            yield from (
+                need
+                for need in _needs_of(node, constants)
+                if need.least > 1 and need.tensor not in constants
+            )
 
 
 def _needs_of(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[Need]:
-    data, attributes = node.input[0], {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    data, attributes = (
+        node.input[0],
+        {entry.name: helper.get_attribute_value(entry) for entry in node.attribute},
+    )
     second = constants.get(node.input[1]) if len(node.input) > 1 else None
     dims = None if second is None else list(second.dims)
     if node.op_type in POOLS or (node.op_type == "Conv" and dims):
         kernel = attributes.get("kernel_shape") or (dims or [])[2:]
         pads = attributes.get("pads") or [0] * (2 * len(kernel))
         dilations = attributes.get("dilations") or [1] * len(kernel)
-        if attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and len(pads) == 2 * len(kernel):
+        if attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and len(pads) == 2 * len(
+            kernel
+        ):
             for i, (size, dilation) in enumerate(zip(kernel, dilations, strict=False)):
                 yield Need(data, 2 + i, (size - 1) * dilation + 1 - pads[i] - pads[i + len(kernel)])
     elif node.op_type == "Gemm" and dims and len(dims) == 2:
-        yield Need(data, 0 if attributes.get("transA") else 1, dims[1 if attributes.get("transB") else 0])
+        yield Need(
+            data, 0 if attributes.get("transA") else 1, dims[1 if attributes.get("transB") else 0]
+        )
     elif node.op_type == "MatMul" and dims:
         yield Need(data, -1, dims[max(len(dims) - 2, 0)])
-    elif node.op_type == "Reshape" and second is not None and second.dims and not second.external_data:
+    elif (
+        node.op_type == "Reshape"
+        and second is not None
+        and second.dims
+        and not second.external_data
+    ):
         target = numpy_helper.to_array(second).tolist()
         if all(extent > 0 for extent in target):
             yield Need(data, None, prod(target))
@@ -71,24 +92,33 @@ def _needs_of(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator
 
 
 def _broadcast_needs(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[Need]:
-    """Yield the extents of constants that the other operands are combined with, element by element."""
+    """Yield the extents of constants that the other operands are combined with, element
+    by element.
+    """
     for name in node.input:
         for other in node.input:
             dims = constants[other].dims if other in constants else ()
-            yield from (Need(name, i - len(dims), extent) for i, extent in enumerate(dims) if extent > 1)
+            yield from (
+                Need(name, i - len(dims), extent) for i, extent in enumerate(dims) if extent > 1
+            )
 
 
 def find_extents(needs: Sequence[Need], shape_of: ShapeOf, most: int) -> tuple[int, int]:
-    """Return the least extents, up to `most`, of open first axes and of other ones that satisfy needs in their order.
+    """Return the least extents, up to `most`, of open first axes and of other ones that satisfy
+    needs in their order.
 
-    Extents of tensors must not fall where those of inputs rise. What no extent satisfies is passed over.
+    Extents of tensors must not fall where those of inputs rise. What no extent satisfies is passed
+    over.
     """
     extents = [1, 1]
     for need in needs[:MOST_NEEDS]:
         for i in (1, 0):
 
             def enough(extent: int, i: int = i, need: Need = need) -> bool:
-                shape = shape_of(need.tensor, *(extent if place == i else other for place, other in enumerate(extents)))
+                shape = shape_of(
+                    need.tensor,
+                    *(extent if place == i else other for place, other in enumerate(extents)),
+                )
                 return shape is not None and need.measure(shape) >= need.least
 
             found = _least(extents[i], most, enough)
@@ -99,7 +129,9 @@ def find_extents(needs: Sequence[Need], shape_of: ShapeOf, most: int) -> tuple[i
 
 
 def _least(low: int, most: int, enough: Callable[[int], bool]) -> int | None:
-    """Return the least number from `low` up to `most` that is enough, by doubling and bisection; None if none is."""
+    """Return the least number from `low` up to `most` that is enough, by doubling and bisection;
+    None if none is.
+    """
     high = low
     while not enough(high):
         if high >= most:

@@ -1,15 +1,34 @@
-"""Numeric traits of ONNX operators: where they round, where they overflow, and which operands they turn into shapes.
+"""Numeric traits of ONNX operators: where they round, where they overflow, and which operands they
+turn into shapes.
 
-They are not taken from irc's own operator table: verification also runs operators that are foreign there, and a fault
-in that table must not blind it.
+They are not taken from irc's own operator table: verification also runs operators that are foreign
+there, and a fault in that table must not blind it.
 """
 
 from __future__ import annotations
 
 SUMS_OF_PRODUCTS = frozenset(
     [
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Add", "Sub", "Sum", "Mean", "AveragePool"),
-        *("GlobalAveragePool", "ReduceMean", "ReduceSum", "BatchNormalization", "CumSum", "ConvInteger"),
+        *(
+            "Conv",
+            "ConvTranspose",
+            "Gemm",
+            "MatMul",
+            "Einsum",
+            "Add",
+            "Sub",
+            "Sum",
+            "Mean",
+            "AveragePool",
+        ),
+        *(
+            "GlobalAveragePool",
+            "ReduceMean",
+            "ReduceSum",
+            "BatchNormalization",
+            "CumSum",
+            "ConvInteger",
+        ),
     ]
 )
 """Operators that sum products. Their rounding errors grow with the same sum over magnitudes."""
@@ -19,27 +38,102 @@ LONG_SUMS = frozenset(["MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "G
 
 EXACT = frozenset(
     [
-        *("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split", "Slice", "Gather"),
-        *("GatherElements", "GatherND", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth", "Relu", "MaxPool"),
-        *("GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Neg", "Abs", "Clip", "Where", "Dropout", "Floor"),
-        *("Ceil", "Round", "Sign", "TopK", "ScatterND", "ScatterElements", "If", "Loop", "Scan", "Optional"),
-        *("SequenceConstruct", "SequenceAt", "SplitToSequence", "Compress", "ReverseSequence", "Trilu", "EyeLike"),
-        *("DequantizeLinear", "QuantizeLinear", "Cast", "CastLike", "Shape", "Size", "Constant", "ConstantOfShape"),
+        *(
+            "Identity",
+            "Reshape",
+            "Transpose",
+            "Squeeze",
+            "Unsqueeze",
+            "Flatten",
+            "Concat",
+            "Split",
+            "Slice",
+            "Gather",
+        ),
+        *(
+            "GatherElements",
+            "GatherND",
+            "Expand",
+            "Tile",
+            "Pad",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "Relu",
+            "MaxPool",
+        ),
+        *(
+            "GlobalMaxPool",
+            "ReduceMax",
+            "ReduceMin",
+            "Max",
+            "Min",
+            "Neg",
+            "Abs",
+            "Clip",
+            "Where",
+            "Dropout",
+            "Floor",
+        ),
+        *(
+            "Ceil",
+            "Round",
+            "Sign",
+            "TopK",
+            "ScatterND",
+            "ScatterElements",
+            "If",
+            "Loop",
+            "Scan",
+            "Optional",
+        ),
+        *(
+            "SequenceConstruct",
+            "SequenceAt",
+            "SplitToSequence",
+            "Compress",
+            "ReverseSequence",
+            "Trilu",
+            "EyeLike",
+        ),
+        *(
+            "DequantizeLinear",
+            "QuantizeLinear",
+            "Cast",
+            "CastLike",
+            "Shape",
+            "Size",
+            "Constant",
+            "ConstantOfShape",
+        ),
     ]
 )
 """Operators whose results are not rounded, or are no tensors."""
 
 EXACT_ON_INTEGERS = frozenset(["Add", "Sub", "Mul"])
-"""Operators that round nothing if operands and result are integers that the element type represents.
+"""Operators that round nothing if operands and result are integers that the element type
+represents.
 
-Attention masks are computed as (1 - x) * -1e9: one rounding of 1 - x would be as large as all that is masked.
+Attention masks are computed as (1 - x) * -1e9: one rounding of 1 - x would be as large as all that
+is masked.
 """
 
-ROUNDED_NEAR_ONE = frozenset(["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"])
-"""Operators with an absolute error of one unit roundoff, however small the result: kernels are rational functions."""
+ROUNDED_NEAR_ONE = frozenset(
+    ["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"]
+)
+"""Operators with an absolute error of one unit roundoff, however small the result: kernels are
+rational functions.
+"""
 
 SHAPE_FROM_OPERANDS = frozenset(
-    ["Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression", "QuantizeLinear"]
+    [
+        "Resize",
+        "Upsample",
+        "Range",
+        "OneHot",
+        "ConstantOfShape",
+        "NonMaxSuppression",
+        "QuantizeLinear",
+    ]
 )
 """Operators that compute shapes or steps from constants. Their constants get no noise."""
 
@@ -49,7 +143,9 @@ FIRST_OPERAND_IS_DATA = frozenset(["Pow", "Mod", "Clip"])
 TAKES_COMPUTED_PARAMETERS = SUMS_OF_PRODUCTS | {
     *("Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"),
 }
-"""Operators whose parameters get noise also if they are computed from other constants when the model runs."""
+"""Operators whose parameters get noise also if they are computed from other constants when the
+model runs.
+"""
 
 COMPARISONS = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 """Operators whose result depends on rounding if their operands are nearly equal."""
@@ -58,13 +154,34 @@ POLES = {"Div": 1, "Reciprocal": 0, "Log": 0, "Pow": 0}
 """Operators that return infinity for zero, and the operand that must be zero for it."""
 
 OVERFLOWS = SUMS_OF_PRODUCTS | {
-    *("Mul", "Pow", "Exp", "Cast", "PRelu", "LRN", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"),
-    *("InstanceNormalization", "LayerNormalization", "GroupNormalization", "LpPool", "GlobalLpPool", "Sinh", "Cosh"),
+    *(
+        "Mul",
+        "Pow",
+        "Exp",
+        "Cast",
+        "PRelu",
+        "LRN",
+        "ReduceProd",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+    ),
+    *(
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "LpPool",
+        "GlobalLpPool",
+        "Sinh",
+        "Cosh",
+    ),
 }
 """Operators that return infinity for finite operands only if the result is too large.
 
 Div by a constant without zeros is another one.
 """
 
-SINGULAR = frozenset(["Log", "Sqrt", "Div", "Reciprocal", "Mod", "Tan", "Acos", "Asin", "Acosh", "Atanh"])
+SINGULAR = frozenset(
+    ["Log", "Sqrt", "Div", "Reciprocal", "Mod", "Tan", "Acos", "Asin", "Acosh", "Atanh"]
+)
 """Operators that return infinity or NaN for small operands too."""

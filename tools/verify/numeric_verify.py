@@ -1,4 +1,6 @@
-"""Numeric verification of a compile: after every pass, or at its end, the module runs beside its source."""
+"""Numeric verification of a compile: after every pass, or at its end, the module runs beside its
+source.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from ...passes.infra import Pass
 from ...result import emit
 from ...support.errors import EmitError, SourceError, UsageError, VerifyError
 from .comparison import Comparison, Deviation
-from .difference import TensorDifference, report_rows, undecided_results, undecided_share, undecided_tensors
+from .difference import (
+    TensorDifference,
+    report_rows,
+    undecided_results,
+    undecided_share,
+    undecided_tensors,
+)
 from .inputs import Stimulus
 from .reproducer import agreeing_tensors, save_reproducer
 from .runner import Runner
@@ -70,15 +78,18 @@ class Failure:
 class VerifyNumerics:
     """An instrument that runs the module beside its source after every pass that changed it.
 
-    A deviation raises VerifyError, with the pass and the first tensor that rounding does not explain. After a pass that
-    changes the function by design, its result takes the place of the source.
+    A deviation raises VerifyError, with the pass and the first tensor that rounding does not
+    explain. After a pass that changes the function by design, its result takes the place of the
+    source.
     """
 
     inputs: Sequence[Stimulus] = ()
     """The user's stimuli; without any they are generated from `seed`."""
     seed: int = 0
     when: str = "each"
-    """With "end", only `finish` compares, and a pass that changes the function causes a comparison before it."""
+    """With "end", only `finish` compares, and a pass that changes the function causes a comparison
+    before it.
+    """
     reproducer: Path | None = None
     """The folder that gets the smallest models that show a deviation."""
     verdicts: list[Verdict] = field(default_factory=list)
@@ -103,12 +114,16 @@ class VerifyNumerics:
     def __post_init__(self) -> None:
         """Raise UsageError for a model in the place of inputs."""
         if isinstance(self.inputs, Module | ModelProto):
-            raise UsageError("VerifyNumerics takes inputs, and no model: it compares the module that passes run on")
+            raise UsageError(
+                "VerifyNumerics takes inputs, and no model: it compares the module that passes"
+                " run on"
+            )
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Run the source, once. Raises VerifyError.
 
-        With `when` "end", the module is compared before a pass that changes the function, the last chance to do so.
+        With `when` "end", the module is compared before a pass that changes the function, the last
+        chance to do so.
         """
         self.comparison(module)
         if self.when == "end" and self._passes and not pass_.preserves:
@@ -122,7 +137,10 @@ class VerifyNumerics:
             self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
             try:
-                self._comparison, self._agreed = self._start(emit(module).model, module.base_dir), b""
+                self._comparison, self._agreed = (
+                    self._start(emit(module).model, module.base_dir),
+                    b"",
+                )
             except VerifyError as error:  # the result of the pass does not run
                 raise self._fail(Failure(str(pass_), str(error))) from None
             self.rebased, self._passes = str(pass_), []
@@ -130,7 +148,8 @@ class VerifyNumerics:
             self.compare(module, str(pass_))
 
     def finish(self, module: Module, model: ModelProto, base_dir: Path | None = None) -> None:
-        """Compare the model that was written for a module; by default its external data is below the module's folder.
+        """Compare the model that was written for a module; by default its external data is below
+        the module's folder.
 
         Raises VerifyError.
         """
@@ -139,12 +158,17 @@ class VerifyNumerics:
         self.check(model, passes or "the backend", base_dir or module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
-        """Return the comparison with the module's source, or with the module itself if it came from text.
+        """Return the comparison with the module's source, or with the module itself if it came from
+        text.
 
         Raises SourceError if the source does not run.
         """
         if self._comparison is None:
-            source = materialize(module.source) if isinstance(module.source, ModelProto) else emit(module).model
+            source = (
+                materialize(module.source)
+                if isinstance(module.source, ModelProto)
+                else emit(module).model
+            )
             try:
                 self._comparison = self._start(source, module.base_dir)
             except VerifyError as error:
@@ -169,7 +193,8 @@ class VerifyNumerics:
         self.check(emit(module).model, name, module.base_dir)
 
     def check(self, model: ModelProto, name: str, base_dir: Path) -> None:
-        """Compare a model, unless it is equal to the last that agreed. `name` is the pass that made it.
+        """Compare a model, unless it is equal to the last that agreed. `name` is the pass that made
+        it.
 
         Raises VerifyError if it deviates or does not run, SourceError if the source does not run.
         """
@@ -218,7 +243,11 @@ class VerifyNumerics:
 
     def warnings(self) -> list[str]:
         """Return the warnings of `Comparison.warnings`."""
-        return self._comparison.warnings(self._differences) if self._comparison is not None and self.verdicts else []
+        return (
+            self._comparison.warnings(self._differences)
+            if self._comparison is not None and self.verdicts
+            else []
+        )
 
     def lines(self) -> list[str]:
         """Return a summary of the comparisons, a line for each pass."""
@@ -232,9 +261,13 @@ class VerifyNumerics:
         if self._comparison is not None and (left_out := self._comparison.left_out):
             lines.append(f"not run on: {', '.join(left_out)} (--verify=thorough does)")
         if undecided := self.undecided:
-            lines.append(f"undecided: {', '.join(undecided[:5])}{', ...' if len(undecided) > 5 else ''}")
+            lines.append(
+                f"undecided: {', '.join(undecided[:5])}{', ...' if len(undecided) > 5 else ''}"
+            )
         if self.rebased:
-            lines.append(f"{self.rebased} changes the function: later passes were compared with its result")
+            lines.append(
+                f"{self.rebased} changes the function: later passes were compared with its result"
+            )
         return lines
 
     def _fail(self, failure: Failure) -> VerifyError:
@@ -249,10 +282,14 @@ class VerifyNumerics:
         model: ModelProto,
         base_dir: Path,
     ) -> Failure:
-        """Return the failure for a deviation after the pass `name`, and save models that show it."""
+        """Return the failure for a deviation after the pass `name`, and save models
+        that show it.
+        """
         assert self._comparison is not None
         found = deviation.difference
-        failure = Failure(name, "", found.tensor, found.inputs, found.max_abs, found.share, found.elements)
+        failure = Failure(
+            name, "", found.tensor, found.inputs, found.max_abs, found.share, found.elements
+        )
         failure.message = (
             f"tensor {found.tensor!r} {found.sentence(f'its {limit_name(self.tolerance)}')}, "
             f"in {found.elements} elements for inputs {found.inputs!r}"
@@ -263,7 +300,13 @@ class VerifyNumerics:
         agreeing = agreeing_tensors(differences, deviation.stimulus)
         try:
             saved = save_reproducer(
-                self.reproducer, before, after, found.value, agreeing, deviation.stimulus, self.tolerance
+                self.reproducer,
+                before,
+                after,
+                found.value,
+                agreeing,
+                deviation.stimulus,
+                self.tolerance,
             )
         except (EmitError, VerifyError) as error:
             failure.message += f"; the models that show it cannot be saved: {error}"
@@ -284,7 +327,9 @@ class VerifyNumerics:
 
 
 def _digest(model: ModelProto, base_dir: Path) -> bytes:
-    """Return a digest that is equal for equal models; external data in another folder may be other data."""
+    """Return a digest that is equal for equal models; external data in another folder may be other
+    data.
+    """
     digest = blake2b(model.SerializeToString(deterministic=True))
     if next(external_tensors(model), None) is not None:
         digest.update(os.fsencode(base_dir.resolve()))

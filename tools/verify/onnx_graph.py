@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+)
 
 from ...frontends.onnx.codec.onnx_types import declare
 from ...frontends.onnx.codec.protos import copy_fields
@@ -31,8 +39,16 @@ def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def tensor_names(model: ModelProto) -> list[str]:
-    """Return the names of the tensors that the main graph computes, in its order, without the results of Constant."""
-    computed = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name)
+    """Return the names of the tensors that the main graph computes, in its order, without the
+    results of Constant.
+    """
+    computed = (
+        name
+        for node in model.graph.node
+        if node.op_type != "Constant"
+        for name in node.output
+        if name
+    )
     return list(dict.fromkeys((*computed, *(info.name for info in model.graph.output))))
 
 
@@ -80,7 +96,8 @@ def conditionals(model: ModelProto) -> dict[str, list[str]]:
 def random_tensors(model: ModelProto, base_dir: Path) -> set[str]:
     """Return the names of the main graph's tensors that depend on random operators. O(nodes).
 
-    Functions have to be inlined before. A Dropout is random unless its third input is absent or a constant False.
+    Functions have to be inlined before. A Dropout is random unless its third input is absent or a
+    constant False.
     """
     constants = [item for graph in all_graphs(model) for item in constant_tensors(graph).items()]
     not_training = {"", *(name for name, tensor in constants if _is_false(tensor, base_dir))}
@@ -93,7 +110,9 @@ def random_tensors(model: ModelProto, base_dir: Path) -> set[str]:
 
 def _is_random(node: NodeProto, not_training: Collection[str]) -> bool:
     if node.op_type in RANDOM and node.domain in DEFAULT_DOMAINS:
-        return node.op_type != "Dropout" or (len(node.input) > 2 and node.input[2] not in not_training)
+        return node.op_type != "Dropout" or (
+            len(node.input) > 2 and node.input[2] not in not_training
+        )
     return any(_is_random(inner, not_training) for graph in bodies(node) for inner in graph.node)
 
 
@@ -103,9 +122,11 @@ def _is_false(tensor: TensorProto, base_dir: Path) -> bool:
 
 
 def without_absent_results(model: ModelProto) -> ModelProto:
-    """Return `model`, or a copy without absent results at the end of its nodes, of which kernels of onnxruntime crash.
+    """Return `model`, or a copy without absent results at the end of its nodes, of which kernels of
+    onnxruntime crash.
 
-    Those of operators with any number of results get names: how many there are tells a Split where to cut.
+    Those of operators with any number of results get names: how many there are tells a Split where
+    to cut.
     """
     if all(node.output[-1:] != [""] for node in all_nodes(model)):
         return model
@@ -113,30 +134,41 @@ def without_absent_results(model: ModelProto) -> ModelProto:
     copy.CopyFrom(model)
     for i, node in enumerate(all_nodes(copy)):
         if node.op_type in VARIADIC and node.domain in DEFAULT_DOMAINS:
-            node.output[:] = [name or f"irc.absent.{i}.{place}" for place, name in enumerate(node.output)]
+            node.output[:] = [
+                name or f"irc.absent.{i}.{place}" for place, name in enumerate(node.output)
+            ]
         while node.output[-1:] == [""]:
             del node.output[-1]
     return copy
 
 
 class NodeIndex:
-    """The reads of each node of a graph by its index, and the indices of the nodes that compute each value."""
+    """The reads of each node of a graph by its index, and the indices of the nodes that compute
+    each value.
+    """
 
     def __init__(self, graph: GraphProto) -> None:
         self.reads = [reads(node) for node in graph.node]
-        self.producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+        self.producers = {
+            name: i for i, node in enumerate(graph.node) for name in node.output if name
+        }
 
 
 class Subgraph:
     """The nodes of a main graph that compute the `wanted` tensors, starting at the `known` ones.
 
-    `places` are the nodes' indices in the main graph, `cut` the known tensors at which the subgraph begins, and
-    `inputs` those of the model that it reads. `onnx.utils.Extractor` extracts such a model too, but needs the types of
-    all tensors at the cut and does not follow the reads of bodies.
+    `places` are the nodes' indices in the main graph, `cut` the known tensors at which the subgraph
+    begins, and `inputs` those of the model that it reads. `onnx.utils.Extractor` extracts such a
+    model too, but needs the types of all tensors at the cut and does not follow the reads of
+    bodies.
     """
 
     def __init__(
-        self, model: ModelProto, wanted: Sequence[str], known: Collection[str], index: NodeIndex | None = None
+        self,
+        model: ModelProto,
+        wanted: Sequence[str],
+        known: Collection[str],
+        index: NodeIndex | None = None,
     ) -> None:
         self.source = model
         self.wanted = tuple(wanted)
@@ -171,21 +203,32 @@ class Subgraph:
         copy_fields(self.source, model, ("graph",))
         model.graph.name = graph.name or "part"
         model.graph.node.extend(graph.node[place] for place in self.places)
-        for i, node in enumerate(model.graph.node):  # some of its results are known, others are wanted
+        for i, node in enumerate(
+            model.graph.node
+        ):  # some of its results are known, others are wanted
             if not self.cut.isdisjoint(node.output):
                 node.output[:] = [
-                    f"irc.again.{i}.{place}" if name in self.cut else name for place, name in enumerate(node.output)
+                    f"irc.again.{i}.{place}" if name in self.cut else name
+                    for place, name in enumerate(node.output)
                 ]
-        model.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in self.used)
-        model.graph.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in self.used)
+        model.graph.initializer.extend(
+            tensor for tensor in graph.initializer if tensor.name in self.used
+        )
+        model.graph.sparse_initializer.extend(
+            t for t in graph.sparse_initializer if t.values.name in self.used
+        )
         model.graph.input.extend(info for info in graph.input if info.name in self.inputs)
         model.graph.input.extend(cut)
         model.graph.output.extend(ValueInfoProto(name=name) for name in self.wanted)
         return model
 
     def declare_values(self, model: ModelProto) -> bool:
-        """Declare the values of the extracted `model` as the source does, and return whether it declares any."""
-        infos = {info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)}
+        """Declare the values of the extracted `model` as the source does, and return whether it
+        declares any.
+        """
+        infos = {
+            info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)
+        }
         found = [infos[name] for name in sorted(self.used) if name in infos]
         declare(model.graph, found)
         return bool(found)

@@ -1,7 +1,7 @@
 """Tensors of the source that overflow their element type.
 
-A model that sums in another order, or scales first, may stay within the type. So neither the overflown elements nor
-tensors computed from them can be compared.
+A model that sums in another order, or scales first, may stay within the type. So neither the
+overflown elements nor tensors computed from them can be compared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from .tensor_blocks import is_finite
 
 
 class OverflowTracker:
-    """The names of the tensors that overflow for one stimulus, and of the `dependent` ones computed from them.
+    """The names of the tensors that overflow for one stimulus, and of the `dependent` ones computed
+    from them.
 
-    Tensors inside bodies and inlined functions are not returned, so they may overflow unseen (`unseen`). Infinities
-    that a node may make without overflow (`infinite`), as Log(0) does, are no overflow, nor are those they cause.
+    Tensors inside bodies and inlined functions are not returned, so they may overflow unseen
+    (`unseen`). Infinities that a node may make without overflow (`infinite`), as Log(0) does, are
+    no overflow, nor are those they cause.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path, feeds: Feeds) -> None:
@@ -41,7 +43,9 @@ class OverflowTracker:
         self.num_visited = 0
 
     def update(self, values: Mapping[str, Any]) -> None:
-        """Visit the nodes up to those that compute `values`, the next tensors in the model's order."""
+        """Visit the nodes up to those that compute `values`, the next tensors in the
+        model's order.
+        """
         end = max((self.places.get(name, -1) for name in values), default=-1) + 1
         for node in self.nodes[self.num_visited : end]:
             if node.op_type not in ("Shape", "Size"):
@@ -53,10 +57,14 @@ class OverflowTracker:
         if not names.isdisjoint(self.dependent | self.overflown):
             self.dependent.update(node.output)
             return
-        suspects = [name for name in node.output if name not in values or not is_finite(values[name])]
+        suspects = [
+            name for name in node.output if name not in values or not is_finite(values[name])
+        ]
         if not suspects or (node.op_type == "Constant" and node.output[0] in self.constants):
             return
-        is_finite_before = names.isdisjoint(self.infinite) and all(map(self._is_finite_constant, names))
+        is_finite_before = names.isdisjoint(self.infinite) and all(
+            map(self._is_finite_constant, names)
+        )
         is_clean = is_finite_before and not self._may_be_singular(node)
         overflows = is_clean and (self._overflows(node) or not names.isdisjoint(self.unseen))
         for name in suspects:
@@ -68,9 +76,15 @@ class OverflowTracker:
                 self.infinite.add(name)
 
     def _overflows(self, node: NodeProto) -> bool:
-        """Return whether an infinity that a node, or one in its bodies, makes of finite operands is an overflow."""
+        """Return whether an infinity that a node, or one in its bodies, makes of finite operands is
+        an overflow.
+        """
         inner = (inner for body in bodies(node) for inner in body.node)
-        return node.op_type in OVERFLOWS or self._divides_safely(node) or any(map(self._overflows, inner))
+        return (
+            node.op_type in OVERFLOWS
+            or self._divides_safely(node)
+            or any(map(self._overflows, inner))
+        )
 
     def _may_be_singular(self, node: NodeProto) -> bool:
         """Return whether a node, or one in its bodies, may make an infinity without overflow."""
@@ -80,13 +94,17 @@ class OverflowTracker:
             or (node.op_type in SINGULAR and not self._divides_safely(node))
             or not all(map(self._is_finite_attribute, node.attribute))
             or any(self._may_be_singular(inner) for graph in graphs for inner in graph.node)
-            or not all(self._is_finite_tensor(tensor) for graph in graphs for tensor in graph.initializer)
+            or not all(
+                self._is_finite_tensor(tensor) for graph in graphs for tensor in graph.initializer
+            )
         )
 
     def _divides_safely(self, node: NodeProto) -> bool:
         """Return whether a node divides by a constant without zeros."""
         divisor = self.constants.get(node.input[1]) if node.op_type == "Div" else None
-        return divisor is not None and bool(numpy_helper.to_array(divisor, str(self.base_dir)).all())
+        return divisor is not None and bool(
+            numpy_helper.to_array(divisor, str(self.base_dir)).all()
+        )
 
     def _is_finite_constant(self, name: str) -> bool:
         tensor = self.constants.get(name)

@@ -31,13 +31,14 @@ from .tolerance import Tolerance
 CONFIRMING_RUNS = 28
 """Noisy runs before a deviation is reported.
 
-Where a step function decides elements, such as a rounding to integers, a few runs leave some elements in place that
-rounding moves.
+Where a step function decides elements, such as a rounding to integers, a few runs leave some
+elements in place that rounding moves.
 """
 CONFIRMING_BYTES = 2 << 30
 """Limit on the size of all tensors of all confirming runs.
 
-A larger model gets fewer of them, at least twice those before; tensors that still deviate are then run in isolation.
+A larger model gets fewer of them, at least twice those before; tensors that still deviate are then
+run in isolation.
 """
 CHUNK_BYTES = 256 << 20
 """Size of the tensors held at once: those of the source, its noisy runs and the other model."""
@@ -49,14 +50,16 @@ ISOLATED_AT_ONCE = 4
 """Number of noisy runs of a single tensor whose results are held at once."""
 
 TensorKey = tuple[str, str]
-"""A value and one of its tensors: an index in a sequence, "length", "keys" or "values"; empty if it is a tensor."""
+"""A value and one of its tensors: an index in a sequence, "length", "keys" or "values"; empty if it
+is a tensor.
+"""
 
 
 class ReferenceModel:
     """The model that others are compared with.
 
-    `names` are its tensors in its order, without the `unreadable` ones: those of types that onnxruntime does not
-    return, and those that depend on random operators.
+    `names` are its tensors in its order, without the `unreadable` ones: those of types that
+    onnxruntime does not return, and those that depend on random operators.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
@@ -64,7 +67,9 @@ class ReferenceModel:
         self.base_dir = base_dir
         self.runner = Runner(model, base_dir)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        """The shapes of inputs, and of tensors of a known element type, in the last run of `error_on`."""
+        """The shapes of inputs, and of tensors of a known element type, in the last run of
+        `error_on`.
+        """
         self.sizes: dict[str, int] = {}
         """Bytes of each tensor in the runs of `error_on`: the largest of each."""
         self.noisy_runs = NOISY_RUNS
@@ -78,7 +83,11 @@ class ReferenceModel:
         self._inlined = inline_functions(model)
         types = self._types = value_types(self._inlined, base_dir)
         random, names = random_tensors(self._inlined, base_dir), tensor_names(model)
-        self.unreadable = [name for name in names if name in random or not is_readable(types.get(name, TensorType()))]
+        self.unreadable = [
+            name
+            for name in names
+            if name in random or not is_readable(types.get(name, TensorType()))
+        ]
         unreadable = set(self.unreadable)
         self.names = [name for name in names if name not in unreadable]
         self.results = list(dict.fromkeys(info.name for info in model.graph.output))
@@ -96,38 +105,61 @@ class ReferenceModel:
     @cached_property
     def noisy(self) -> Runner:
         """Runner of the model with noise wherever it rounds; every run returns other values."""
-        types = {name: type_ for name, type_ in self._types.items() if isinstance(type_, TensorType)}
+        types = {
+            name: type_ for name, type_ in self._types.items() if isinstance(type_, TensorType)
+        }
         return Runner(noisy_model(self._inlined, types), self.base_dir)
 
     def error_on(self, feeds: Feeds) -> str | None:
-        """Return why the model does not run on some inputs, None if it does; then the sizes of its tensors are known.
+        """Return why the model does not run on some inputs, None if it does; then the sizes of its
+        tensors are known.
 
-        Tensors of a known element type return only their shapes, since all at once may not fit into memory.
+        Tensors of a known element type return only their shapes, since all at once may not fit into
+        memory.
         """
-        widths, self.shapes = self._widths, {name: arrays_of(value)[0].shape for name, value in feeds.items()}
+        widths, self.shapes = (
+            self._widths,
+            {name: arrays_of(value)[0].shape for name, value in feeds.items()},
+        )
         if not self.names:
             return None
         rest = [name for name in self.names if name not in widths]
-        groups = [rest[i : i + MEASURED_AT_ONCE] for i in range(0, len(rest), MEASURED_AT_ONCE)] or [[]]
+        groups = [
+            rest[i : i + MEASURED_AT_ONCE] for i in range(0, len(rest), MEASURED_AT_ONCE)
+        ] or [[]]
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
         try:
             for names in groups:
                 values = self._measuring.run([*outs, *names], feeds)
-                self.shapes.update(zip(widths, (tuple(shape.tolist()) for shape in values[: len(outs)]), strict=False))
-                sizes = [*(prod(self.shapes[name]) * width for name, width in widths.items())] if outs else []
+                self.shapes.update(
+                    zip(
+                        widths,
+                        (tuple(shape.tolist()) for shape in values[: len(outs)]),
+                        strict=False,
+                    )
+                )
+                sizes = (
+                    [*(prod(self.shapes[name]) * width for name, width in widths.items())]
+                    if outs
+                    else []
+                )
                 sizes += map(bytes_of, values[len(outs) :])
                 for name, size in zip([*(widths if outs else ()), *names], sizes, strict=True):
                     self.sizes[name] = max(self.sizes.get(name, 0), size)
                 outs = []
         except VerifyError as error:
             return str(error)
-        self._has_run_whole = len(groups) == 1 and len(self._measuring.places) == len(self._measuring.model.graph.node)
+        self._has_run_whole = len(groups) == 1 and len(self._measuring.places) == len(
+            self._measuring.model.graph.node
+        )
         return None
 
     @cached_property
     def _widths(self) -> dict[str, int]:
         """The bytes of an element of each tensor whose element type is known."""
-        return {name: bits // 8 for name in self.names if (bits := _bits(self._types.get(name))) >= 8}
+        return {
+            name: bits // 8 for name in self.names if (bits := _bits(self._types.get(name))) >= 8
+        }
 
     @cached_property
     def _measuring(self) -> Runner:
@@ -135,7 +167,8 @@ class ReferenceModel:
         with_shapes = ModelProto()
         with_shapes.CopyFrom(self.model)
         with_shapes.graph.node.extend(
-            helper.make_node("Shape", [name], [f"irc.shape.{i}"]) for i, name in enumerate(self._widths)
+            helper.make_node("Shape", [name], [f"irc.shape.{i}"])
+            for i, name in enumerate(self._widths)
         )
         return Runner(with_shapes, self.base_dir)
 
@@ -185,9 +218,11 @@ class ReferenceModel:
             self._cache_room += self._cache.pop(key).nbytes
 
     def chunks(self, num_samples: int, names: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Yield all tensors, or those of another model, in groups that take CHUNK_BYTES with `num_samples` noisy runs.
+        """Yield all tensors, or those of another model, in groups that take CHUNK_BYTES with
+        `num_samples` noisy runs.
 
-        A larger tensor is a group of its own. Tensors that only the other model has count as the largest one.
+        A larger tensor is a group of its own. Tensors that only the other model has count as the
+        largest one.
         """
         group: list[str] = []
         size = 0
@@ -205,7 +240,9 @@ class ReferenceModel:
     def overflow(self, stimulus: Stimulus) -> OverflowTracker:
         """Return the tracker of the tensors that overflow for a stimulus."""
         if stimulus not in self._overflows:
-            self._overflows[stimulus] = OverflowTracker(self._inlined, self.base_dir, stimulus.feeds)
+            self._overflows[stimulus] = OverflowTracker(
+                self._inlined, self.base_dir, stimulus.feeds
+            )
         return self._overflows[stimulus]
 
     def note_conditions(self, values: Feeds) -> None:
@@ -214,7 +251,9 @@ class ReferenceModel:
             if name in values and is_tensor(values[name]) and values[name].size == 1:
                 self.taken.setdefault(name, set()).add(bool(values[name].item()))
 
-    def cached(self, names: Sequence[str], stimulus: Stimulus) -> dict[TensorKey, ReferenceTensor] | None:
+    def cached(
+        self, names: Sequence[str], stimulus: Stimulus
+    ) -> dict[TensorKey, ReferenceTensor] | None:
         """Return the cached references of tensors, None if one is missing."""
         keys = [(name, "") for name in names]
         if any((key, stimulus) not in self._cache for key in keys):
@@ -223,7 +262,11 @@ class ReferenceModel:
 
     def cache(self, references: Mapping[TensorKey, ReferenceTensor], stimulus: Stimulus) -> None:
         """Cache references if there is room."""
-        added = {(k, stimulus): reference for k, reference in references.items() if (k, stimulus) not in self._cache}
+        added = {
+            (k, stimulus): reference
+            for k, reference in references.items()
+            if (k, stimulus) not in self._cache
+        }
         size = sum(reference.nbytes for reference in added.values())
         if size <= self._cache_room:
             self._cache_room -= size
@@ -240,8 +283,11 @@ class ReferenceRun:
         self.overflow = source.overflow(stimulus)
         self.noisy_runs = self._start_noisy_runs(source.num_noisy_runs(stimulus))
 
-    def compute(self, names: Sequence[str], shared: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
-        """Return those of the next tensors that are `shared` with the other model, without values that are no tensors.
+    def compute(
+        self, names: Sequence[str], shared: Sequence[str]
+    ) -> dict[TensorKey, ReferenceTensor]:
+        """Return those of the next tensors that are `shared` with the other model, without values
+        that are no tensors.
 
         Raises SourceError if the source does not run.
         """
@@ -252,8 +298,14 @@ class ReferenceRun:
         values = self._run_source(names)
         found, tensors = dict(zip(names, values, strict=True)), split_values(names, values)
         self.source.note_conditions({**self.stimulus.feeds, **found})
-        still_read = [name for name in names if name in self.run.held and name not in shared]  # so that none runs twice
-        samples = self._sample([*shared, *still_read], before | self._feeds_of_noisy(found)) if shared else []
+        still_read = [
+            name for name in names if name in self.run.held and name not in shared
+        ]  # so that none runs twice
+        samples = (
+            self._sample([*shared, *still_read], before | self._feeds_of_noisy(found))
+            if shared
+            else []
+        )
         self.overflow.update({name: value for (name, part), value in tensors.items() if not part})
         wanted = set(shared)
         references = {
@@ -272,7 +324,9 @@ class ReferenceRun:
         try:
             return self.run.compute(names)
         except VerifyError as error:
-            raise SourceError(f"the source model does not run on {self.stimulus.name}: {error}") from None
+            raise SourceError(
+                f"the source model does not run on {self.stimulus.name}: {error}"
+            ) from None
 
     def _reference(self, name: str, value: Any, samples: Sequence[Any]) -> ReferenceTensor:
         if self.source.tolerance is not None:
@@ -283,24 +337,40 @@ class ReferenceRun:
         return reference.without_infinities() if name in self.overflow.overflown else reference
 
     def _feeds_of_noisy(self, values: Feeds) -> Feeds:
-        """Return the values without noise that the noisy model reads, so that it need not compute them."""
+        """Return the values without noise that the noisy model reads, so that it need not compute
+        them.
+        """
         readers = self.source.noisy.readers
-        return {noise_free_name(name): v for name, v in values.items() if noise_free_name(name) in readers}
+        return {
+            noise_free_name(name): v
+            for name, v in values.items()
+            if noise_free_name(name) in readers
+        }
 
     def _sample(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
-        """Return the tensors in each noisy run, but for those that onnxruntime cannot compute with noise."""
+        """Return the tensors in each noisy run, but for those that onnxruntime cannot compute with
+        noise.
+        """
         try:
             return [split_values(names, run.compute(names, noise_free)) for run in self.noisy_runs]
         except VerifyError:
             return self._sample_one_by_one(names, noise_free)
 
-    def _sample_one_by_one(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
-        """Return what `_sample` returns, and note in the source which tensors cannot be computed, and why."""
+    def _sample_one_by_one(
+        self, names: Sequence[str], noise_free: Feeds
+    ) -> list[dict[TensorKey, Any]]:
+        """Return what `_sample` returns, and note in the source which tensors cannot be computed,
+        and why.
+        """
         samples: list[dict[TensorKey, Any]] = [{} for _ in self.noisy_runs]
         index, unmeasured = self.source.runner.index, self.source.unmeasured
         for name in names:
             place = index.producers.get(name)
-            reason = next((unmeasured[read] for read in index.reads[place] if read in unmeasured), "") if place else ""
+            reason = (
+                next((unmeasured[read] for read in index.reads[place] if read in unmeasured), "")
+                if place
+                else ""
+            )
             try:
                 for sample, run in zip(samples, [] if reason else self.noisy_runs, strict=False):
                     sample.update(split_values([name], run.compute([name], noise_free)))
@@ -312,9 +382,13 @@ class ReferenceRun:
 
 
 class IsolatedReferenceRun(ReferenceRun):
-    """A run for a single tensor, with all CONFIRMING_RUNS; they start at the inputs, and few are held at once."""
+    """A run for a single tensor, with all CONFIRMING_RUNS; they start at the inputs, and few are
+    held at once.
+    """
 
-    def compute(self, names: Sequence[str], shared: Sequence[str]) -> dict[TensorKey, ReferenceTensor]:
+    def compute(
+        self, names: Sequence[str], shared: Sequence[str]
+    ) -> dict[TensorKey, ReferenceTensor]:
         """Return the tensor. Raises SourceError as `ReferenceRun.compute`."""
         found: dict[TensorKey, ReferenceTensor] = {}
         tensors = split_values(names, self._run_source(names))
@@ -328,7 +402,9 @@ class IsolatedReferenceRun(ReferenceRun):
 
 
 def value_types(model: ModelProto, base_dir: Path) -> dict[str, Type]:
-    """Return the known types of values by name; those of one name in two bodies get the common part of their types."""
+    """Return the known types of values by name; those of one name in two bodies get the common part
+    of their types.
+    """
     try:
         module = from_model(model, base_dir)
     except ModelError:
@@ -343,8 +419,8 @@ def value_types(model: ModelProto, base_dir: Path) -> dict[str, Type]:
 def split_values(names: Sequence[str], values: Sequence[Any]) -> dict[TensorKey, Any]:
     """Return the tensors that values consist of.
 
-    A sequence is split into its tensors and its length. A map, or a sequence of maps, becomes two tensors, keys and
-    values, with an axis for the maps if all have the same keys.
+    A sequence is split into its tensors and its length. A map, or a sequence of maps, becomes two
+    tensors, keys and values, with an axis for the maps if all have the same keys.
     """
     found: dict[TensorKey, Any] = {}
     for name, value in zip(names, values, strict=True):
@@ -362,10 +438,16 @@ def split_values(names: Sequence[str], values: Sequence[Any]) -> dict[TensorKey,
 def _split_maps(name: str, maps: Sequence[Mapping[Any, Any]]) -> dict[TensorKey, Any]:
     if not maps:
         return {}
-    columns = {"keys": [key for one in maps for key in one], "values": [v for one in maps for v in one.values()]}
+    columns = {
+        "keys": [key for one in maps for key in one],
+        "values": [v for one in maps for v in one.values()],
+    }
     have_same_keys = all(list(one) == list(maps[0]) for one in maps)
     shape = (len(maps), len(maps[0])) if have_same_keys else (len(columns["keys"]),)
-    return {(name, part): np.array(items, _dtype_of(items)).reshape(shape) for part, items in columns.items()}
+    return {
+        (name, part): np.array(items, _dtype_of(items)).reshape(shape)
+        for part, items in columns.items()
+    }
 
 
 def _dtype_of(items: Sequence[object]) -> Any:
@@ -380,7 +462,9 @@ def bytes_of(value: object) -> int:
 
 
 def _bits(type_: Type | None) -> int:
-    """Return the bits of one element, 0 if that is not known or onnxruntime's Shape may not take the type."""
+    """Return the bits of one element, 0 if that is not known or onnxruntime's Shape may not take
+    the type.
+    """
     if not isinstance(type_, TensorType) or type_.dtype is None or str(type_.dtype) in CAST_TYPES:
         return 0
     return type_.dtype.bits

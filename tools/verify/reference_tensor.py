@@ -12,13 +12,17 @@ from ...ir.tensor import Array
 from .tensor_blocks import blocks, channel_rms, channel_view, is_tensor, widen
 
 MARGIN = 4.0
-"""The bound as a multiple of the greatest spread seen, at the element or as root mean square of its channel."""
+"""The bound as a multiple of the greatest spread seen, at the element or as root mean square of its
+channel.
+"""
 TINY = 2.0**-120
 """Differences below this are never accused in float32 and narrower types."""
 TINY64 = 2.0**-1000
 """Differences below this are never accused in float64."""
 ROUNDINGS_OF_CONSTANTS = 64.0
-"""The bound in roundings for channels that no noise reaches: those computed from constants alone, or exactly."""
+"""The bound in roundings for channels that no noise reaches: those computed from constants alone,
+or exactly.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +35,8 @@ class ReferenceTensor:
     undecided: Array | None
     """Mask of elements that cannot be compared; None if there are none.
 
-    Noise makes them finite or infinite, flips the sign of an infinity, or changes an integer or a text.
+    Noise makes them finite or infinite, flips the sign of an infinity, or changes an integer or a
+    text.
     """
     has_stable_shape: bool
     """Whether noise leaves the shape as it is."""
@@ -39,8 +44,8 @@ class ReferenceTensor:
     num_vague: int = 0
     """Number of other elements for which a fault would not show.
 
-    They are not finite, or rounding can move them by the root mean square of their channel: another sign, or a zero in
-    their place, would be within the bound.
+    They are not finite, or rounding can move them by the root mean square of their channel: another
+    sign, or a zero in their place, would be within the bound.
     """
 
     @classmethod
@@ -49,12 +54,16 @@ class ReferenceTensor:
 
         A sample that is no tensor of its shape, or none at all, leaves it unknown.
         """
-        if not samples or not all(is_tensor(sample) and sample.shape == value.shape for sample in samples):
+        if not samples or not all(
+            is_tensor(sample) and sample.shape == value.shape for sample in samples
+        ):
             return cls.unknown(value)
         if value.dtype.kind not in "fiubcV":
             return cls(value, np.zeros(()), _changed(value, samples), True, 0.0)
         if value.dtype.kind in "iub":
-            return cls(value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY)
+            return cls(
+                value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY
+            )
         with np.errstate(all="ignore"):
             spread, undecided = _measure_spread(value, samples)
             max_bound, num_vague = _widen_to_bound(value, spread, undecided)
@@ -64,13 +73,19 @@ class ReferenceTensor:
     def unknown(cls, value: Array) -> ReferenceTensor:
         """Return a reference that leaves all elements undecided."""
         shape = value.shape
-        return cls(value, np.broadcast_to(np.inf, shape), np.broadcast_to(np.True_, shape), False, np.inf)
+        return cls(
+            value, np.broadcast_to(np.inf, shape), np.broadcast_to(np.True_, shape), False, np.inf
+        )
 
     def without_infinities(self) -> ReferenceTensor:
         """Return the reference with NaN and infinity undecided."""
         infinite = ~np.isfinite(self.value)
         undecided = infinite if self.undecided is None else infinite | self.undecided
-        return replace(self, undecided=undecided, num_vague=self.num_undecided - int(np.count_nonzero(undecided)))
+        return replace(
+            self,
+            undecided=undecided,
+            num_vague=self.num_undecided - int(np.count_nonzero(undecided)),
+        )
 
     def merge(self, other: ReferenceTensor) -> ReferenceTensor:
         """Return the reference for the noisy runs of both."""
@@ -94,12 +109,18 @@ class ReferenceTensor:
     @property
     def num_undecided(self) -> int:
         """Number of elements that are undecided or vague."""
-        return self.num_vague + (0 if self.undecided is None else int(np.count_nonzero(self.undecided)))
+        return self.num_vague + (
+            0 if self.undecided is None else int(np.count_nonzero(self.undecided))
+        )
 
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return self.value.nbytes + self.bound.nbytes + (0 if self.undecided is None else self.undecided.nbytes)
+        return (
+            self.value.nbytes
+            + self.bound.nbytes
+            + (0 if self.undecided is None else self.undecided.nbytes)
+        )
 
 
 def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
@@ -109,7 +130,9 @@ def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
 
 
 def _measure_spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None]:
-    """Return how far noise moves each number at most, and which numbers it makes finite, infinite or NaN."""
+    """Return how far noise moves each number at most, and which numbers it makes finite, infinite
+    or NaN.
+    """
     source, others = channel_view(value), [channel_view(sample) for sample in samples]
     spread = np.zeros(value.shape, np.float64 if value.dtype.itemsize >= 8 else np.float32)
     spread_view, undecided = channel_view(spread), None
@@ -131,15 +154,19 @@ def _measure_spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Arra
 
 
 def _widen_to_bound(value: Array, spread: Array, undecided: Array | None) -> tuple[float, int]:
-    """Turn the spread into the bound, in place. Return the greatest bound, and how many decided elements are vague.
+    """Turn the spread into the bound, in place. Return the greatest bound, and how many decided
+    elements are vague.
 
-    The bound is MARGIN times the spread of the element or the root mean square of its channel's spreads: a few noisy
-    runs may move a single element hardly at all. Channels that do not spread get ROUNDINGS_OF_CONSTANTS roundings of
-    their root mean square.
+    The bound is MARGIN times the spread of the element or the root mean square of its channel's
+    spreads: a few noisy runs may move a single element hardly at all. Channels that do not spread
+    get ROUNDINGS_OF_CONSTANTS roundings of their root mean square.
     """
     source, bounds = channel_view(value), channel_view(spread)
     excluded = None if undecided is None else channel_view(undecided)
-    spread_rms, value_rms = channel_rms(bounds).astype(spread.dtype), channel_rms(source).astype(spread.dtype)
+    spread_rms, value_rms = (
+        channel_rms(bounds).astype(spread.dtype),
+        channel_rms(source).astype(spread.dtype),
+    )
     without_noise = ~(spread_rms > 0)
     unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
     constant = unit * value_rms * ROUNDINGS_OF_CONSTANTS

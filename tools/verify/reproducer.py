@@ -22,9 +22,11 @@ from .tolerance import Tolerance
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The models that were saved: the number of operators in the second one, and a difference that they show.
+    """The models that were saved: the number of operators in the second one, and a difference that
+    they show.
 
-    `difference` is the first one beyond the rounding bound of these operators alone, None if there is none.
+    `difference` is the first one beyond the rounding bound of these operators alone, None if there
+    is none.
     """
 
     operators: int
@@ -40,9 +42,11 @@ def save_reproducer(
     stimulus: Stimulus,
     tolerance: Tolerance | None = None,
 ) -> Reproducer:
-    """Write `before.onnx` and `after.onnx`, which compute `tensor` or an earlier deviating one, and `inputs.npz`.
+    """Write `before.onnx` and `after.onnx`, which compute `tensor` or an earlier deviating one, and
+    `inputs.npz`.
 
-    They begin at the nearest tensors that agree in both models, or at the inputs. External data is stored in them.
+    They begin at the nearest tensors that agree in both models, or at the inputs. External data is
+    stored in them.
 
     Raises EmitError if the folder cannot be written, VerifyError if the source does not run.
     """
@@ -52,7 +56,9 @@ def save_reproducer(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EmitError(f"{folder}: cannot be made: {error.strerror}") from None
-    for name, subgraph, runner in zip(("before.onnx", "after.onnx"), found.subgraphs, (before, after), strict=True):
+    for name, subgraph, runner in zip(
+        ("before.onnx", "after.onnx"), found.subgraphs, (before, after), strict=True
+    ):
         with replacing(folder / name) as target:
             model = _embed_external_data(found.extract(subgraph), runner.base_dir)
             target.write_bytes(model.SerializeToString(deterministic=True))
@@ -60,7 +66,11 @@ def save_reproducer(
     feeds: Feeds = {}
     for name in inputs.intersection(stimulus.feeds):
         value = stimulus.feeds[name]
-        feeds |= {f"{name}.{i}": item for i, item in enumerate(value)} if isinstance(value, list) else {name: value}
+        feeds |= (
+            {f"{name}.{i}": item for i, item in enumerate(value)}
+            if isinstance(value, list)
+            else {name: value}
+        )
     with replacing(folder / "inputs.npz") as target, target.open("wb") as file:
         np.savez_compressed(file, **{**feeds, **found.cut})
     return Reproducer(len(found.subgraphs[1].places), found.difference)
@@ -68,7 +78,9 @@ def save_reproducer(
 
 @dataclass(slots=True)
 class _Candidate:
-    """Subgraphs of both models that compute one tensor from the `cut`, which holds values of the source."""
+    """Subgraphs of both models that compute one tensor from the `cut`, which holds values of the
+    source.
+    """
 
     subgraphs: tuple[Subgraph, Subgraph]
     known: set[str]
@@ -87,7 +99,9 @@ class _Candidate:
         """Return one of the subgraphs as a model."""
         cut = {name: self.cut[name] for name in sorted(subgraph.cut)}
         return subgraph.extract(
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
             for name, array in cut.items()
         )
 
@@ -95,20 +109,25 @@ class _Candidate:
 class _Search:
     """A search for small subgraphs of two models that differ.
 
-    Far from the inputs the rounding bound of the whole model may hide a fault, so that agreement there proves little.
-    Subgraphs are run on the source's values at their cut, and compared within their own bound.
+    Far from the inputs the rounding bound of the whole model may hide a fault, so that agreement
+    there proves little. Subgraphs are run on the source's values at their cut, and compared within
+    their own bound.
     """
 
-    def __init__(self, before: Runner, after: Runner, stimulus: Stimulus, tolerance: Tolerance | None) -> None:
+    def __init__(
+        self, before: Runner, after: Runner, stimulus: Stimulus, tolerance: Tolerance | None
+    ) -> None:
         self.tolerance = tolerance
         self.before = before
         self.after = after
         self.stimulus = stimulus
 
     def widen(self, tensor: str, agreeing: Collection[str]) -> _Candidate:
-        """Return subgraphs that compute a tensor and differ, cut at the nearest agreeing tensors that allow it.
+        """Return subgraphs that compute a tensor and differ, cut at the nearest agreeing tensors
+        that allow it.
 
-        Each step leaves out twice as many of these as the one before, in the source's order, up to the whole models.
+        Each step leaves out twice as many of these as the one before, in the source's order, up to
+        the whole models.
         """
         above = Subgraph(self.before.model, [tensor], ()).used.intersection(agreeing) - {tensor}
         order = [name for name in tensor_names(self.before.model) if name in above]
@@ -123,7 +142,9 @@ class _Search:
         return candidate
 
     def narrow(self, candidate: _Candidate) -> _Candidate:
-        """Return the subgraphs for the first inner tensor that deviates, cut at agreeing inner tensors if possible."""
+        """Return the subgraphs for the first inner tensor that deviates, cut at agreeing inner
+        tensors if possible.
+        """
         while candidate.difference is not None:
             for known in (candidate.agreeing | candidate.known, candidate.known):
                 closer = self.cut_at(candidate.difference.value, known)
@@ -135,32 +156,46 @@ class _Search:
         return candidate
 
     def cut_at(self, tensor: str, known: Collection[str]) -> _Candidate:
-        """Return the subgraphs that compute a tensor from known ones; those that cannot be fed are computed.
+        """Return the subgraphs that compute a tensor from known ones; those that cannot be fed are
+        computed.
 
         Raises VerifyError as `Runner.run`.
         """
         left = set(known) - {tensor}
         while True:
-            subgraphs = (Subgraph(self.before.model, [tensor], left), Subgraph(self.after.model, [tensor], left))
+            subgraphs = (
+                Subgraph(self.before.model, [tensor], left),
+                Subgraph(self.after.model, [tensor], left),
+            )
             names = sorted(subgraphs[0].cut | subgraphs[1].cut)
             values = self.before.run(names, self.stimulus.feeds) if names else []
-            cut = {name: value for name, value in zip(names, values, strict=True) if can_be_fed(value)}
+            cut = {
+                name: value for name, value in zip(names, values, strict=True) if can_be_fed(value)
+            }
             if len(cut) == len(names):
                 return _Candidate(subgraphs, left, cut)
             left.difference_update(set(names) - cut.keys())
 
     def compare(self, candidate: _Candidate) -> _Candidate:
-        """Fill in the result of comparing the subgraphs; there is none if one of them does not run alone."""
+        """Fill in the result of comparing the subgraphs; there is none if one of them does not run
+        alone.
+        """
         first, second = map(candidate.extract, candidate.subgraphs)
         stimulus = Stimulus(self.stimulus.name, {**self.stimulus.feeds, **candidate.cut})
         try:
-            comparison = Comparison(first, self.before.base_dir, inputs=[stimulus], tolerance=self.tolerance)
+            comparison = Comparison(
+                first, self.before.base_dir, inputs=[stimulus], tolerance=self.tolerance
+            )
             comparison.source.confirm(stimulus)
-            pairs = comparison.differences(second, self.after.base_dir, similarity=False, inputs=[stimulus])
+            pairs = comparison.differences(
+                second, self.after.base_dir, similarity=False, inputs=[stimulus]
+            )
             differences = [difference for difference, _ in pairs]
         except VerifyError:
             return candidate
-        candidate.difference = next((difference for difference in differences if difference.deviates), None)
+        candidate.difference = next(
+            (difference for difference in differences if difference.deviates), None
+        )
         candidate.agreeing = agreeing_tensors(differences, stimulus)
         return candidate
 
@@ -170,7 +205,9 @@ def agreeing_tensors(differences: Collection[TensorDifference], stimulus: Stimul
     here = [one for one in differences if one.inputs == stimulus.name]
     compared = {one.value for one in here if one.tensor == one.value}
     return (
-        compared - {one.value for one in differences if one.deviates} - {one.value for one in here if one.is_undecided}
+        compared
+        - {one.value for one in differences if one.deviates}
+        - {one.value for one in here if one.is_undecided}
     )
 
 

@@ -1,7 +1,8 @@
 """The budget of a verification: which generated inputs, and how many noisy runs, a model gets.
 
-By default they cost at most INFERENCES runs of the source, and SLACK more for models that run fast. The cost is counted
-from the shapes of tensors, never measured in seconds, so that it does not depend on the machine what is compared.
+By default they cost at most INFERENCES runs of the source, and SLACK more for models that run fast.
+The cost is counted from the shapes of tensors, never measured in seconds, so that it does not
+depend on the machine what is compared.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ SLACK = 3e8
 COST_OF_INPUTS = 14
 """Cost of a set of inputs without noise, in runs of the source.
 
-The source runs once to check that it does, and both models run for all tensors, which are measured and compared.
+The source runs once to check that it does, and both models run for all tensors, which are measured
+and compared.
 """
 COST_OF_NOISE = 10
-"""Cost of a noisy run, in runs of the source: sums are computed twice, and most tensors get random numbers."""
+"""Cost of a noisy run, in runs of the source: sums are computed twice, and most tensors get random
+numbers.
+"""
 NODES_OF_NOISE = 12
 """Number of operators of the noisy model for one of the source."""
 COST_OF_NODE = 4_000
@@ -45,7 +49,9 @@ Shape = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class RunBudget:
-    """The kinds of inputs that are generated, at how many sizes of open dimensions, and the noisy runs of each set."""
+    """The kinds of inputs that are generated, at how many sizes of open dimensions, and the noisy
+    runs of each set.
+    """
 
     kinds: tuple[str, ...]
     sizes: int
@@ -53,7 +59,9 @@ class RunBudget:
     thorough: bool = False
 
     def left_out(self, *, is_open: bool) -> tuple[str, ...]:
-        """Return what a model with or without open dimensions is not run on: kinds of inputs, and a second size."""
+        """Return what a model with or without open dimensions is not run on: kinds of inputs, and a
+        second size.
+        """
         kinds = tuple(kind for kind in KINDS if kind not in self.kinds)
         return (*kinds, "a second size") if is_open and self.sizes == 1 else kinds
 
@@ -94,12 +102,14 @@ class Work:
         return INFERENCES * (self.data + self.nodes) + SLACK
 
 
-def choose(work: Work, *, is_open: bool, overrides: bool = False, has_booleans: bool = False) -> RunBudget:
+def choose(
+    work: Work, *, is_open: bool, overrides: bool = False, has_booleans: bool = False
+) -> RunBudget:
     """Return the most that is affordable.
 
-    `is_open` tells whether the model has open dimensions, `overrides` whether one more set is needed for overridable
-    initializers. Where two sets are needed at least, for these or for both values of booleans, each of a large model
-    gets a single noisy run.
+    `is_open` tells whether the model has open dimensions, `overrides` whether one more set is
+    needed for overridable initializers. Where two sets are needed at least, for these or for both
+    values of booleans, each of a large model gets a single noisy run.
     """
     for budget in DEFAULT[:-1]:
         sizes = budget.sizes if is_open else 1
@@ -126,7 +136,9 @@ def work_of(model: ModelProto, shapes: Mapping[str, Shape]) -> Work:
     known: dict[str, Shape] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     known.update(shapes)
     moved = sum(prod(shape) for shape in shapes.values())
-    summed = sum(map(prod, (sum_shape for node in model.graph.node for sum_shape in _sums(node, known))))
+    summed = sum(
+        map(prod, (sum_shape for node in model.graph.node for sum_shape in _sums(node, known)))
+    )
     return Work(moved + summed / PRODUCTS, COST_OF_NODE * len(model.graph.node))
 
 
@@ -135,7 +147,9 @@ def _sums(node: NodeProto, shapes: Mapping[str, Shape]) -> Iterator[Shape]:
     if node.domain not in DEFAULT_DOMAINS or len(node.input) < 2 or not node.output:
         return
     weight = 3 if node.op_type == "QLinearConv" else 1
-    first, second, out = (shapes.get(name) for name in (node.input[0], node.input[weight], node.output[0]))
+    first, second, out = (
+        shapes.get(name) for name in (node.input[0], node.input[weight], node.output[0])
+    )
     if second is None:
         return
     if node.op_type in ("Conv", "ConvInteger", "QLinearConv") and out is not None:

@@ -13,7 +13,12 @@ from typing import Any, TypeGuard
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from ...backends.runtime.remote_session import OUT_OF_TIME, RemoteSession, RuntimeFailedError, runtime
+from ...backends.runtime.remote_session import (
+    OUT_OF_TIME,
+    RemoteSession,
+    RuntimeFailedError,
+    runtime,
+)
 from ...frontends.onnx.codec.domains import with_canonical_domains
 from ...ir.tensor import Array
 from ...ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
@@ -23,7 +28,10 @@ from .inputs import Feeds
 from .onnx_graph import NodeIndex, Subgraph, reads, without_absent_results
 from .tensor_blocks import is_tensor
 
-NUMPY_TYPES = {*("f16", "f32", "f64", "bool", "str"), *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
+NUMPY_TYPES = {
+    *("f16", "f32", "f64", "bool", "str"),
+    *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)),
+}
 """Element types that onnxruntime returns as numpy arrays."""
 CAST_TYPES = {
     "bf16": (TensorProto.BFLOAT16, TensorProto.FLOAT),
@@ -37,13 +45,24 @@ CAST_TYPES = {
 """Element types that onnxruntime does not return, and the wider ones that results are cast to."""
 FAULTS = (SIGSEGV, SIGFPE, SIGABRT, SIGBUS, SIGILL)
 """Signals by which a kernel dies of its operands."""
-ORT_VALUE_DTYPES = {helper.tensor_dtype_to_np_dtype(t) for t, wide in CAST_TYPES.values() if wide == TensorProto.FLOAT}
-"""Types that onnxruntime takes as OrtValue. Not 4-bit integers: it packs two into a byte, numpy does not."""
-_CASTS = {f"tensor({TensorProto.DataType.Name(t).lower()})": (t, wide) for t, wide in CAST_TYPES.values()}
+ORT_VALUE_DTYPES = {
+    helper.tensor_dtype_to_np_dtype(t)
+    for t, wide in CAST_TYPES.values()
+    if wide == TensorProto.FLOAT
+}
+"""Types that onnxruntime takes as OrtValue.
+
+Not 4-bit integers: it packs two into a byte, numpy does not.
+"""
+_CASTS = {
+    f"tensor({TensorProto.DataType.Name(t).lower()})": (t, wide) for t, wide in CAST_TYPES.values()
+}
 
 MESSAGE_LENGTH = 300
 MAX_CRASHES = 4
-"""Crashes of the runtime after which a model is not tried again: each costs the start of a process."""
+"""Crashes of the runtime after which a model is not tried again: each costs the start
+of a process.
+"""
 SOURCE_PLACE = re.compile(
     r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
     r"(?:[^()]*onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? |\w+ )?"  # the function
@@ -63,20 +82,24 @@ class _Session:
     narrow: dict[int, np.dtype[Any]]
 
     def fits(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> bool:
-        """Return whether the session computes a subgraph from tensors of these types, and its process still runs."""
+        """Return whether the session computes a subgraph from tensors of these types, and its
+        process still runs.
+        """
         return self.subgraph is subgraph and self.cut_types == cut_types and self.session.is_open
 
 
 class Runner:
     """Executor of a model on onnxruntime, with graph optimisations off.
 
-    It keeps the last subgraph and its session, since noisy runs ask for the same again and again. More would keep their
-    memory: a session of onnxruntime frees little of it between runs.
+    It keeps the last subgraph and its session, since noisy runs ask for the same again and again.
+    More would keep their memory: a session of onnxruntime frees little of it between runs.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
         runtime.start()
-        self.model = without_absent_results(with_canonical_domains(model))  # onnxruntime knows no alias in bodies
+        self.model = without_absent_results(
+            with_canonical_domains(model)
+        )  # onnxruntime knows no alias in bodies
         self.base_dir = base_dir
         self.runs = 0.0
         """Number of runs so far; a run of a subgraph counts as its share of the operators."""
@@ -87,11 +110,16 @@ class Runner:
         """How the runtime died last."""
 
     def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
-        """Return the named tensors. Raises VerifyError if onnxruntime refuses the subgraph that computes them."""
+        """Return the named tensors.
+
+        Raises VerifyError if onnxruntime refuses the subgraph that computes them.
+        """
         return self.run_subgraph(self.subgraph(names, ()), feeds, {})
 
     def shape_of(self, name: str, feeds: Feeds) -> Sequence[int] | None:
-        """Return the shape of a tensor, None if onnxruntime refuses the subgraph that computes it."""
+        """Return the shape of a tensor, None if onnxruntime refuses the subgraph that
+        computes it.
+        """
         try:
             value = feeds[name] if name in feeds else self.run([name], feeds)[0]
         except VerifyError:
@@ -125,21 +153,32 @@ class Runner:
         except WorkerDiedError as error:
             raise VerifyError(self._describe_crash(error, subgraph, given)) from None
         self.runs += len(subgraph.places) / max(len(self.model.graph.node), 1)
-        return [v.astype(narrow[i]) if i in narrow and is_tensor(v) else v for i, v in enumerate(results)]
+        return [
+            v.astype(narrow[i]) if i in narrow and is_tensor(v) else v
+            for i, v in enumerate(results)
+        ]
 
     def _describe_crash(self, error: WorkerDiedError, subgraph: Subgraph, given: Feeds) -> str:
-        """Return how the runtime died, and in which operator of a subgraph, which is found by running parts of it."""
+        """Return how the runtime died, and in which operator of a subgraph, which is found by
+        running parts of it.
+        """
         is_late = error.signal == OUT_OF_TIME > 0  # it would be again, for as long
         self._crashes, self._session = MAX_CRASHES if is_late else self._crashes + 1, None
         self._crash = f"the runtime {error}"
         low, high = 0, len(subgraph.places)
-        while error.signal in FAULTS and high - low > 1:  # the first `low` operators end well, the first `high` do not
+        while (
+            error.signal in FAULTS and high - low > 1
+        ):  # the first `low` operators end well, the first `high` do not
             middle = (low + high) // 2
-            low, high = (low, middle) if self._crashes_in(subgraph, middle, given) else (middle, high)
+            low, high = (
+                (low, middle) if self._crashes_in(subgraph, middle, given) else (middle, high)
+            )
         if error.signal in FAULTS and high:
             node = self.model.graph.node[subgraph.places[high - 1]]
             label = node.name or next(filter(None, node.output), "")
-            self._crash = f"the runtime died by {Signals(error.signal).name} in {node.op_type} {label!r}"
+            self._crash = (
+                f"the runtime died by {Signals(error.signal).name} in {node.op_type} {label!r}"
+            )
         return self._crash
 
     def _crashes_in(self, subgraph: Subgraph, count: int, given: Feeds) -> bool:
@@ -184,9 +223,13 @@ class Runner:
         """The index of the main graph, which may not change."""
         return NodeIndex(self.model.graph)
 
-    def _open(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> _Session:
+    def _open(
+        self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]
+    ) -> _Session:
         inputs = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank)
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank
+            )
             for name, (dtype, rank) in cut_types.items()
         ]
         model, is_whole = subgraph.extract(inputs), not subgraph.known
@@ -196,11 +239,15 @@ class Runner:
             if not subgraph.declare_values(model):
                 raise
             session = self._load(model, reuse=is_whole)
-        casts = {i: _CASTS[entry] for i, entry in enumerate(session.output_types) if entry in _CASTS}
+        casts = {
+            i: _CASTS[entry] for i, entry in enumerate(session.output_types) if entry in _CASTS
+        }
         if casts:
             _cast_results(model, casts)
             session = self._load(model, reuse=is_whole)
-        narrow = {i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()}
+        narrow = {
+            i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()
+        }
         return _Session(subgraph, cut_types, session, narrow)
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> RemoteSession:
@@ -213,8 +260,8 @@ class Runner:
 class IncrementalRun:
     """One run of a model whose tensors are asked for group by group, in the model's order.
 
-    Each group is computed from the tensors that earlier groups returned, so that only nodes between groups run twice.
-    `held` are the returned tensors that nodes still have to read.
+    Each group is computed from the tensors that earlier groups returned, so that only nodes between
+    groups run twice. `held` are the returned tensors that nodes still have to read.
     """
 
     def __init__(self, runner: Runner, feeds: Feeds) -> None:
@@ -224,24 +271,37 @@ class IncrementalRun:
         self._executed: set[int] = set()
 
     def compute(self, names: Sequence[str], given: Feeds | None = None) -> list[Any]:
-        """Return the next tensors; `given` ones are not computed. Raises VerifyError as `Runner.run`."""
-        known = {name: value for name, value in (given or {}).items() if can_be_fed(value)} | self.held
+        """Return the next tensors; `given` ones are not computed.
+
+        Raises VerifyError as `Runner.run`.
+        """
+        known = {
+            name: value for name, value in (given or {}).items() if can_be_fed(value)
+        } | self.held
         subgraph = self.runner.subgraph(names, known.keys() - names)
         values = self.runner.run_subgraph(subgraph, self.feeds, known)
         self._executed.update(subgraph.places)
-        self.held.update((name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value))
+        self.held.update(
+            (name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value)
+        )
         readers = self.runner.readers
         self.held = {
-            name: value for name, value in self.held.items() if not self._executed.issuperset(readers.get(name, ()))
+            name: value
+            for name, value in self.held.items()
+            if not self._executed.issuperset(readers.get(name, ()))
         }
         return values
 
 
 def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> None:
-    """Cast the results of a model, by their index, from the first of two element types to the second."""
+    """Cast the results of a model, by their index, from the first of two element types to the
+    second.
+    """
     for i, (_, wide) in casts.items():
         name = f"irc.result.{i}"
-        model.graph.node.append(helper.make_node("Cast", [model.graph.output[i].name], [name], to=wide))
+        model.graph.node.append(
+            helper.make_node("Cast", [model.graph.output[i].name], [name], to=wide)
+        )
         model.graph.output[i].CopyFrom(ValueInfoProto(name=name))
 
 
@@ -258,17 +318,24 @@ def _as_feed(array: Any) -> tuple[Any, int]:
 
 
 def is_readable(type_: Type, *, in_container: bool = False) -> bool:
-    """Return whether a Runner returns values of a type. Sequences and maps return no element types that need a cast."""
+    """Return whether a Runner returns values of a type.
+
+    Sequences and maps return no element types that need a cast.
+    """
     if isinstance(type_, SequenceType | OptionalType):
         return is_readable(type_.element, in_container=True)
     if isinstance(type_, MapType):
         return is_readable(type_.value, in_container=True)
     if isinstance(type_, TensorType) and type_.dtype is not None:
-        return str(type_.dtype) in NUMPY_TYPES or (not in_container and str(type_.dtype) in CAST_TYPES)
+        return str(type_.dtype) in NUMPY_TYPES or (
+            not in_container and str(type_.dtype) in CAST_TYPES
+        )
     return not isinstance(type_, SparseTensorType)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a message of onnxruntime, without places in its source, cut to MESSAGE_LENGTH."""
+    """Return the first line of a message of onnxruntime, without places in its source, cut to
+    MESSAGE_LENGTH.
+    """
     text = SOURCE_PLACE.sub("", str(error).strip().split("\n")[0][: 10 * MESSAGE_LENGTH])
     return text if len(text) <= MESSAGE_LENGTH else f"{text[:MESSAGE_LENGTH].rsplit(' ', 1)[0]} ..."

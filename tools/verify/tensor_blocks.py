@@ -17,20 +17,33 @@ Block = tuple[slice, slice, slice]
 
 
 def is_tensor(value: object) -> TypeGuard[Array]:
-    """Return whether a result of onnxruntime is a tensor, not a sequence, a map or an absent optional."""
+    """Return whether a result of onnxruntime is a tensor, not a sequence, a map or an absent
+    optional.
+    """
     return isinstance(value, np.ndarray)
 
 
 def channel_view(array: Array) -> Array:
-    """Return the elements with three axes: batch, channels and all others. Below rank 2 there is one channel."""
+    """Return the elements with three axes: batch, channels and all others.
+
+    Below rank 2 there is one channel.
+    """
     shape = array.shape
-    return array.reshape((shape[0], shape[1], prod(shape[2:])) if len(shape) > 1 else (1, 1, array.size))
+    return array.reshape(
+        (shape[0], shape[1], prod(shape[2:])) if len(shape) > 1 else (1, 1, array.size)
+    )
 
 
 def blocks(shape: Sequence[int]) -> Iterator[Block]:
-    """Yield slices that divide a tensor of three axes into blocks of about BLOCK_ELEMENTS elements."""
+    """Yield slices that divide a tensor of three axes into blocks of about
+    BLOCK_ELEMENTS elements.
+    """
     first, second, third = shape
-    steps = (max(BLOCK_ELEMENTS // max(second * third, 1), 1), max(BLOCK_ELEMENTS // max(third, 1), 1), BLOCK_ELEMENTS)
+    steps = (
+        max(BLOCK_ELEMENTS // max(second * third, 1), 1),
+        max(BLOCK_ELEMENTS // max(third, 1), 1),
+        BLOCK_ELEMENTS,
+    )
     for i in range(0, first, steps[0]):
         for j in range(0, second, steps[1]):
             for k in range(0, third, steps[2]):
@@ -38,7 +51,9 @@ def blocks(shape: Sequence[int]) -> Iterator[Block]:
 
 
 def widen(array: Array) -> Array:
-    """Return the array in a type whose differences lose nothing: float32 for narrow floats, float64 for integers."""
+    """Return the array in a type whose differences lose nothing: float32 for narrow floats, float64
+    for integers.
+    """
     if array.dtype.kind == "c" or array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float32 if array.dtype.kind in "fV" else np.float64)
@@ -66,7 +81,9 @@ def max_magnitude(array: Array) -> float:
 
 def channel_rms(view: Array) -> Array:
     """Return the root mean square of the finite numbers in each channel of a `channel_view`."""
-    scales = _channel_maxima(view) if view.dtype == np.float64 else None  # float64 holds all squares of other types
+    scales = (
+        _channel_maxima(view) if view.dtype == np.float64 else None
+    )  # float64 holds all squares of other types
     squares = np.zeros(view.shape[1])
     for at in blocks(view.shape):
         block = finite_magnitudes(view[at])
@@ -80,5 +97,9 @@ def _channel_maxima(view: Array) -> Array:
     """Return the greatest magnitude of a finite number in each channel, 1 where all are zero."""
     maxima = np.zeros(view.shape[1])
     for at in blocks(view.shape):
-        np.maximum(maxima[at[1]], finite_magnitudes(view[at]).max(axis=(0, 2), initial=0), out=maxima[at[1]])
+        np.maximum(
+            maxima[at[1]],
+            finite_magnitudes(view[at]).max(axis=(0, 2), initial=0),
+            out=maxima[at[1]],
+        )
     return np.where(maxima > 0, maxima, 1.0)

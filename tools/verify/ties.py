@@ -1,8 +1,10 @@
-"""Ties: numbers that are equal, or zero, as far as rounding lets one tell. In a noisy run a random draw decides them.
+"""Ties: numbers that are equal, or zero, as far as rounding lets one tell. In a noisy run a random
+draw decides them.
 
-Rounding can make two numbers equal, or one zero; continuous noise almost never does. So the noisy graph computes the
-operands of comparisons, and of operators with a pole at zero, without noise too. Where noise moves a difference by
-more than it is, the comparison, or whether the divisor is zero, is drawn at random.
+Rounding can make two numbers equal, or one zero; continuous noise almost never does. So the noisy
+graph computes the operands of comparisons, and of operators with a pole at zero, without noise too.
+Where noise moves a difference by more than it is, the comparison, or whether the divisor is zero,
+is drawn at random.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from .onnx_graph import bodies, reads
 
 
 class NoiseFreeCopies:
-    """Copies of the nodes that a graph had before noise; they compute values without noise on demand.
+    """Copies of the nodes that a graph had before noise; they compute values without noise on
+    demand.
 
-    `record` has to be given the nodes in order. Copies are appended to `nodes`. `outer` belongs to the graph around
-    a body. What a body is given by its node, such as the state of a Loop, keeps its noise.
+    `record` has to be given the nodes in order. Copies are appended to `nodes`. `outer` belongs to
+    the graph around a body. What a body is given by its node, such as the state of a Loop, keeps
+    its noise.
     """
 
     def __init__(self, nodes: list[NodeProto], outer: NoiseFreeCopies | None) -> None:
@@ -39,7 +43,10 @@ class NoiseFreeCopies:
         self.recorded.append(copy)
 
     def value(self, name: str) -> str:
-        """Return the name of a value without noise, and add the nodes that compute it. O(nodes that are added)."""
+        """Return the name of a value without noise, and add the nodes that compute it.
+
+        O(nodes that are added).
+        """
         if name not in self.producers:
             return name if self.outer is None else self.outer.value(name)
         for place in sorted(self._missing(name)):
@@ -89,7 +96,9 @@ def is_comparison(node: NodeProto) -> bool:
     """Return whether a node computes booleans from numbers."""
     if node.domain not in DEFAULT_DOMAINS:
         return False
-    to_boolean = node.op_type == "Cast" and any(a.name == "to" and a.i == TensorProto.BOOL for a in node.attribute)
+    to_boolean = node.op_type == "Cast" and any(
+        a.name == "to" and a.i == TensorProto.BOOL for a in node.attribute
+    )
     return to_boolean or node.op_type in COMPARISONS
 
 
@@ -99,7 +108,9 @@ def may_tie(node: NodeProto) -> bool:
     return is_comparison(node) or node.op_type in POLES or any(map(may_tie, inner))
 
 
-def draw_comparison(builder: GraphBuilder, node: NodeProto, noise_free: Sequence[str], elem_type: int) -> None:
+def draw_comparison(
+    builder: GraphBuilder, node: NodeProto, noise_free: Sequence[str], elem_type: int
+) -> None:
     """Let a random draw decide where a comparison, the builder's last node, is a tie.
 
     `noise_free` are its operands without noise, and `elem_type` the element type of all.
@@ -116,7 +127,8 @@ def draw_comparison(builder: GraphBuilder, node: NodeProto, noise_free: Sequence
 
 
 def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int) -> str:
-    """Return the noisy value `name`, with some of its elements that cannot be told from zero made +0 or -0 at random.
+    """Return the noisy value `name`, with some of its elements that cannot be told from zero made
+    +0 or -0 at random.
 
     The sign of a zero is drawn too: rounding does not keep it, since x + 0 is x except for x = -0.
     """
@@ -125,7 +137,8 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
     tie, drawn = _tie_and_draw(builder, value, builder.widen(noise_free, elem_type), elem_type)
     zero = builder.scalar(0.0, wide)
     value = builder.op("Where", [builder.op("And", [tie, drawn]), zero, value])
-    # Equal takes no floating-point numbers before opset 11, without which the noisy model would not run.
+    # Equal takes no floating-point numbers before opset 11, without which the noisy model would not
+    # run.
     nonzero = builder.op("Less", [zero, builder.op("Abs", [value])])
     flipped = builder.op("And", [builder.op("Not", [nonzero]), drawn])
     sign = builder.op("Where", [flipped, builder.scalar(-1.0, wide), builder.scalar(1.0, wide)])
@@ -134,14 +147,20 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
 
 
 def _tie_and_draw(builder: GraphBuilder, noisy: str, exact: str, elem_type: int) -> tuple[str, str]:
-    """Return where noise moves a value by more than its magnitude, and a random boolean for each element.
+    """Return where noise moves a value by more than its magnitude, and a random boolean for each
+    element.
 
-    The probability of true is drawn once for the tensor, so that in some runs nearly all ties go the same way.
+    The probability of true is drawn once for the tensor, so that in some runs nearly all ties go
+    the same way.
     """
     noise = builder.op("Sub", [noisy, exact])
     tie = builder.op("Less", [builder.op("Abs", [exact]), builder.op("Abs", [noise])])
-    threshold = builder.random_uniform(builder.scalar(0.0, TensorProto.FLOAT), TensorProto.FLOAT, -2.0, 2.0)
-    return tie, builder.op("Less", [builder.random_uniform(exact, TensorProto.FLOAT, -1.0, 1.0), threshold])
+    threshold = builder.random_uniform(
+        builder.scalar(0.0, TensorProto.FLOAT), TensorProto.FLOAT, -2.0, 2.0
+    )
+    return tie, builder.op(
+        "Less", [builder.random_uniform(exact, TensorProto.FLOAT, -1.0, 1.0), threshold]
+    )
 
 
 def _difference(builder: GraphBuilder, names: Sequence[str], elem_type: int) -> str:

@@ -14,18 +14,25 @@ PRODUCT = op("multiply", X, GATE).once()
 SIXTH = op("divide", GATE, const(6)).once()
 
 
-@rewrite(op("divide", PRODUCT, const(6)) | op("multiply", PRODUCT, const(1 / 6)) | op("multiply", X, SIXTH))
+@rewrite(
+    op("divide", PRODUCT, const(6))
+    | op("multiply", PRODUCT, const(1 / 6))
+    | op("multiply", X, SIXTH)
+)
 def hard_swish(found: Match, rewriter: Rewriter) -> Value:
     """divide(multiply(x, clip(add(x, 3), 0, 6)), 6) -> HardSwish(x)"""
     result = found.root.output
-    return rewriter.make("onnx::HardSwish", [found["x"]], before=found.root, type_=result.type).output
+    return rewriter.make(
+        "onnx::HardSwish", [found["x"]], before=found.root, type_=result.type
+    ).output
 
 
 @dataclass(frozen=True)
 class FuseHardSwish(PatternPass):
     """Fuse the operators of a HardSwish.
 
-    1. `x * clip(x + 3, 0, 6) / 6`, with the division, or a product with 1/6, in any place, becomes `HardSwish(x)`.
+    1. `x * clip(x + 3, 0, 6) / 6`, with the division, or a product with 1/6, in any place, becomes
+       `HardSwish(x)`.
     2. Nothing else may read the steps between.
     """
 

@@ -22,7 +22,11 @@ class MarkRelu6(Pass):
         rewriter = Rewriter(module)
         for graph in module.graphs():
             for node in graph.operators():
-                if node.op == "nn.conv" and self.is_followed_by_relu6(node, module) and self.key not in node.metadata:
+                if (
+                    node.op == "nn.conv"
+                    and self.is_followed_by_relu6(node, module)
+                    and self.key not in node.metadata
+                ):
                     rewriter.set_metadata(node, self.key, "relu6")
         return rewriter.changed
 

@@ -1,4 +1,6 @@
-"""One name for ONNX's own domain: onnx's inference, inliner and checker, and onnxruntime in bodies, know no other."""
+"""One name for ONNX's own domain: onnx's inference, inliner and checker, and onnxruntime in bodies,
+know no other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ def rename_domain(message: NodeProto | FunctionProto | OperatorSetIdProto) -> No
 
 
 def with_canonical_domains(model: ModelProto) -> ModelProto:
-    """Return `model`, or a copy without aliases of ONNX's own domain, which it imports once. O(nodes)."""
+    """Return `model`, or a copy without aliases of ONNX's own domain, which it imports once.
+
+    O(nodes).
+    """
     if all(each.domain == canonical_domain(each.domain) for each in _named(model)):
         return model
     copy = ModelProto()

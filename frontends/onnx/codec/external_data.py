@@ -25,7 +25,8 @@ def external_location(proto: TensorProto) -> str:
 def external_path(proto: TensorProto, base_dir: Path) -> Path:
     """Return the file of an external tensor.
 
-    Raises ModelError if it is missing, is not a regular file, or lies outside `base_dir`, the folder of the model.
+    Raises ModelError if it is missing, is not a regular file, or lies outside `base_dir`, the
+    folder of the model.
     """
     location = external_location(proto)
     if not isinstance(location, str):  # protobuf gives bytes where a string is not UTF-8
@@ -35,19 +36,35 @@ def external_path(proto: TensorProto, base_dir: Path) -> Path:
         if not is_inside(location, base_dir):
             raise ModelError(f"{_subject(proto)} lies outside the model's folder")
         if re.fullmatch(_OWN, path.name):
-            raise ModelError(f"{_subject(proto)} has a name that irc gives to its own files: rename it")
+            raise ModelError(
+                f"{_subject(proto)} has a name that irc gives to its own files: rename it"
+            )
         if not path.is_file():
-            raise ModelError(f"{_subject(proto)} is {'not a regular file' if path.exists() else 'missing'}")
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: circular links, before Python 3.13
+            raise ModelError(
+                f"{_subject(proto)} is {'not a regular file' if path.exists() else 'missing'}"
+            )
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # RuntimeError: circular links, before Python 3.13
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{_subject(proto)} cannot be read: {why}") from None
     return path
 
 
 def is_inside(location: str, folder: Path) -> bool:
-    """Return whether a location is relative and in `folder`. Raises OSError, ValueError, RuntimeError."""
+    """Return whether a location is relative and in `folder`.
+
+    Raises OSError, ValueError, RuntimeError.
+    """
     inside = Path(os.path.realpath(folder)) in Path(os.path.realpath(folder / location)).parents
-    return bool(location) and inside and not Path(location).is_absolute() and ".." not in Path(location).parts
+    return (
+        bool(location)
+        and inside
+        and not Path(location).is_absolute()
+        and ".." not in Path(location).parts
+    )
 
 
 def is_location_allowed(location: str, folder: Path) -> bool:
@@ -59,7 +76,8 @@ def is_location_allowed(location: str, folder: Path) -> bool:
 
 
 def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
-    """Return the part of a file that contains an external tensor: `length` bytes from `offset`, or all from there.
+    """Return the part of a file that contains an external tensor: `length` bytes from `offset`, or
+    all from there.
 
     Raises ModelError as `external_path`, and if the file does not have these bytes.
     """
@@ -72,12 +90,18 @@ def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
 
 
 def external_parts(model: ModelProto, base_dir: Path) -> list[FilePart]:
-    """Return the `external_part` of every external tensor of `model`. Raises ModelError as that does."""
+    """Return the `external_part` of every external tensor of `model`.
+
+    Raises ModelError as that does.
+    """
     return [external_part(tensor, base_dir) for tensor in external_tensors(model)]
 
 
 def embed_external_data(model: ModelProto, base_dir: Path) -> None:
-    """Move the elements of every external tensor into `model`. Raises ModelError as `external_part`. O(bytes)."""
+    """Move the elements of every external tensor into `model`.
+
+    Raises ModelError as `external_part`. O(bytes).
+    """
     for tensor in external_tensors(model):
         tensor.raw_data = external_part(tensor, base_dir).read()
         tensor.ClearField("data_location")
@@ -89,21 +113,32 @@ def _subject(proto: TensorProto) -> str:
 
 
 def _range(proto: TensorProto, size: int) -> tuple[int, int]:
-    """Return offset and length of an external tensor in a file of `size` bytes. Raises ModelError."""
+    """Return offset and length of an external tensor in a file of `size` bytes.
+
+    Raises ModelError.
+    """
     numbers = {"offset": "0"}
-    numbers.update((entry.key, entry.value) for entry in proto.external_data if entry.key in ("offset", "length"))
+    numbers.update(
+        (entry.key, entry.value)
+        for entry in proto.external_data
+        if entry.key in ("offset", "length")
+    )
     for key, text in numbers.items():
         if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
             raise ModelError(f"{_subject(proto)}: {key} {clipped(text)} is not a number of bytes")
     offset = int(numbers["offset"])
     length = int(numbers.get("length", max(size - offset, 0)))
     if offset + length > size:
-        raise ModelError(f"{_subject(proto)} has {size} bytes, and the tensor asks for {length} from {offset} on")
+        raise ModelError(
+            f"{_subject(proto)} has {size} bytes, and the tensor asks for {length} from {offset} on"
+        )
     dtype = import_dtype(proto.data_type)
     wanted = (element_count(proto.dims) * dtype.bits + 7) // 8
     shape = list(proto.dims)[:8]
     if dtype.bits and any(dim < 0 for dim in proto.dims):
-        raise ModelError(f"{_subject(proto)}: the tensor has the shape {shape}, which no tensor can have")
+        raise ModelError(
+            f"{_subject(proto)}: the tensor has the shape {shape}, which no tensor can have"
+        )
     if dtype.bits and length != wanted:
         asked = f"its shape {shape} and type ask for {wanted}"
         raise ModelError(f"{_subject(proto)}: the tensor has {length} bytes, and {asked}")

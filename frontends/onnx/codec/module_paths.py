@@ -1,7 +1,8 @@
 """Module paths: the module of a torch model that a node was exported from, such as `layer1.0.bn1`.
 
-Exporters leave up to three traces of it: the scopes in the metadata of a node, the names that its parameters have in
-the state_dict, and, by the TorchScript exporter, the name of the node. Tools in between may drop any of them.
+Exporters leave up to three traces of it: the scopes in the metadata of a node, the names that its
+parameters have in the state_dict, and, by the TorchScript exporter, the name of the node. Tools in
+between may drop any of them.
 """
 
 from __future__ import annotations
@@ -28,24 +29,34 @@ _PARAMETERS = {
     "LayerNormalization": _LAYER,
     "RMSNormalization": {1: "weight"},
 }
-"""By operator, the operands that are parameters and their names in a state_dict, the surest first."""
+"""By operator, the operands that are parameters and their names in a state_dict, the
+surest first.
+"""
 
 _SCOPE_LIST = r"\['[^'\\]*'(, '[^'\\]*')*\]"
 _CALL = r"(\d+)_\d+"
 
 
 def module_path(node: NodeProto) -> str | None:
-    """Return the path of the module that `node` was exported from, "" for the model itself; None if it is unknown."""
+    """Return the path of the module that `node` was exported from, "" for the model itself; None if
+    it is unknown.
+    """
     props = node.metadata_props
-    notes = {entry.key: entry.value for entry in props if isinstance(entry.value, str)} if props else {}
-    found = None if BATCH_NORM_INTO_LAYER in notes.get(RULES, "") else scope_path(notes.get(SCOPES, ""))
+    notes = (
+        {entry.key: entry.value for entry in props if isinstance(entry.value, str)} if props else {}
+    )
+    found = (
+        None if BATCH_NORM_INTO_LAYER in notes.get(RULES, "") else scope_path(notes.get(SCOPES, ""))
+    )
     if found is None:
         found = _parameter_path(node)
     return _node_path(node) if found is None else found
 
 
 def scope_path(text: str) -> str | None:
-    """Return the innermost module of the scopes that torch notes: `['', 'layer1', 'layer1.0', 'conv2d']`."""
+    """Return the innermost module of the scopes that torch notes: `['', 'layer1', 'layer1.0',
+    'conv2d']`.
+    """
     if not text or re.fullmatch(_SCOPE_LIST, text) is None:
         return None
     scopes = text[2:-2].split("', '")
@@ -69,7 +80,8 @@ def _parameter_path(node: NodeProto) -> str | None:
 def _node_path(node: NodeProto) -> str | None:
     """Return the path in a name such as `/layer1/layer1.0/bn1/BatchNormalization`.
 
-    Elements of containers repeat the name of the container: `/layer1/layer1.0` is `layer1.0`, not `layer1.layer1.0`.
+    Elements of containers repeat the name of the container: `/layer1/layer1.0` is `layer1.0`, not
+    `layer1.layer1.0`.
     """
     root, *scopes, last = node.name.split("/") if "/" in node.name else ("?", "")
     if root or not re.fullmatch(rf"{re.escape(node.op_type)}(_\d+)?", last):
@@ -80,6 +92,8 @@ def _node_path(node: NodeProto) -> str | None:
         call = re.fullmatch(_CALL, parts[-1])
         if call is not None:  # the second call of one module
             parts[-1] = call[1]
-        shared = next((k for k in range(min(len(path), len(parts) - 1), 0, -1) if path[-k:] == parts[:k]), 0)
+        shared = next(
+            (k for k in range(min(len(path), len(parts) - 1), 0, -1) if path[-k:] == parts[:k]), 0
+        )
         path += parts[shared:]
     return ".".join(path)

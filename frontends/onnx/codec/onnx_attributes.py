@@ -1,4 +1,7 @@
-"""Attributes, from ONNX to the IR and back. The callers import and export the graphs in them, which are regions."""
+"""Attributes, from ONNX to the IR and back.
+
+The callers import and export the graphs in them, which are regions.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +69,16 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
         return found if field in ("f", "i") else tuple(found) or EmptyList(field)
     if field not in _SINGULAR:
         return _import_scalar(field, getattr(proto, field), base_dir, region)
-    items = tuple([_import_scalar(_SINGULAR[field], item, base_dir, region) for item in getattr(proto, field)])
+    items = tuple(
+        [_import_scalar(_SINGULAR[field], item, base_dir, region) for item in getattr(proto, field)]
+    )
     return items if items else EmptyList(field)
 
 
 def value_field(proto: AttributeProto) -> str | None:
-    """Return the field that contains the value of an attribute, None if there is none or more than one."""
+    """Return the field that contains the value of an attribute, None if there is none or more than
+    one.
+    """
     return _FIELDS.get(proto.type) or _set_field(proto)
 
 

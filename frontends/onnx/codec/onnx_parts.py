@@ -1,4 +1,5 @@
-"""Parts of the onnx package without the rest of it, which takes longer to import than a small compile.
+"""Parts of the onnx package without the rest of it, which takes longer to import than a small
+compile.
 
 They are the modules of the package itself, whichever of the two is imported first.
 """
@@ -22,7 +23,9 @@ def onnx_part(name: str) -> Any:
     if full in sys.modules:
         return sys.modules[full]
     package = PathFinder.find_spec("onnx") if "onnx" not in sys.modules else None
-    spec = None if package is None else PathFinder.find_spec(full, package.submodule_search_locations)
+    spec = (
+        None if package is None else PathFinder.find_spec(full, package.submodule_search_locations)
+    )
     if spec is None or spec.loader is None:
         return import_module(full)
     module = module_from_spec(spec)
@@ -37,18 +40,25 @@ def _compiled() -> Any:
 
 
 def load_schemas() -> None:
-    """Load the compiled part of onnx and all its schemas, which takes 10 ms, so that forked processes have them."""
+    """Load the compiled part of onnx and all its schemas, which takes 10 ms, so that forked
+    processes have them.
+    """
     has_schema("Identity", 1)
 
 
 def infer_shapes(model: bytes) -> bytes:
-    """Return a serialized model with the types that onnx infers. Raises an error of onnx where it is invalid."""
+    """Return a serialized model with the types that onnx infers.
+
+    Raises an error of onnx where it is invalid.
+    """
     inferred: bytes = _compiled().shape_inference.infer_shapes(model, False, False, False)
     return inferred
 
 
 def newest_opset(domain: str = "") -> int:
-    """Return the last opset of a domain that the installed onnx package knows, 0 where it knows none."""
+    """Return the last opset of a domain that the installed onnx package knows, 0 where it knows
+    none.
+    """
     versions: dict[str, tuple[int, int]] = _compiled().defs.schema_version_map()
     return versions.get(domain, (0, 0))[1]
 
@@ -73,5 +83,7 @@ def domain_schemas(domain: str) -> dict[str, int]:
     first: dict[str, int] = {}
     for schema in _compiled().defs.get_all_schemas_with_history():
         if schema.domain == domain:
-            first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
+            first[schema.name] = min(
+                schema.since_version, first.get(schema.name, schema.since_version)
+            )
     return first

@@ -52,7 +52,9 @@ _ONNX_NAMES = {
 }
 
 _KNOWN = dict(TensorProto.DataType.items())
-TO_ONNX: dict[DType, int] = {DTYPES[name]: _KNOWN[onnx] for name, onnx in _ONNX_NAMES.items() if onnx in _KNOWN}
+TO_ONNX: dict[DType, int] = {
+    DTYPES[name]: _KNOWN[onnx] for name, onnx in _ONNX_NAMES.items() if onnx in _KNOWN
+}
 FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in TO_ONNX.items()}
 
 GENERATED_SYMBOL = "unk__"
@@ -71,7 +73,10 @@ def export_dtype(dtype: DType) -> int:
 
 
 def import_type(proto: TypeProto) -> Type:
-    """Return the IR type of an ONNX type. Parts that are missing, or that irc does not know, are unknown."""
+    """Return the IR type of an ONNX type.
+
+    Parts that are missing, or that irc does not know, are unknown.
+    """
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         tensor = proto.tensor_type
@@ -133,7 +138,9 @@ def export_type(type_: Type) -> TypeProto:
     return proto
 
 
-def _export_tensor(proto: TypeProto.Tensor | TypeProto.SparseTensor, dtype: DType | None, shape: Shape) -> None:
+def _export_tensor(
+    proto: TypeProto.Tensor | TypeProto.SparseTensor, dtype: DType | None, shape: Shape
+) -> None:
     proto.elem_type = 0 if dtype is None else export_dtype(dtype)
     if shape is None:
         return

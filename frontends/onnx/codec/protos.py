@@ -1,7 +1,8 @@
 """The protobuf messages of ONNX: the classes of the onnx package.
 
-Where a field is read for every node or tensor, irc loops over a slice of it, `node.input[:]`. That is a list, made at
-once. A loop over the field itself ends with an IndexError inside protobuf, and takes twice as long.
+Where a field is read for every node or tensor, irc loops over a slice of it, `node.input[:]`. That
+is a list, made at once. A loop over the field itself ends with an IndexError inside protobuf, and
+takes twice as long.
 """
 
 from __future__ import annotations
@@ -74,12 +75,13 @@ def require_utf8(name: str, subject: str) -> str:
 def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
     """Copy every field of `source` that is set, except those in `leave`.
 
-    Fields that this version of onnx does not know are kept, and so are strings that are not UTF-8 (protobuf gives
-    bytes for them, and does not take them).
+    Fields that this version of onnx does not know are kept, and so are strings that are not UTF-8
+    (protobuf gives bytes for them, and does not take them).
     """
     left = set(leave)
     if len(UnknownFieldSet(source)) or any(
-        field.type == field.TYPE_STRING and isinstance(value, bytes) for field, value in source.ListFields()
+        field.type == field.TYPE_STRING and isinstance(value, bytes)
+        for field, value in source.ListFields()
     ):
         target.CopyFrom(source)
         for name in left:
@@ -97,7 +99,9 @@ def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
 
 
 def remove_fold_map(model: ModelProto) -> None:
-    """Remove an embedded fold map, which describes the model only as it was when the map was made."""
+    """Remove an embedded fold map, which describes the model only as it was when the
+    map was made.
+    """
     others = [entry for entry in model.metadata_props if entry.key != FOLD_MAP_KEY]
     if len(others) < len(model.metadata_props):
         del model.metadata_props[:]
@@ -110,5 +114,8 @@ def is_compiled(model: ModelProto) -> bool:
 
 
 def mark_compiled(model: ModelProto) -> None:
-    """Put the mark of irc's own results into the metadata. It names no version, so that all versions write the same."""
+    """Put the mark of irc's own results into the metadata.
+
+    It names no version, so that all versions write the same.
+    """
     model.metadata_props.add(key=COMPILED_KEY, value="1")

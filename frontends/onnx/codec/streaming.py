@@ -1,8 +1,10 @@
-"""Placeholders for large tensors: extracted from a serialized model, and replaced by the tensors on the way out.
+"""Placeholders for large tensors: extracted from a serialized model, and replaced by the tensors on
+the way out.
 
-A placeholder is `raw_data` of 24 bytes. It begins with bytes drawn at random for the process, so no model can contain
-one by accident or intent. It names its payload as long as the payload is alive: the registry holds it weakly.
-The docstring of `irc.frontends.onnx.codec` describes the whole path of a large tensor.
+A placeholder is `raw_data` of 24 bytes. It begins with bytes drawn at random for the process, so no
+model can contain one by accident or intent. It names its payload as long as the payload is alive:
+the registry holds it weakly. The docstring of `irc.frontends.onnx.codec` describes the whole path
+of a large tensor.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ MESSAGE_FIELDS: dict[str, dict[int, str]] = {
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
     "TensorProto": {9: RAW_DATA},
 }
-"""By message type, the numbers of the fields that may contain a tensor, and their types (onnx.proto)."""
+"""By message type, the numbers of the fields that may contain a tensor, and their types
+(onnx.proto).
+"""
 
 MAX_DEPTH = 100
 """protobuf refuses messages nested deeper than this."""
@@ -47,7 +51,9 @@ MAX_DEPTH = 100
 _payloads: weakref.WeakValueDictionary[bytes, Payload] = weakref.WeakValueDictionary()
 _numbers = count()
 _used: list[bool] = []
-"""Not empty once a placeholder was made: most models have none, and need not be searched for them."""
+"""Not empty once a placeholder was made: most models have none, and need not be
+searched for them.
+"""
 
 
 def make_placeholder(payload: Payload) -> bytes:
@@ -83,15 +89,19 @@ def payload_of(raw_data: bytes) -> Payload | None:
         return None
     payload = _payloads.get(raw_data)
     if payload is None:
-        raise ModelError("the module that these elements belong to is gone: keep it, or save the model first")
+        raise ModelError(
+            "the module that these elements belong to is gone: keep it, or save the model first"
+        )
     return payload
 
 
 def extract_payloads(file: SourceFile, threshold: int) -> tuple[bytes, list[FilePart]]:
-    """Return the serialized model in `file` with placeholders, and the parts of the file that they represent.
+    """Return the serialized model in `file` with placeholders, and the parts of the file that they
+    represent.
 
-    Every `raw_data` of at least `threshold` bytes gets a placeholder. Bytes that are not a model are returned as they
-    are. Raises ModelError if the file cannot be read. O(fields of the messages that contain a payload).
+    Every `raw_data` of at least `threshold` bytes gets a placeholder. Bytes that are not a model
+    are returned as they are. Raises ModelError if the file cannot be read. O(fields of the messages
+    that contain a payload).
     """
     parts: list[FilePart] = []
 
@@ -125,9 +135,11 @@ def extract_payloads(file: SourceFile, threshold: int) -> tuple[bytes, list[File
 
 
 def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Payload]:
-    """Return the pieces of a serialized message in which each placeholder is replaced by its payload.
+    """Return the pieces of a serialized message in which each placeholder is replaced by its
+    payload.
 
-    The lengths of the messages around a payload are corrected. Raises ModelError if a payload is gone.
+    The lengths of the messages around a payload are corrected. Raises ModelError if a payload is
+    gone.
     """
     offsets: list[int] = []
     offset = data.find(TOKEN) if _used else -1
@@ -142,7 +154,9 @@ def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Pa
         pieces: list[bytes | Payload] = []
         done, size = start, 0
         fields = MESSAGE_FIELDS[message]
-        for number, field, content, stop in length_delimited_fields(lambda i, j: data[i:j], start, end):
+        for number, field, content, stop in length_delimited_fields(
+            lambda i, j: data[i:j], start, end
+        ):
             kind = fields.get(number)
             first = bisect_left(offsets, content) if kind is not None else len(offsets)
             if kind is None or first == len(offsets) or offsets[first] >= stop:
@@ -165,11 +179,14 @@ def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Pa
 
 
 def materialize(model: ModelProto) -> ModelProto:
-    """Return `model` with the elements of all its tensors in it: a copy, or itself if it has no placeholder. O(bytes).
+    """Return `model` with the elements of all its tensors in it: a copy, or itself if it has no
+    placeholder. O(bytes).
 
     Raises ModelError if a payload is gone, or its file no longer contains it.
     """
-    if not _used or all(payload_of(tensor.raw_data) is None for tensor in all_tensors(model, any_kind=True)):
+    if not _used or all(
+        payload_of(tensor.raw_data) is None for tensor in all_tensors(model, any_kind=True)
+    ):
         return model
     complete = ModelProto()
     complete.CopyFrom(model)
@@ -184,7 +201,10 @@ def materialize_in_place(model: ModelProto) -> None:
 
 
 def materialize_tensor(tensor: TensorProto) -> None:
-    """Replace the placeholder in `tensor`, if there is one, by the elements. Raises ModelError as `materialize`."""
+    """Replace the placeholder in `tensor`, if there is one, by the elements.
+
+    Raises ModelError as `materialize`.
+    """
     payload = payload_of(tensor.raw_data) if _used else None
     if payload is not None:
         tensor.raw_data = b"".join(map(byte_view, payload.blocks()))

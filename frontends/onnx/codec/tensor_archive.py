@@ -1,8 +1,8 @@
 """The data file of IR text: an .npz file with the tensors that the text names by digest.
 
-A member is `DIGEST.npy`, or `DIGEST.TYPE.npy` where numpy's format lacks the element type. The bits of bf16, f8e4m3fn,
-i4 and the like are unsigned integers, one an element. Strings are their lengths and bytes. Members are not compressed:
-large tensors stay in the file.
+A member is `DIGEST.npy`, or `DIGEST.TYPE.npy` where numpy's format lacks the element type. The bits
+of bf16, f8e4m3fn, i4 and the like are unsigned integers, one an element. Strings are their lengths
+and bytes. Members are not compressed: large tensors stay in the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MAX_HEADER = 1 << 14
 """Most bytes of the header of a member: NumPy itself refuses headers of more than 10,000 bytes."""
 
 LOCAL_HEADER = 30
-"""Bytes of the fixed part of a member's header in the archive. The name and an extra field follow."""
+"""Bytes of the fixed part of a member's header in the archive.
+
+The name and an extra field follow.
+"""
 
 
 class FileTensor(Tensor):
@@ -45,7 +48,10 @@ class FileTensor(Tensor):
         return False
 
     def numpy(self) -> Array:
-        """Return the elements as a read-only array. Raises ModelError if the file does not have them any more."""
+        """Return the elements as a read-only array.
+
+        Raises ModelError if the file does not have them any more.
+        """
         return np.frombuffer(self.part.read(), numpy_dtype(self.dtype)).reshape(self.shape)
 
     def blocks(self) -> Iterator[Array]:
@@ -60,8 +66,9 @@ class FileTensor(Tensor):
 class TensorArchive(Mapping[str, Tensor]):
     """The tensors of a data file by digest, of which large ones are read on demand.
 
-    The file is opened when a tensor is first asked for. Unless it `is_required`, one that is missing counts as empty,
-    and digests that it lacks are no error. `parts` are the parts of the file that tensors refer to.
+    The file is opened when a tensor is first asked for. Unless it `is_required`, one that is
+    missing counts as empty, and digests that it lacks are no error. `parts` are the parts of the
+    file that tensors refer to.
     """
 
     def __init__(self, path: Path, *, is_required: bool) -> None:
@@ -78,10 +85,14 @@ class TensorArchive(Mapping[str, Tensor]):
             with zipfile.ZipFile(self.path) as archive:
                 members = archive.infolist()
         except OSError as error:
-            raise ModelError(f"{self.path}: the data of the IR text cannot be read: {error.strerror}") from None
+            raise ModelError(
+                f"{self.path}: the data of the IR text cannot be read: {error.strerror}"
+            ) from None
         except Exception as error:  # zipfile raises many kinds for files that are damaged
             reason = clipped(str(error))
-            raise ModelError(f"{self.path}: the data of the IR text cannot be read: {reason}") from None
+            raise ModelError(
+                f"{self.path}: the data of the IR text cannot be read: {reason}"
+            ) from None
         found = {}
         for member in members:
             digest, _, type_name = member.filename.removesuffix(".npy").partition(".")
@@ -100,18 +111,22 @@ class TensorArchive(Mapping[str, Tensor]):
         if digest not in self._members:
             if not self.is_required:
                 raise KeyError(digest)
-            raise ModelError(f"{self.path}: tensor #{digest} is not in it: is it the data of another text?")
+            raise ModelError(
+                f"{self.path}: tensor #{digest} is not in it: is it the data of another text?"
+            )
         member, type_name = self._members[digest]
         try:
             tensor = self._tensor(member, type_name)
         except OSError as error:
             raise ModelError(f"{self.path}: cannot be read: {error.strerror}") from None
         except ValueError as error:
-            raise ModelError(f"{self.path}: {member.filename} cannot be read: {clipped(str(error))}") from None
+            raise ModelError(
+                f"{self.path}: {member.filename} cannot be read: {clipped(str(error))}"
+            ) from None
         if tensor.digest() != digest:
             raise ModelError(
-                f"{self.path}: {member.filename} has other elements than its name says; to change elements, give "
-                "irc.parse the arrays as data"
+                f"{self.path}: {member.filename} has other elements than its name says; to change"
+                " elements, give irc.parse the arrays as data"
             )
         return tensor
 
@@ -122,15 +137,25 @@ class TensorArchive(Mapping[str, Tensor]):
         return len(self._members)
 
     def _tensor(self, member: zipfile.ZipInfo, type_name: str) -> Tensor:
-        """Return the tensor of a member. Raises ValueError, OSError or ModelError if it is damaged."""
+        """Return the tensor of a member.
+
+        Raises ValueError, OSError or ModelError if it is damaged.
+        """
         if member.compress_type != zipfile.ZIP_STORED:
             raise ValueError("it is compressed; write the file with numpy.savez")
         file = self._file
         local = file.read(member.header_offset, LOCAL_HEADER)
-        start = LOCAL_HEADER + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+        start = (
+            LOCAL_HEADER
+            + int.from_bytes(local[26:28], "little")
+            + int.from_bytes(local[28:30], "little")
+        )
         offset = member.header_offset + start
         head = io.BytesIO(file.read(offset, min(member.file_size, MAX_HEADER)))
-        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        reader = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
         version = np.lib.format.read_magic(head)
         if version not in reader:
             raise ValueError(f"its format is {version}")
@@ -138,7 +163,9 @@ class TensorArchive(Mapping[str, Tensor]):
         if stored.hasobject or not stored.isnative:
             raise ValueError(f"its elements are {stored}")
         if is_fortran and len(shape) > 1:
-            raise ValueError("its elements are in Fortran's order; write numpy.ascontiguousarray of it")
+            raise ValueError(
+                "its elements are in Fortran's order; write numpy.ascontiguousarray of it"
+            )
         part = FilePart(file, offset + head.tell(), prod(shape) * stored.itemsize)
         if member.file_size != head.tell() + part.nbytes:
             raise ValueError(f"its size does not fit the shape {list(shape)}")
@@ -152,17 +179,20 @@ class TensorArchive(Mapping[str, Tensor]):
 
 
 def write_archive(path: Path, target: Path, data: Mapping[str, Tensor]) -> None:
-    """Write `data` by digest to the file `target`, which will be `path`. Equal data give equal files.
+    """Write `data` by digest to the file `target`, which will be `path`. Equal data give equal
+    files.
 
-    Tensors that are not in memory are read in blocks. Raises EmitError if the file cannot be written, and ModelError if
-    elements cannot be read or do not fit their shape.
+    Tensors that are not in memory are read in blocks. Raises EmitError if the file cannot be
+    written, and ModelError if elements cannot be read or do not fit their shape.
     """
     with writing(path), zipfile.ZipFile(target, "w", allowZip64=True) as archive:
         for digest, tensor in data.items():
             try:
                 _write_member(archive, digest, tensor)
             except ValueError as error:
-                raise ModelError(f"{path}: tensor #{digest} cannot be written: {clipped(str(error))}") from None
+                raise ModelError(
+                    f"{path}: tensor #{digest} cannot be written: {clipped(str(error))}"
+                ) from None
 
 
 def _write_member(archive: zipfile.ZipFile, digest: str, tensor: Tensor) -> None:
@@ -178,7 +208,11 @@ def _write_member(archive: zipfile.ZipFile, digest: str, tensor: Tensor) -> None
     elif storage.isbuiltin != 1:
         name, storage = f"{digest}.{tensor.dtype}", np.dtype(f"u{storage.itemsize}")
     member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so that equal data give equal files
-    header = {"descr": np.lib.format.dtype_to_descr(storage), "fortran_order": False, "shape": shape}
+    header = {
+        "descr": np.lib.format.dtype_to_descr(storage),
+        "fortran_order": False,
+        "shape": shape,
+    }
     large = tensor.size * storage.itemsize > (1 << 30)
     with archive.open(member, "w", force_zip64=large) as stream:
         np.lib.format.write_array_header_1_0(stream, header)
@@ -187,7 +221,10 @@ def _write_member(archive: zipfile.ZipFile, digest: str, tensor: Tensor) -> None
 
 
 def _dtype_of(stored: np.dtype[np.generic], type_name: str) -> DType:
-    """Return the element type of a member. Raises ValueError if its name states none that it can hold."""
+    """Return the element type of a member.
+
+    Raises ValueError if its name states none that it can hold.
+    """
     try:
         if not type_name:
             return dtype_from_numpy(stored)
@@ -201,8 +238,13 @@ def _dtype_of(stored: np.dtype[np.generic], type_name: str) -> DType:
 
 
 def _pack_strings(array: Array) -> Array:
-    """Return strings as one array of bytes: rank, extents and the length of each as int64, then their bytes."""
-    items = [item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass") for item in array.ravel()]
+    """Return strings as one array of bytes: rank, extents and the length of each as int64, then
+    their bytes.
+    """
+    items = [
+        item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")
+        for item in array.ravel()
+    ]
     numbers = np.array([array.ndim, *array.shape, *map(len, items)], "<i8")
     return np.frombuffer(numbers.tobytes() + b"".join(items), np.uint8)
 

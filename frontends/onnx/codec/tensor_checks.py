@@ -1,4 +1,7 @@
-"""The check that a tensor has as many elements as its shape says. Nothing is decoded: O(1) for each tensor."""
+"""The check that a tensor has as many elements as its shape says.
+
+Nothing is decoded: O(1) for each tensor.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _FIELD_OF: dict[int, str] = {
 
 
 def size_mismatch(tensor: OnnxTensor) -> str | None:
-    """Return how the elements of a tensor disagree with its shape, as the end of a sentence "the tensor ...".
+    """Return how the elements of a tensor disagree with its shape, as the end of a sentence "the
+    tensor ...".
 
     The result is None if they agree, or cannot be reached.
     """
@@ -40,12 +44,19 @@ def size_mismatch(tensor: OnnxTensor) -> str | None:
     elif proto.data_location == TensorProto.EXTERNAL:
         return None
     else:
-        return _count_mismatch(proto, 2 * count if dtype.kind == "complex" else count, wanted, dtype.bits)
-    return None if found == wanted else f"has {found} bytes, and its shape and type ask for {wanted}"
+        return _count_mismatch(
+            proto, 2 * count if dtype.kind == "complex" else count, wanted, dtype.bits
+        )
+    return (
+        None if found == wanted else f"has {found} bytes, and its shape and type ask for {wanted}"
+    )
 
 
 def _count_mismatch(proto: TensorProto, count: int, packed: int, bits: int) -> str | None:
-    """Return how a typed field disagrees with `count`. Elements of fewer than 8 bits may be packed into bytes."""
+    """Return how a typed field disagrees with `count`.
+
+    Elements of fewer than 8 bits may be packed into bytes.
+    """
     found = len(getattr(proto, _FIELD_OF.get(proto.data_type, "int32_data")))
     fits = found == count or (bits < 8 and found == packed)
     return None if fits else f"has {found} numbers, and its shape asks for {count}"

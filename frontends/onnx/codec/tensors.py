@@ -18,26 +18,60 @@ from .protos import TensorProto
 from .streaming import is_placeholder, make_placeholder, payload_of, placeholders_exist
 
 ELEMENT_FIELDS = (
-    *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"),
+    *(
+        "raw_data",
+        "float_data",
+        "double_data",
+        "int32_data",
+        "int64_data",
+        "uint64_data",
+        "string_data",
+    ),
     "external_data",
 )
 """The fields of a TensorProto that contain its elements, or their location."""
 
-_NUMPY_LAYOUT = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"}
+_NUMPY_LAYOUT = {
+    "f16",
+    "bf16",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "bool",
+}
 """Element types whose raw data has the memory layout of numpy."""
 
-_NUMBERS = {"f32": "float_data", "f64": "double_data", "i32": "int32_data", "i64": "int64_data", "bool": "int32_data"}
+_NUMBERS = {
+    "f32": "float_data",
+    "f64": "double_data",
+    "i32": "int32_data",
+    "i64": "int64_data",
+    "bool": "int32_data",
+}
 """Fields that list elements as numbers of their own type, or 0 and 1."""
 
 CACHED_BYTES = 1024
-"""Tensors of up to this many bytes are decoded once: every pass reads the parameters of BatchNormalization."""
+"""Tensors of up to this many bytes are decoded once: every pass reads the parameters of
+BatchNormalization.
+"""
 
 NUMPY_RANK = 64
-"""Most axes of an array. Tensors with more are kept as they are: what reads their elements gets a ValueError."""
+"""Most axes of an array.
+
+Tensors with more are kept as they are: what reads their elements gets a ValueError.
+"""
 
 
 class OnnxTensor(Tensor):
-    """A reference to a TensorProto whose elements are decoded on demand; external data is below `base_dir`.
+    """A reference to a TensorProto whose elements are decoded on demand; external data is below
+    `base_dir`.
 
     `payload` has the elements if the message does not contain them.
     """
@@ -68,7 +102,8 @@ class OnnxTensor(Tensor):
     def numpy(self) -> Array:
         """Return the elements as a read-only array.
 
-        Raises ValueError if they do not fit the shape or their type is unknown, ModelError if a file cannot be read.
+        Raises ValueError if they do not fit the shape or their type is unknown, ModelError if a
+        file cannot be read.
         """
         if self._array is not None:
             return self._array
@@ -83,20 +118,30 @@ class OnnxTensor(Tensor):
         if self.size < 0:  # numpy would infer the extent
             raise ValueError(f"the shape {list(self.shape)} has a negative extent")
         if self.payload is None:
-            self.payload = detached_payload(self.proto, self.base_dir)  # raises the error that __init__ suppressed
+            self.payload = detached_payload(
+                self.proto, self.base_dir
+            )  # raises the error that __init__ suppressed
         if isinstance(self.payload, Tensor):
             return self.payload.numpy()
         if self.proto.data_type == TensorProto.STRING:
             return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
-        if self.dtype.name in _NUMPY_LAYOUT and (self.payload is not None or self.proto.HasField("raw_data")):
-            data = b"".join(map(byte_view, self.payload.blocks())) if self.payload is not None else self.proto.raw_data
+        if self.dtype.name in _NUMPY_LAYOUT and (
+            self.payload is not None or self.proto.HasField("raw_data")
+        ):
+            data = (
+                b"".join(map(byte_view, self.payload.blocks()))
+                if self.payload is not None
+                else self.proto.raw_data
+            )
             return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
         array = self._listed()
         array.flags.writeable = False
         return array
 
     def _listed(self) -> Array:
-        """Return the elements that the message lists as numbers, or that are packed below a byte."""
+        """Return the elements that the message lists as numbers, or that are packed
+        below a byte.
+        """
         field = _NUMBERS.get(self.dtype.name)
         if field is not None and self.payload is None and not self.proto.HasField("segment"):
             return np.array(getattr(self.proto, field), numpy_dtype(self.dtype)).reshape(self.shape)
@@ -137,7 +182,9 @@ class OnnxTensor(Tensor):
 
 
 def decode_small(tensors: Iterable[OnnxTensor]) -> None:
-    """Decode and cache small tensors, all of one type and shape at once: numpy's overhead for each array dominates."""
+    """Decode and cache small tensors, all of one type and shape at once: numpy's overhead for each
+    array dominates.
+    """
     alike: dict[tuple[str, tuple[int, ...]], list[tuple[OnnxTensor, bytes]]] = {}
     has_placeholders = placeholders_exist()
     for tensor in tensors:
@@ -153,7 +200,9 @@ def decode_small(tensors: Iterable[OnnxTensor]) -> None:
         fitting = [(tensor, data) for tensor, data in found if 8 * len(data) == bits]
         if not fitting:
             continue
-        together = np.frombuffer(b"".join([data for _, data in fitting]), numpy_dtype(dtype)).reshape(-1, *shape)
+        together = np.frombuffer(
+            b"".join([data for _, data in fitting]), numpy_dtype(dtype)
+        ).reshape(-1, *shape)
         for (tensor, _), array in zip(fitting, together, strict=True):
             tensor._array = array
 
@@ -161,17 +210,21 @@ def decode_small(tensors: Iterable[OnnxTensor]) -> None:
 def detached_payload(proto: TensorProto, base_dir: Path) -> Payload | None:
     """Return the elements of a tensor whose message does not contain them, None if it does.
 
-    They are external data or named by a placeholder. Raises ModelError as `external_part`, or if a payload is gone.
+    They are external data or named by a placeholder. Raises ModelError as `external_part`, or if a
+    payload is gone.
     """
     if proto.data_location == TensorProto.EXTERNAL:
         return external_part(proto, base_dir)
-    return payload_of(proto.raw_data) if placeholders_exist() and proto.HasField("raw_data") else None
+    return (
+        payload_of(proto.raw_data) if placeholders_exist() and proto.HasField("raw_data") else None
+    )
 
 
 def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
     """Return the elements of a tensor as ONNX's raw data, whichever field or file contains them.
 
-    Raises ModelError if a file cannot be read, ValueError for strings and for elements that do not fit their shape.
+    Raises ModelError if a file cannot be read, ValueError for strings and for elements that do not
+    fit their shape.
     """
     payload = detached_payload(proto, base_dir)
     if payload is not None:
@@ -190,9 +243,11 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
-    """Return a TensorProto of `tensor` under `name`, the original message if it is an OnnxTensor of that name.
+    """Return a TensorProto of `tensor` under `name`, the original message if it is an OnnxTensor of
+    that name.
 
-    Elements that are not in memory are represented by a placeholder, which is valid as long as `tensor` is alive.
+    Elements that are not in memory are represented by a placeholder, which is valid as long as
+    `tensor` is alive.
     """
     if isinstance(tensor, OnnxTensor) and tensor.proto.name == name:
         return tensor.proto
@@ -215,7 +270,9 @@ def write_tensor(proto: TensorProto, tensor: Tensor, name: str) -> None:
         return
     array = tensor.numpy()
     if tensor.dtype.kind == "string":
-        proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in array.ravel())
+        proto.string_data.extend(
+            item if isinstance(item, bytes) else str(item).encode() for item in array.ravel()
+        )
     elif tensor.dtype.bits < 8:
         from onnx import numpy_helper
 

@@ -21,12 +21,15 @@ def reads(node: NodeProto) -> Iterator[str]:
                 stack.extend(graph.node)
 
 
-def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> list[int] | None:
-    """Return the indices of `nodes` in an order that defines every name before it is read. O(n log n).
+def topological_order(
+    nodes: Sequence[NodeProto], known: Callable[[str], object]
+) -> list[int] | None:
+    """Return the indices of `nodes` in an order that defines every name before it is read. O(n log
+    n).
 
-    The smallest index comes first where there is a choice; the result is None if the nodes are sorted already. `known`
-    returns a value for the names that graph inputs, initializers and outer graphs define. Raises ModelError, which
-    names a node on the cycle, if there is no such order.
+    The smallest index comes first where there is a choice; the result is None if the nodes are
+    sorted already. `known` returns a value for the names that graph inputs, initializers and outer
+    graphs define. Raises ModelError, which names a node on the cycle, if there is no such order.
     """
     if _is_sorted(nodes, known):
         return None
@@ -43,12 +46,16 @@ def topological_order(nodes: Sequence[NodeProto], known: Callable[[str], object]
                 heappush(ready, reader)
     if len(order) < len(nodes):
         stuck = next(node for i, node in enumerate(nodes) if missing[i])
-        raise ModelError(f"node {stuck.name or list(stuck.output)!r} ({stuck.op_type}) is part of a cycle")
+        raise ModelError(
+            f"node {stuck.name or list(stuck.output)!r} ({stuck.op_type}) is part of a cycle"
+        )
     return order
 
 
 def _is_sorted(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> bool:
-    """Return whether every name that a node defines, and `known` does not, is read after it is defined."""
+    """Return whether every name that a node defines, and `known` does not, is read after it is
+    defined.
+    """
     defined: set[str] = set()
     early: set[str] = set()
     for node in nodes:

@@ -16,7 +16,10 @@ _LEAF_KINDS: frozenset[int] = frozenset(
 
 
 def may_hold_tensors(node: NodeProto) -> bool:
-    """Return whether an attribute of `node` may contain graphs or tensors. Old files do not state the kind."""
+    """Return whether an attribute of `node` may contain graphs or tensors.
+
+    Old files do not state the kind.
+    """
     return any(attribute.type not in _LEAF_KINDS for attribute in node.attribute[:])
 
 
@@ -34,7 +37,12 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
     With `any_kind` yield all attributes: one may contain a tensor in spite of its kind.
     """
     leaves = frozenset[int]() if any_kind else _LEAF_KINDS
-    yield from [attribute for node in part.node for attribute in node.attribute[:] if attribute.type not in leaves]
+    yield from [
+        attribute
+        for node in part.node
+        for attribute in node.attribute[:]
+        if attribute.type not in leaves
+    ]
     if isinstance(part, FunctionProto):
         yield from part.attribute_proto
 
@@ -42,15 +50,21 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
 def _parts_of_model(
     model: ModelProto, *, any_kind: bool = False
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield every function and every graph, those of training and in attributes included, with its `_attributes`."""
-    training = [graph for info in model.training_info for graph in (info.initialization, info.algorithm)]
+    """Yield every function and every graph, those of training and in attributes included, with its
+    `_attributes`.
+    """
+    training = [
+        graph for info in model.training_info for graph in (info.initialization, info.algorithm)
+    ]
     return _parts([*reversed(training), model.graph, *reversed(model.functions)], any_kind=any_kind)
 
 
 def _parts(
     pending: list[GraphProto | FunctionProto], *, any_kind: bool = False
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield the parts that are `pending`, and the graphs in their attributes, with their `_attributes`."""
+    """Yield the parts that are `pending`, and the graphs in their attributes, with their
+    `_attributes`.
+    """
     graphs: list[GraphProto | FunctionProto] = []
     while pending or graphs:
         part = (pending or graphs).pop()
@@ -68,13 +82,17 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield every node of every graph and function that inference runs: those of training do not count."""
+    """Yield every node of every graph and function that inference runs: those of training do not
+    count.
+    """
     yield from model.graph.node
     yield from body_nodes(model)
 
 
 def body_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield every node of every function, and of the graphs in attributes of the main graph, at any depth."""
+    """Yield every node of every function, and of the graphs in attributes of the main graph, at any
+    depth.
+    """
     for function in model.functions:
         yield from nodes_in(function)
     for attribute in _attributes(model.graph, any_kind=False):
@@ -83,13 +101,19 @@ def body_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def nodes_in(part: GraphProto | FunctionProto) -> Iterator[NodeProto]:
-    """Yield every node of a graph or function, and of the graphs in its attributes, at any depth."""
+    """Yield every node of a graph or function, and of the graphs in its attributes, at
+    any depth.
+    """
     return chain.from_iterable(each.node for each, _ in _parts([part]))
 
 
 def operators(model: ModelProto) -> Iterator[NodeProto]:
     """Yield the nodes of `all_nodes` without Constants, as `Module.operators` counts them."""
-    return (node for node in all_nodes(model) if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS)
+    return (
+        node
+        for node in all_nodes(model)
+        if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS
+    )
 
 
 def value_names(model: ModelProto) -> set[str]:

@@ -1,7 +1,8 @@
 """Scanning serialized protobuf messages without parsing them.
 
-A message is a sequence of fields. Each is a varint (field number << 3 | wire type), then its value. Wire type 2 is a
-varint with the length, then that many bytes: strings, bytes and nested messages (protobuf's encoding guide).
+A message is a sequence of fields. Each is a varint (field number << 3 | wire type), then its value.
+Wire type 2 is a varint with the length, then that many bytes: strings, bytes and nested messages
+(protobuf's encoding guide).
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ class MalformedMessage(Exception):
     """Bytes that are not a protobuf message. protobuf's own parser reports it better."""
 
 
-def length_delimited_fields(read: Read, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def length_delimited_fields(
+    read: Read, start: int, end: int
+) -> Iterator[tuple[int, int, int, int]]:
     """Yield the fields of wire type 2 in the message from `start` to `end`.
 
-    Each is (field number, offset of the field, offset of its content, offset of its end). Raises MalformedMessage.
+    Each is (field number, offset of the field, offset of its content, offset of its end). Raises
+    MalformedMessage.
     """
     position = base = start
     window = b""

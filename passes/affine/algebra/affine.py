@@ -14,8 +14,8 @@ MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
 CANCELLATION = 2.0**-10
-"""Two shifts are not merged where their sum is smaller than this share of the larger: the rounding of the original,
-which somebody may compare with, is lost then.
+"""Two shifts are not merged where their sum is smaller than this share of the larger: the rounding
+of the original, which somebody may compare with, is lost then.
 """
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
@@ -30,8 +30,9 @@ def _is_constant(vector: Array) -> bool:
 class Stage:
     """One affine of a chain: float64 `scale` and `shift`, [C] or [].
 
-    A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not cancel where scale * x
-    + shift would. `origins` are the imported nodes that the stage comes from.
+    A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not
+    cancel where scale * x + shift would. `origins` are the imported nodes that the stage comes
+    from.
     """
 
     scale: Array
@@ -48,10 +49,15 @@ class Stage:
 
     def arrays(self) -> tuple[Array, ...]:
         """Return all numbers of the stage."""
-        return tuple([part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None])
+        return tuple(
+            [part for part in (self.scale, self.shift, self.mean, self.beta) if part is not None]
+        )
 
     def map(self, function: Callable[[Array], Array]) -> Stage:
-        """Return the stage with `function` applied to every vector of it. Scalars stand for any channel and stay."""
+        """Return the stage with `function` applied to every vector of it.
+
+        Scalars stand for any channel and stay.
+        """
 
         def mapped(array: Array | None) -> Array | None:
             return array if array is None or array.ndim == 0 else function(array)
@@ -73,11 +79,12 @@ class Stage:
 
 @record(slots=False)
 class Affine:
-    """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same for all elements.
+    """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same
+    for all elements.
 
-    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is None. Between a
-    reshape that splits the channels and one that merges them again they lie on several axes, from `axis` on, with
-    `extents` whose product is C; elsewhere `extents` is empty.
+    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is
+    None. Between a reshape that splits the channels and one that merges them again they lie on
+    several axes, from `axis` on, with `extents` whose product is C; elsewhere `extents` is empty.
     """
 
     axis: int | None
@@ -121,7 +128,10 @@ class Affine:
 
     @staticmethod
     def of_each(stages: Sequence[tuple[int | None, Stage]]) -> list[Affine]:
-        """Return `of` for each stage alone. Affines with the same number of channels are computed together."""
+        """Return `of` for each stage alone.
+
+        Affines with the same number of channels are computed together.
+        """
         alike: dict[tuple[int, bool], list[int]] = {}
         for i, (axis, stage) in enumerate(stages):
             shapes = {array.shape for array in stage.arrays()}
@@ -131,7 +141,10 @@ class Affine:
         found: dict[int, Affine] = {}
         for positions in alike.values():
             found.update(zip(positions, _together([stages[i] for i in positions]), strict=True))
-        return [found[i] if i in found else Affine.of(axis, [stage]) for i, (axis, stage) in enumerate(stages)]
+        return [
+            found[i] if i in found else Affine.of(axis, [stage])
+            for i, (axis, stage) in enumerate(stages)
+        ]
 
     @staticmethod
     def joined(axis: int | None, scale: Array, shift: Array, origins: Sequence[int] = ()) -> Affine:
@@ -174,18 +187,27 @@ class Affine:
         return x
 
     def apply_along(self, x: Array) -> Array:
-        """Return the affine of `x` along its axis `axis` in float64. An extent of 1 there is broadcast."""
+        """Return the affine of `x` along its axis `axis` in float64.
+
+        An extent of 1 there is broadcast.
+        """
         x = x.astype(np.float64)
         if self.axis is None:
             return self.apply(x)
-        return np.ascontiguousarray(np.moveaxis(self.apply(np.moveaxis(x, self.axis, -1)), -1, self.axis))
+        return np.ascontiguousarray(
+            np.moveaxis(self.apply(np.moveaxis(x, self.axis, -1)), -1, self.axis)
+        )
 
     def at(self, axis: int) -> Affine:
         """Return the same numbers along another axis."""
         return self if self.axis is None else Affine(axis, self.stages, self.extents)
 
-    def map(self, axis: int, function: Callable[[Array], Array], extents: tuple[int, ...] = ()) -> Affine:
-        """Return the affine along `axis` whose vectors are `function` of the vectors of this one."""
+    def map(
+        self, axis: int, function: Callable[[Array], Array], extents: tuple[int, ...] = ()
+    ) -> Affine:
+        """Return the affine along `axis` whose vectors are `function` of the vectors of
+        this one.
+        """
         if self.axis is None:
             return self
         return Affine.of(axis, [stage.map(function) for stage in self.stages], extents)
@@ -208,10 +230,14 @@ class Affine:
         if not self.extents:
             return Affine(first, self.stages)
         extents = tuple(self.extents[i] for i in order)
-        return self.map(first, lambda array: array.reshape(self.extents).transpose(order).reshape(-1), extents)
+        return self.map(
+            first, lambda array: array.reshape(self.extents).transpose(order).reshape(-1), extents
+        )
 
     def scattered(self, axis: int, extent: int, index: Array) -> Affine:
-        """Return the affine along `axis` with `extent` channels: this one at `index`, the identity elsewhere."""
+        """Return the affine along `axis` with `extent` channels: this one at `index`, the identity
+        elsewhere.
+        """
 
         def scatter(array: Array, neutral: float) -> Array:
             full = np.full(extent, neutral)
@@ -238,7 +264,9 @@ class Affine:
         return self.shifting(self.shift)
 
     def shift_before(self) -> Affine:
-        """Return shift / scale as an affine, to be applied before `only_scale`; 0 where the shift is 0."""
+        """Return shift / scale as an affine, to be applied before `only_scale`; 0 where the shift
+        is 0.
+        """
         with np.errstate(all="ignore"):
             return self.shifting(np.where(self.shift == 0, 0.0, self.shift / self.scale))
 
@@ -248,24 +276,32 @@ class Affine:
 
     def rescaled_data(self, factor: float) -> Affine:
         """Return the affine A' with factor * A'(x) = A(factor * x), where A is this one."""
-        return Affine(self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages), self.extents)
+        return Affine(
+            self.axis, tuple(stage.rescaled_data(factor) for stage in self.stages), self.extents
+        )
 
     def equals(self, other: Affine) -> bool:
         """Return whether both are the same function."""
         same = self.axis == other.axis and self.scale.shape == other.scale.shape
-        return same and bool((self.scale == other.scale).all() and (self.shift == other.shift).all())
+        return same and bool(
+            (self.scale == other.scale).all() and (self.shift == other.shift).all()
+        )
 
 
 def _together(stages: Sequence[tuple[int | None, Stage]]) -> Iterator[Affine]:
     """Yield the affines of stages whose vectors all have the same length."""
     every = zip(*(stage.arrays() for _, stage in stages), strict=True)
     scale, *others = (np.array(arrays) for arrays in every)
-    constant = np.logical_and.reduce([(array == array[:, :1]).all(axis=1) for array in (scale, *others)])
+    constant = np.logical_and.reduce(
+        [(array == array[:, :1]).all(axis=1) for array in (scale, *others)]
+    )
     mean, beta = others[1:] if len(others) > 1 else (None, None)
     shift = Stage(scale, others[0], mean, beta).apply(_ZERO)
     has_scale, has_shift = (scale != 1).any(axis=1), (shift != 0).any(axis=1)
     finite = (np.isfinite(scale) & np.isfinite(shift)).all(axis=1)
-    flags = zip(constant.tolist(), has_scale.tolist(), has_shift.tolist(), finite.tolist(), strict=True)
+    flags = zip(
+        constant.tolist(), has_scale.tolist(), has_shift.tolist(), finite.tolist(), strict=True
+    )
     for (axis, stage), row, (is_constant, *known) in zip(stages, shift, flags, strict=True):
         if is_constant:
             yield Affine.of(axis, [stage])

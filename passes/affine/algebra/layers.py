@@ -1,6 +1,7 @@
 """Layers that absorb an affine into their weights and bias.
 
-A fold in numpy: a Conv with one spatial position, without groups, is the product of its weight [M, C] and its data [C].
+A fold in numpy: a Conv with one spatial position, without groups, is the product of its weight [M,
+C] and its data [C].
 
     conv = lambda x, w, b: w @ x + b
     w, b, x = rng.normal(size=(4, 3)), rng.normal(size=4), rng.normal(size=3)
@@ -9,19 +10,22 @@ A fold in numpy: a Conv with one spatial position, without groups, is the produc
     s, t = rng.normal(size=4), rng.normal(size=4)
     assert close(s * conv(x, w, b) + t, conv(x, s[:, None] * w, s * b + t))
 
-    # Before the layer: w (s x + t) + b. Input channel c is column c; the shift goes through the weight into the bias.
+    # Before the layer: w (s x + t) + b. Input channel c is column c.
+    # The shift goes through the weight into the bias.
     s, t = rng.normal(size=3), rng.normal(size=3)
     assert close(conv(s * x + t, w, b), conv(x, w * s, b + w @ t))
 
-    # Zero padding stands between a shift and the layer: the shift would be in the padding, too. A scale may pass.
+    # Zero padding stands between a shift and the layer: the shift would be in the padding, too.
+    # A scale may pass.
     pad = lambda x: np.pad(x, 1)
     assert close(pad(2 * x), 2 * pad(x)) and not close(pad(x + 3), pad(x) + 3)
 
     # BatchNormalization is the affine s = gamma / sqrt(var + epsilon), t = beta - s * mean.
 
-What is left is rounding, and what must not happen: a weight that overflows, vanishes or is shared, a channel count that
-does not fit. Each function checks everything that can fail, on the actual numbers, and returns the `Fold` to write. It
-raises Refused where the layer cannot absorb the affine.
+What is left is rounding, and what must not happen: a weight that overflows, vanishes or is shared,
+a channel count that does not fit. Each function checks everything that can fail, on the actual
+numbers, and returns the `Fold` to write. It raises Refused where the layer cannot absorb the
+affine.
 """
 
 from __future__ import annotations
@@ -62,13 +66,17 @@ if TYPE_CHECKING:
 class Fold:
     """The numbers that a fold of `affine` writes to the layer `node`.
 
-    - The weight, input `index`, is multiplied by `factor`, float64 and broadcast against it; None leaves it alone.
-    - The bias, input `bias_index`, becomes `bias` in float64; None leaves it alone. Gemm multiplies it by `beta`.
-    - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` where it is a vector.
-    - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the weight.
+    - The weight, input `index`, is multiplied by `factor`, float64 and broadcast against it; None
+      leaves it alone.
+    - The bias, input `bias_index`, becomes `bias` in float64; None leaves it alone. Gemm multiplies
+      it by `beta`.
+    - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` where
+      it is a vector.
+    - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the
+      weight.
     - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
-    - `quantized_weight` and `quantized_bias` take the place of weight and bias that a DequantizeLinear makes;
-      `bias_error` is the largest error of a bias that is rounded.
+    - `quantized_weight` and `quantized_bias` take the place of weight and bias that a
+      DequantizeLinear makes; `bias_error` is the largest error of a bias that is rounded.
     """
 
     node: Node
@@ -90,8 +98,8 @@ class Fold:
     def writing(self, factor: Array | None, bias: Array | None) -> Fold:
         """Return the fold of the same affine into the same layer that writes other numbers."""
         return Fold(
-            self.node, self.affine, self.index, self.weight_axis, self.axis, self.dtype, factor, bias,
-            beta=self.beta, bias_index=self.bias_index, padding=self.padding,
+            self.node, self.affine, self.index, self.weight_axis, self.axis, self.dtype, factor,
+            bias, beta=self.beta, bias_index=self.bias_index, padding=self.padding,
         )  # fmt: skip
 
     @property
@@ -115,7 +123,11 @@ class Fold:
         """The number of channels of the result of a layer with a quantized weight."""
         assert self.quantized_weight is not None
         count = self.quantized_weight.shape[self.weight_axis]
-        return count * integer_of(self.node, "group", 1) if self.node.op == "nn.conv_transpose" else count
+        return (
+            count * integer_of(self.node, "group", 1)
+            if self.node.op == "nn.conv_transpose"
+            else count
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -126,11 +138,12 @@ class Fold:
 
 @record
 class Weight:
-    """The weight of a layer, input `index`: its value, its dtype, and its elements or the tensor they are read from.
+    """The weight of a layer, input `index`: its value, its dtype, and its elements or the tensor
+    they are read from.
 
-    Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are its exact result.
-    `bias` is the bias of the layer where a DequantizeLinear makes that. With `per_channel` a weight with one scale may
-    get one for each channel.
+    Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are
+    its exact result. `bias` is the bias of the layer where a DequantizeLinear makes that. With
+    `per_channel` a weight with one scale may get one for each channel.
     """
 
     index: int
@@ -143,7 +156,10 @@ class Weight:
 
     @property
     def array(self) -> Array:
-        """The elements, before an earlier fold rounded them. A tensor that is not in memory is read each time."""
+        """The elements, before an earlier fold rounded them.
+
+        A tensor that is not in memory is read each time.
+        """
         if isinstance(self.elements, ScaledTensor):
             return self.elements.exact()
         return self.elements.numpy() if isinstance(self.elements, Tensor) else self.elements
@@ -182,7 +198,8 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
 
 
 def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstant | None:
-    """Return the constant of the layer `node` that a DequantizeLinear makes, None where none makes it.
+    """Return the constant of the layer `node` that a DequantizeLinear makes, None where none makes
+    it.
 
     A normalization takes no such constant.
     """
@@ -194,7 +211,10 @@ def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstan
 
 
 def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
-    """Return the bias of a layer in float64, None if it has none. Raises Refused unless it is constant and floating."""
+    """Return the bias of a layer in float64, None if it has none.
+
+    Raises Refused unless it is constant and floating.
+    """
     value = node.input(index)
     if value is None:
         return None
@@ -212,12 +232,22 @@ def read_bias(node: Node, params: Parameters, index: int = 2) -> Array | None:
     return to_float64(array)
 
 
-def operands(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None]:
-    """Return the weight, and the bias in float64. With `any_bias` the bias stays as it is, and is not read."""
+def operands(
+    node: Node, params: Parameters, *, any_bias: bool = False
+) -> tuple[Weight, Array | None]:
+    """Return the weight, and the bias in float64.
+
+    With `any_bias` the bias stays as it is, and is not read.
+    """
     weight = read_weight(node, 1, params)
     bias = None if any_bias else read_bias(node, params)
     value = node.input(2)
-    if bias is not None and value is not None and not params.float_bias and not params.evaluator.is_constant(value):
+    if (
+        bias is not None
+        and value is not None
+        and not params.float_bias
+        and not params.evaluator.is_constant(value)
+    ):
         weight = replaced(weight, bias=_quantized(value, node, params))
     return (weight, bias)
 
@@ -227,13 +257,20 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
     if affine.axis is None:
         return
     if affine.axis != axis:
-        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis {axis} of {node.description}")
+        raise Refused(
+            "axis_mismatch",
+            f"axis {affine.axis} is not the channel axis {axis} of {node.description}",
+        )
     if affine.channels != channels:
-        raise Refused("channel_mismatch", f"{node.description} has {channels} channels, not {affine.channels}")
+        raise Refused(
+            "channel_mismatch", f"{node.description} has {channels} channels, not {affine.channels}"
+        )
 
 
 LARGEST_DATA = 2.0**64
-"""The magnitude up to which data are taken to go where the loss of a weight is compared with a result."""
+"""The magnitude up to which data are taken to go where the loss of a weight is compared with a
+result.
+"""
 
 
 def check_numbers(
@@ -247,15 +284,19 @@ def check_numbers(
 ) -> None:
     """Refuse a fold of numbers that are not finite, or one that loses what the results could show.
 
-    `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies. A channel of normal
-    numbers that is left with none is lost. That is no loss where all of its `weights` make less than half an ulp of
-    `beside`, the least magnitude that the layer adds to the same results.
+    `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies. A
+    channel of normal numbers that is left with none is lost. That is no loss where all of its
+    `weights` make less than half an ulp of `beside`, the least magnitude that the layer adds to the
+    same results.
     """
     top = largest * np.abs(scale)
-    # Nothing exceeds the dtype with finite factors only; numbers just above the greatest are rounded down to it.
+    # Nothing exceeds the dtype with finite factors only; numbers just above the greatest are
+    # rounded down to it.
     fine = np.count_nonzero(top <= largest_finite(dtype)) == top.size or fits(top, dtype)
     if not (fine or (all_finite(scale) and all_finite(largest))):
-        raise Refused("nonfinite", f"{node.description}: a scale or weight is infinite or not a number")
+        raise Refused(
+            "nonfinite", f"{node.description}: a scale or weight is infinite or not a number"
+        )
     if not fine:
         raise Refused("overflow", f"{node.description}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
@@ -269,7 +310,10 @@ def check_numbers(
     if seen.any():
         channel = int(np.argmax(seen))
         weight = f"{largest[channel]:.3g} * {abs(scale[channel]):.3g}"
-        raise Refused("underflow", f"{node.description}: the weights of channel {channel}, {weight}, vanish in {dtype}")
+        raise Refused(
+            "underflow",
+            f"{node.description}: the weights of channel {channel}, {weight}, vanish in {dtype}",
+        )
 
 
 def of_result(
@@ -283,15 +327,20 @@ def of_result(
 ) -> Fold:
     """Return the fold of an affine of the result: weight times scale, and the affine of the bias.
 
-    `largest` is the greatest magnitude in the weight of each channel of the result. `bias` is added by the layer now,
-    its channels on the last axis. `spread` makes a factor of the weight from a vector [channels].
+    `largest` is the greatest magnitude in the weight of each channel of the result. `bias` is added
+    by the layer now, its channels on the last axis. `spread` makes a factor of the weight from a
+    vector [channels].
     """
     affine, channels = fold.affine, largest.shape[0]
     check_channels(fold.node, affine, fold.axis, channels)
     new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
-    least = np.abs(new) if new.shape == (channels,) else np.abs(new).reshape(-1, channels).min(axis=0)
+    least = (
+        np.abs(new) if new.shape == (channels,) else np.abs(new).reshape(-1, channels).min(axis=0)
+    )
     scale = _per_channel(affine.scale, channels)
-    return checked(fold, weight, scale, largest, spread, bias, new, least, slot=slot, bias_scale=scale)
+    return checked(
+        fold, weight, scale, largest, spread, bias, new, least, slot=slot, bias_scale=scale
+    )
 
 
 def of_data(
@@ -304,15 +353,28 @@ def of_data(
     *,
     slot: bool = True,
 ) -> Fold:
-    """Return the fold of an affine of the data: weight times scale, and the bias plus the response to the shift.
+    """Return the fold of an affine of the data: weight times scale, and the bias plus the response
+    to the shift.
 
-    `largest` is the greatest magnitude in the weight of each channel of the data. `response` is the result of the
-    layer, without its bias, for data that is the shift everywhere.
+    `largest` is the greatest magnitude in the weight of each channel of the data. `response` is the
+    result of the layer, without its bias, for data that is the shift everywhere.
     """
     affine, channels = fold.affine, largest.shape[0]
     new = response if bias is None else np.asarray(bias + response)
-    least = np.zeros(())  # other channels of the data reach the same results, and may cancel the bias
-    return checked(fold, weight, _per_channel(affine.scale, channels), largest, spread, bias, new, least, slot=slot)
+    least = np.zeros(
+        ()
+    )  # other channels of the data reach the same results, and may cancel the bias
+    return checked(
+        fold,
+        weight,
+        _per_channel(affine.scale, channels),
+        largest,
+        spread,
+        bias,
+        new,
+        least,
+        slot=slot,
+    )
 
 
 def _per_channel(array: Array, channels: int) -> Array:
@@ -333,11 +395,11 @@ def checked(
     slot: bool,
     bias_scale: Array | None = None,
 ) -> Fold:
-    """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`, with all numbers
-    checked.
+    """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`,
+    with all numbers checked.
 
-    `least` is the least magnitude of the new bias, for each channel or for all. `bias_scale` is the factor of the bias,
-    where it has one.
+    `least` is the least magnitude of the new bias, for each channel or for all. `bias_scale` is the
+    factor of the bias, where it has one.
     """
     written = new
     if fold.beta != 1.0:
@@ -357,18 +419,35 @@ def checked(
     if changed and weight.bias is not None:
         fold, changed = _requantized(fold, weight, weight.bias, written, bias_scale), False
     bias = written if changed else None
-    return replaced(fold, factor=factor, bias=bias) if fold.is_quantized else fold.writing(factor, bias)
+    return (
+        replaced(fold, factor=factor, bias=bias)
+        if fold.is_quantized
+        else fold.writing(factor, bias)
+    )
 
 
-def _requantized(fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None) -> Fold:
-    """Return the fold with the integers of a bias that are nearest to `new`, at `scale` times the scales before.
+def _requantized(
+    fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None
+) -> Fold:
+    """Return the fold with the integers of a bias that are nearest to `new`, at `scale` times the
+    scales before.
 
-    The scale of the bias of an integer convolution is the product of the scales of data and weight, so it follows the
-    weight.
+    The scale of the bias of an integer convolution is the product of the scales of data and weight,
+    so it follows the weight.
     """
-    if bias.dtype.kind not in ("int", "uint") or bias.block or bias.perm or new.shape != bias.integers.shape:
-        detail = f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the folded bias"
-        raise Refused("quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float")
+    if (
+        bias.dtype.kind not in ("int", "uint")
+        or bias.block
+        or bias.perm
+        or new.shape != bias.integers.shape
+    ):
+        detail = (
+            f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the"
+            " folded bias"
+        )
+        raise Refused(
+            "quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float"
+        )
     if scale is not None and fold.affine.has_scale:
         factor = scale.reshape((1,) * (new.ndim - 1) + (-1,))
         bias = bias.rescaled(factor, new.ndim - 1, per_channel=weight.per_channel)

@@ -21,11 +21,11 @@ _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 class Parameters:
     """Reads the constant operands of nodes, and remembers the magnitudes of weights.
 
-    - With `quantized`, weights and biases that a DequantizeLinear makes of constants count as constant. A weight with
-      one scale may get one for each channel with `per_channel`. The bias becomes float with `float_bias`.
-      `unrounded` has what constants were rounded from in float64.
-    - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or `map` as in
-      FoldScaleAxis, or `ignore` for the result as if nothing were padded.
+    - With `quantized`, weights and biases that a DequantizeLinear makes of constants count as
+      constant. A weight with one scale may get one for each channel with `per_channel`. The bias
+      becomes float with `float_bias`. `unrounded` has what constants were rounded from in float64.
+    - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or
+      `map` as in FoldScaleAxis, or `ignore` for the result as if nothing were padded.
     - With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
     """
 
@@ -47,11 +47,13 @@ class Parameters:
         self.unrounded = unrounded
         self.border = border
         self.limits = limits
-        self._largest: dict[tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array] = {}
+        self._largest: dict[
+            tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array
+        ] = {}
 
     def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:
-        """Return the greatest magnitude of `array`, the elements of `value`, over `axes` in float64; NaN where there is
-        one.
+        """Return the greatest magnitude of `array`, the elements of `value`, over `axes` in
+        float64; NaN where there is one.
 
         It is remembered: a layer is asked for every affine that might go there.
         """
@@ -61,7 +63,9 @@ class Parameters:
         return self._largest[key]
 
     def measure_rows(self, values: Iterable[Value]) -> None:
-        """Compute `largest_of_rows` of small constants, together for those of one dtype and shape."""
+        """Compute `largest_of_rows` of small constants, together for those of one dtype
+        and shape.
+        """
         alike: dict[tuple[np.dtype[Any], tuple[int, ...]], dict[Value, Array]] = {}
         for value in values:
             array = self.evaluator.exact(value) if self.evaluator.is_small(value) else None
@@ -74,7 +78,9 @@ class Parameters:
                 self._largest[value, axes, shape, array.strides] = found
 
     def largest_of_rows(self, value: Value, elements: Array | Tensor) -> Array:
-        """Return `largest` over all axes but the first, with at most one block in memory at a time."""
+        """Return `largest` over all axes but the first, with at most one block in
+        memory at a time.
+        """
         shape = elements.shape
         axes = tuple(range(1, len(shape)))
         if not isinstance(elements, Tensor):
@@ -88,7 +94,10 @@ class Parameters:
 
 def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
     wide = array if array.dtype in _COMPARED else array.astype(np.float32)
-    top, bottom = np.maximum.reduce(wide, axis=axes, initial=0), np.minimum.reduce(wide, axis=axes, initial=0)
+    top, bottom = (
+        np.maximum.reduce(wide, axis=axes, initial=0),
+        np.minimum.reduce(wide, axis=axes, initial=0),
+    )
     largest: Array = np.maximum(top.astype(np.float64), -bottom.astype(np.float64))
     return largest
 
@@ -105,12 +114,16 @@ def common_value(array: Array) -> float | None:
 
 
 def fits_operand(op: str, name: str, at: Node, value: float) -> bool:
-    """Return whether the parameter `name` of an `op` beside `at` can hold a number in the opset of the model."""
+    """Return whether the parameter `name` of an `op` beside `at` can hold a number in the opset of
+    the model.
+    """
     return takes_operand(op, name, at) or fits_attribute(at, value)
 
 
 def fits_attribute(node: Node, value: float) -> bool:
-    """Return whether an attribute, which is float32, can hold a number as exactly as the data of `node` can."""
+    """Return whether an attribute, which is float32, can hold a number as exactly as the data of
+    `node` can.
+    """
     dtype = dtype_of(node.output.type)
     with np.errstate(over="ignore"):
         exact = float(np.float32(value)) == value

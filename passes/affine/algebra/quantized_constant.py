@@ -1,13 +1,16 @@
-"""Constants that are stored as integers: (integers - zero_point) * scale, as a DequantizeLinear computes them.
+"""Constants that are stored as integers: (integers - zero_point) * scale, as a DequantizeLinear
+computes them.
 
-A factor that is constant in each part of the tensor with one scale goes into the scales, and the integers stay. A
-negative one reflects its integers about the zero point, 2 * zero_point - q, and zero makes them the zero point.
+A factor that is constant in each part of the tensor with one scale goes into the scales, and the
+integers stay. A negative one reflects its integers about the zero point, 2 * zero_point - q, and
+zero makes them the zero point.
 
-A scale is rounded once, however many folds it takes, and so is an integer bias: `UnroundedConstants` has the numbers
-before. So a number of the folded tensor is rounded twice: with its scale, and by DequantizeLinear. It
-differs from the correctly rounded product by one unit in the last place at most. With n = q - zero_point, exact scale
-e = scale * |factor|, and s its rounding, |n s - n e| <= |n| ulp(s) / 2 <= ulp(n s), as |n s| >= |n| 2**k for s >= 2**k:
-the result is off by less than 1.5 ulp, and so by less than two from the rounding of n e.
+A scale is rounded once, however many folds it takes, and so is an integer bias:
+`UnroundedConstants` has the numbers before. So a number of the folded tensor is rounded twice: with
+its scale, and by DequantizeLinear. It differs from the correctly rounded product by one unit in the
+last place at most. With n = q - zero_point, exact scale e = scale * |factor|, and s its rounding,
+|n s - n e| <= |n| ulp(s) / 2 <= ulp(n s), as |n s| >= |n| 2**k for s >= 2**k: the result is off by
+less than 1.5 ulp, and so by less than two from the rounding of n e.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ CODE = "quantized_weight"
 class QuantizedConstant:
     """The constant that the DequantizeLinear `node` makes of `integers` of type `dtype`.
 
-    - `scale`, in float64 and not rounded to its `scale_dtype`, and `zero_point`, None for zero, have one shape.
-    - They are one for the tensor where they have one element, one for each channel of `axis` where they are vectors,
-      and else one for each `block` elements along `axis`.
+    - `scale`, in float64 and not rounded to its `scale_dtype`, and `zero_point`, None for zero,
+      have one shape.
+    - They are one for the tensor where they have one element, one for each channel of `axis` where
+      they are vectors, and else one for each `block` elements along `axis`.
     - The layer reads `value`: the result, or its transpose with the axes `perm`.
     - `exact` are the numbers that `integers` were rounded from, where they were.
     """
@@ -83,7 +87,9 @@ class QuantizedConstant:
         return parameter.reshape(tuple(-1 if axis == self.axis else 1 for axis in range(rank)))
 
     def over_elements(self, parts: Array) -> Array:
-        """Return an array with an entry for each scale as one that broadcasts against the integers."""
+        """Return an array with an entry for each scale as one that broadcasts against
+        the integers.
+        """
         extent = self.integers.shape[self.axis] if self.block else 0
         if not self.block or parts.shape[self.axis] in (1, extent):
             return parts
@@ -92,8 +98,8 @@ class QuantizedConstant:
         return repeated
 
     def largest_by_scale(self, array: Array) -> Array:
-        """Return the greatest elements of an array, which broadcasts against the integers, over the part of each
-        scale.
+        """Return the greatest elements of an array, which broadcasts against the integers, over the
+        part of each scale.
         """
         for axis, extent in enumerate(self._view(self.scale).shape):
             if array.shape[axis] in (1, extent):
@@ -101,14 +107,19 @@ class QuantizedConstant:
             if extent == 1:
                 array = array.max(axis=axis, keepdims=True)
             else:
-                array = np.maximum.reduceat(array, np.arange(0, array.shape[axis], self.block), axis=axis)
+                array = np.maximum.reduceat(
+                    array, np.arange(0, array.shape[axis], self.block), axis=axis
+                )
         return array
 
-    def scaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
+    def scaled(
+        self, factor: Array, channels: int | None, *, per_channel: bool
+    ) -> QuantizedConstant:
         """Return the constant times `factor`, float64 and broadcast against `value`.
 
-        With `per_channel`, a constant with one scale may get one for each index of the axis `channels`. Raises Refused
-        where the product cannot be written with the same integers up to reflection, and with as many scales.
+        With `per_channel`, a constant with one scale may get one for each index of the axis
+        `channels`. Raises Refused where the product cannot be written with the same integers up to
+        reflection, and with as many scales.
         """
         factor = expand_rank(factor, self.integers.ndim)
         if self.perm is not None:
@@ -118,51 +129,84 @@ class QuantizedConstant:
         return replaced(found, integers=self._reflected(factor)).finite()
 
     def finite(self) -> QuantizedConstant:
-        """Return the constant. Raises Refused where DequantizeLinear overflows, because a scale was rounded up."""
+        """Return the constant. Raises Refused where DequantizeLinear overflows, because a scale was
+        rounded up.
+        """
         scale = round_to(self.scale, self.scale_dtype).astype(np.float64)
-        most = 2.0 ** max(self.dtype.bits, 16)  # no difference of integers is greater, and no number of float8
+        most = 2.0 ** max(
+            self.dtype.bits, 16
+        )  # no difference of integers is greater, and no number of float8
         if fits(most * scale, self.scale_dtype):
             return self
         if not fits(replaced(self, scale=scale, exact=None).elements, self.scale_dtype):
-            raise Refused("overflow", f"{self.node.description}: its result exceeds {self.scale_dtype}")
+            raise Refused(
+                "overflow", f"{self.node.description}: its result exceeds {self.scale_dtype}"
+            )
         return self
 
-    def rescaled(self, factor: Array, channels: int | None, *, per_channel: bool) -> QuantizedConstant:
-        """Return the constant with its scales times the magnitudes of `factor`, which is finite and has its rank. Zero
-        leaves a scale as it is.
+    def rescaled(
+        self, factor: Array, channels: int | None, *, per_channel: bool
+    ) -> QuantizedConstant:
+        """Return the constant with its scales times the magnitudes of `factor`, which is finite and
+        has its rank. Zero leaves a scale as it is.
         """
         label = self.node.description
         magnitude = np.abs(factor)
         largest = self.largest_by_scale(magnitude)
         if ((magnitude != self.over_elements(largest)) & (factor != 0)).any():
-            return self._finer(factor, channels, per_channel).rescaled(factor, None, per_channel=False)
+            return self._finer(factor, channels, per_channel).rescaled(
+                factor, None, per_channel=False
+            )
         exact = self._view(self.scale) * np.where(largest == 0, 1.0, largest)
         scale = exact.reshape(self.scale.shape)
         changed = scale[scale != self.scale]
         if not fits(scale, self.scale_dtype):
             raise Refused("overflow", f"{label}: a scale exceeds {self.scale_dtype}")
         if (np.abs(changed) < smallest_normal(self.scale_dtype)).any():
-            raise Refused("underflow", f"{label}: a scale is below the normal numbers of {self.scale_dtype}")
+            raise Refused(
+                "underflow", f"{label}: a scale is below the normal numbers of {self.scale_dtype}"
+            )
         return replaced(self, scale=scale)
 
     def _finer(self, factor: Array, channels: int | None, per_channel: bool) -> QuantizedConstant:
-        """Return the same constant with a scale for each index of the axis `channels`, along which `factor` varies."""
+        """Return the same constant with a scale for each index of the axis `channels`, along which
+        `factor` varies.
+        """
         label = self.node.description
         block = integer_of(self.node, "block_size", 0)
         if not self.is_per_tensor or block:
-            where = f"blocks of {block} along axis {self.axis}" if block else f"the channels of axis {self.axis}"
-            raise Refused(CODE, f"{label}: it has scales for {where}, and the factors differ along another axis")
+            where = (
+                f"blocks of {block} along axis {self.axis}"
+                if block
+                else f"the channels of axis {self.axis}"
+            )
+            raise Refused(
+                CODE,
+                f"{label}: it has scales for {where}, and the factors differ along another axis",
+            )
         if [axis for axis, extent in enumerate(factor.shape) if extent > 1] != [channels]:
-            raise Refused(CODE, f"{label}: it has one scale, and the factors differ, but not by output channel")
+            raise Refused(
+                CODE,
+                f"{label}: it has one scale, and the factors differ, but not by output channel",
+            )
         assert channels is not None
         if not per_channel:
             hint = "FoldScaleAxis{per_channel=allow} makes one for each channel"
-            raise Refused(CODE, f"{label}: it has one scale, and the factors of the channels differ: {hint}")
+            raise Refused(
+                CODE, f"{label}: it has one scale, and the factors of the channels differ: {hint}"
+            )
         if not is_legal("dequantize", "axis", self.node):
             raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
         count = self.integers.shape[channels]
-        zero_point = None if self.zero_point is None else np.repeat(self.zero_point.reshape(1), count)
-        return replaced(self, scale=np.repeat(self.scale.reshape(1), count), zero_point=zero_point, axis=channels)
+        zero_point = (
+            None if self.zero_point is None else np.repeat(self.zero_point.reshape(1), count)
+        )
+        return replaced(
+            self,
+            scale=np.repeat(self.scale.reshape(1), count),
+            zero_point=zero_point,
+            axis=channels,
+        )
 
     def _reflected(self, factor: Array) -> Array:
         """Return the integers about the zero point on the side that the signs of `factor` say."""
@@ -172,8 +216,12 @@ class QuantizedConstant:
         storage = numpy_dtype(self.dtype)
         if self.dtype.kind == "float8":
             if self.dtype.name == "f8e8m0":
-                raise Refused("negative_scale", f"{self.node.description}: {self.dtype} has no sign")
-            signed = np.where(negative, -self.integers.astype(np.float32), self.integers.astype(np.float32))
+                raise Refused(
+                    "negative_scale", f"{self.node.description}: {self.dtype} has no sign"
+                )
+            signed = np.where(
+                negative, -self.integers.astype(np.float32), self.integers.astype(np.float32)
+            )
             numbers: Array = np.where(zero, np.float32(0), signed).astype(storage)
             return numbers
         centre = np.zeros((), np.int64)
@@ -187,15 +235,20 @@ class QuantizedConstant:
             number = int(integers.ravel()[int(np.argmax(outside.ravel()))])
             raise Refused(
                 "negative_scale",
-                f"{self.node.description}: {number} reflected about the zero point leaves {self.dtype}",
+                f"{self.node.description}: {number} reflected about the zero point leaves"
+                f" {self.dtype}",
             )
         reflected: Array = found.astype(storage)
         return reflected
 
     def holding(self, numbers: Array) -> tuple[QuantizedConstant, float]:
-        """Return the constant with the integers that are nearest to `numbers`, and the largest error of one."""
+        """Return the constant with the integers that are nearest to `numbers`, and the largest
+        error of one.
+        """
         label = self.node.description
-        scale = self.over_elements(self._view(round_to(self.scale, self.scale_dtype).astype(np.float64)))
+        scale = self.over_elements(
+            self._view(round_to(self.scale, self.scale_dtype).astype(np.float64))
+        )
         if ((scale == 0) & (numbers != 0)).any():
             raise Refused("zero_scale", f"{label}: its scale is zero")
         nearest = np.rint(numbers / np.where(scale == 0, 1.0, scale))
@@ -206,7 +259,8 @@ class QuantizedConstant:
         if not ((nearest + centre >= low) & (nearest + centre <= high)).all():
             raise Refused(
                 "overflow",
-                f"{label}: the folded bias exceeds {self.dtype}: FoldScaleAxis{{quantized_bias=float}} keeps it float",
+                f"{label}: the folded bias exceeds {self.dtype}:"
+                " FoldScaleAxis{quantized_bias=float} keeps it float",
             )
         error = float(np.abs(nearest * scale - numbers).max(initial=0.0))
         whole = (nearest + centre).astype(numpy_dtype(self.dtype))
@@ -221,29 +275,42 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedConstant | None:
-    """Return the integers and scales of a constant that a DequantizeLinear, or one and a Transpose, make for `reader`
-    alone.
+    """Return the integers and scales of a constant that a DequantizeLinear, or one and a Transpose,
+    make for `reader` alone.
 
-    Returns None where `value` is the result of something else. Raises Refused where its operands are not constant, are
-    no integers with scales of their shape, or where others read it.
+    Returns None where `value` is the result of something else. Raises Refused where its operands
+    are not constant, are no integers with scales of their shape, or where others read it.
     """
     node, moved = dequantize_of(value)
     if node is None:
         return None
     perm = None if moved is None else permutation(moved)
     label = node.description
-    tensors = [None if operand is None else params.evaluator.tensor(operand) for operand in node.inputs]
+    tensors = [
+        None if operand is None else params.evaluator.tensor(operand) for operand in node.inputs
+    ]
     has_zero_point = node.input(2) is not None
-    if len(tensors) < 2 or tensors[0] is None or tensors[1] is None or (has_zero_point and tensors[2] is None):
+    if (
+        len(tensors) < 2
+        or tensors[0] is None
+        or tensors[1] is None
+        or (has_zero_point and tensors[2] is None)
+    ):
         raise Refused(CODE, f"{label}: its operands are not constant")
-    if value.sole_user() is not reader or (moved is not None and node.output.sole_user() is not moved):
+    if value.sole_user() is not reader or (
+        moved is not None and node.output.sole_user() is not moved
+    ):
         raise Refused(CODE, f"{label}: others read it, too")
     integers, scale, zero_point = tensors[0], tensors[1], tensors[2] if has_zero_point else None
     if integers.dtype.kind not in ("int", "uint", "float8") or not integers.size:
         raise Refused("dtype_mismatch", f"{label}: it reads {integers.dtype}{list(integers.shape)}")
     if not scale.dtype.is_float or integer_of(node, "output_dtype", 0):
-        raise Refused("dtype_mismatch", f"{label}: its scale is {scale.dtype}, or its result has another type")
-    if any(operand is not None and params.evaluator.array(operand) is None for operand in node.inputs):
+        raise Refused(
+            "dtype_mismatch", f"{label}: its scale is {scale.dtype}, or its result has another type"
+        )
+    if any(
+        operand is not None and params.evaluator.array(operand) is None for operand in node.inputs
+    ):
         raise Refused(CODE, f"{label}: the elements of an operand cannot be read")
     rank, block = len(integers.shape), integer_of(node, "block_size", 0)
     axis = integer_of(node, "axis", 1)
@@ -275,15 +342,23 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     )
 
 
-def _check_shapes(label: str, shape: tuple[int, ...], scale: tuple[int, ...], axis: int, block: int) -> None:
-    """Refuse a scale that is neither one number, one for each channel of `axis`, nor one for each block."""
+def _check_shapes(
+    label: str, shape: tuple[int, ...], scale: tuple[int, ...], axis: int, block: int
+) -> None:
+    """Refuse a scale that is neither one number, one for each channel of `axis`, nor one for each
+    block.
+    """
     if all(extent == 1 for extent in scale) and not block:
         return
     if 0 <= axis < len(shape):
         if block > 0:
-            blocks = tuple(-(-extent // block) if i == axis else extent for i, extent in enumerate(shape))
+            blocks = tuple(
+                -(-extent // block) if i == axis else extent for i, extent in enumerate(shape)
+            )
             if scale == blocks:
                 return
         elif not block and scale == (shape[axis],):
             return
-    raise Refused("channel_mismatch", f"{label}: the scale is neither per tensor, per channel, nor per block")
+    raise Refused(
+        "channel_mismatch", f"{label}: the scale is neither per tensor, per channel, nor per block"
+    )

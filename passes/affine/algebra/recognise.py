@@ -1,8 +1,8 @@
 """Recognition of affines: operations y = scale * x + shift with constants per channel.
 
-A constant that is aligned by broadcasting is per channel only if that is certain for every shape the data may have:
-`[C]` against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and an extent of 1 that the constant broadcasts
-makes the result larger than the data.
+A constant that is aligned by broadcasting is per channel only if that is certain for every shape
+the data may have: `[C]` against NCHW is the W axis, `[C,1,1]` against rank 3 the batch, and an
+extent of 1 that the constant broadcasts makes the result larger than the data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .affine import Affine, Stage
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
 
 MOST_MADE = 1 << 16
-"""Elements of a parameter that an expression may make of less: more channels than a layer has, as a rule."""
+"""Elements of a parameter that an expression may make of less: more channels than a layer has, as a
+rule.
+"""
 
 MOST_SEARCHED = 64
 """Operators of such an expression that are searched for the payloads that it is made of."""
@@ -40,9 +42,10 @@ _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", 
 class AffineOp:
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 
-    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where `axis` is None and
-    they are the same for every channel. A BatchNormalization is two nodes, and keeps its `mean` and `beta` because
-    (x - mean) * scale + beta does not cancel where scale * x + shift would.
+    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where
+    `axis` is None and they are the same for every channel. A BatchNormalization is two nodes, and
+    keeps its `mean` and `beta` because (x - mean) * scale + beta does not cancel where scale * x +
+    shift would.
     """
 
     nodes: tuple[Node, ...]
@@ -97,7 +100,8 @@ def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
     Raises Refused where it is an affine but for one condition.
 
-    The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised together.
+    The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised
+    together.
     """
     if node.op not in AFFINE_KINDS or len(node.outputs) != 1 or "folded" in node.attrs:
         return None  # a folded weight is constant
@@ -118,19 +122,31 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     if add is None or found is None or found[1] is not node:
         return None
     data, _, affine = found
-    s, t, beta, mean = (evaluator.exact(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2]))
+    s, t, beta, mean = (
+        evaluator.exact(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2])
+    )
     if s is None or t is None or beta is None or mean is None:
         return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)
     assert mean is not None and beta is not None
-    return AffineOp((node, add), data, add.output, 1, s, t, None, mean.astype(np.float64), beta.astype(np.float64))
+    return AffineOp(
+        (node, add),
+        data,
+        add.output,
+        1,
+        s,
+        t,
+        None,
+        mean.astype(np.float64),
+        beta.astype(np.float64),
+    )
 
 
 def made_of_little(value: Value | None) -> bool:
     """Return whether a constant is large, and computed from much smaller ones. O(1).
 
-    An affine is computed with many times, in float64, and kept in the fold map. A model of a few bytes may not ask for
-    that; a model that holds the numbers may.
+    An affine is computed with many times, in float64, and kept in the fold map. A model of a few
+    bytes may not ask for that; a model that holds the numbers may.
     """
     if value is None or value.node is None or value.node.op == "constant":
         return False
@@ -139,7 +155,9 @@ def made_of_little(value: Value | None) -> bool:
 
 
 def _holds(value: Value, enough: float) -> bool:
-    """Return whether `enough` elements are found in the payloads that a constant is computed from."""
+    """Return whether `enough` elements are found in the payloads that a constant is
+    computed from.
+    """
     held, stack, seen = 0, [value], {value}
     while stack and len(seen) <= MOST_SEARCHED and held < enough:
         node = stack.pop().node
@@ -156,7 +174,8 @@ def _holds(value: Value, enough: float) -> bool:
 def too_much_made(value: Value) -> Refused:
     """Return the refusal of a parameter that is `made_of_little`."""
     detail = (
-        f"{value.source_name!r} has more than {MOST_MADE} elements and is computed from few: it stays an expression"
+        f"{value.source_name!r} has more than {MOST_MADE} elements and is computed from few: it"
+        " stays an expression"
     )
     return Refused("constant_growth", detail)
 
@@ -164,7 +183,9 @@ def too_much_made(value: Value) -> Refused:
 def too_much_shared(value: Value) -> Refused:
     """Return the refusal of a parameter beyond `ConstantEvaluator.affords`."""
     return Refused(
-        "constant_growth", f"{value.source_name!r}: its affines would take too much memory; raise --max-constant-bytes"
+        "constant_growth",
+        f"{value.source_name!r}: its affines would take too much memory; raise"
+        " --max-constant-bytes",
     )
 
 
@@ -192,7 +213,9 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
 
 def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | None:
-    """Return the elements of a constant operand, None where it is not floating or half of a BatchNormalization."""
+    """Return the elements of a constant operand, None where it is not floating or half of a
+    BatchNormalization.
+    """
     if made_of_little(parameter):
         raise too_much_made(parameter)
     array = evaluator.exact(parameter)
@@ -217,7 +240,9 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
     if shape is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
     if array.ndim > len(shape):
-        raise Refused("axis_mismatch", f"{node.description}: the constant has a higher rank than the data")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the constant has a higher rank than the data"
+        )
     if array.size == 1:
         return None, wide.reshape(())
     if array.size == 0:
@@ -230,20 +255,26 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
 
 def _given_axis(node: Node, axis: int, shape: Shape, array: Array) -> int:
     if array.ndim != 1:
-        raise Refused("axis_mismatch", f"{node.description}: a parameter of rank {array.ndim} at an axis")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: a parameter of rank {array.ndim} at an axis"
+        )
     if axis < 0 and shape is None:
         raise Refused("unknown_rank", f"{node.description}: axis {axis} of data of unknown rank")
     return axis + (len(shape or ()) if axis < 0 else 0)
 
 
 def _varying_axis(node: Node, shape: tuple[Dim, ...], array: Array) -> int:
-    """Return the only axis along which a constant varies, which is broadcast against `shape` of the same rank."""
+    """Return the only axis along which a constant varies, which is broadcast against `shape` of the
+    same rank.
+    """
     axes = [axis for axis, extent in enumerate(array.shape) if extent != 1]
     if any(shape[axis] != array.shape[axis] for axis in axes):
         raise Refused("axis_mismatch", f"{node.description}: the constant may broadcast the data")
     varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis)).any()]
     if len(varying) > 1:
-        raise Refused("axis_mismatch", f"{node.description}: the constant varies along more than one axis")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the constant varies along more than one axis"
+        )
     return varying[0] if varying else axes[0]
 
 
@@ -254,30 +285,44 @@ def _check_not_overridable(node: Node) -> None:
 
 
 def _overridable_initializer(value: Value | None) -> Value | None:
-    """Return the initializer that callers may override and that `value` is made of, None where there is none."""
+    """Return the initializer that callers may override and that `value` is made of, None where
+    there is none.
+    """
     leaf = value
     while (node := producer_of(leaf, *_MOVES)) is not None:
         leaf = node.inputs[0]
-    if leaf is not None and leaf.node is None and leaf.owner is not None and leaf in leaf.owner.defaults:
+    if (
+        leaf is not None
+        and leaf.node is None
+        and leaf.owner is not None
+        and leaf in leaf.owner.defaults
+    ):
         return leaf
     return None
 
 
 def not_constant(value: Value | None) -> Refused:
-    """Return the refusal of a value that is not constant; the code tells overridable initializers from the rest."""
+    """Return the refusal of a value that is not constant; the code tells overridable initializers
+    from the rest.
+    """
     initializer, name = _overridable_initializer(value), "" if value is None else value.source_name
     if initializer is not None:
         return Refused(
-            "overridable_initializer", f"{initializer.source_name!r} is an initializer that callers may override"
+            "overridable_initializer",
+            f"{initializer.source_name!r} is an initializer that callers may override",
         )
     producer = value.node if value is not None else None
-    if producer is not None and (producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")):
+    if producer is not None and (
+        producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")
+    ):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")
     if producer is not None and producer.is_hidden:
         return Refused("kept_by_user", f"{name!r} is to be kept")
     payload = payload_of(value)
     if isinstance(payload, SparseTensor):
-        return Refused("non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}")
+        return Refused(
+            "non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}"
+        )
     return Refused("non_constant_params", f"{name!r} is not constant")
 
 

@@ -1,4 +1,6 @@
-"""Constants of layers as the model stores them: payloads, and what a DequantizeLinear makes of payloads."""
+"""Constants of layers as the model stores them: payloads, and what a DequantizeLinear makes of
+payloads.
+"""
 
 from __future__ import annotations
 

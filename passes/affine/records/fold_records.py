@@ -11,12 +11,16 @@ from ....ir.tensor import Array, Tensor
 from ....support.record import field, record
 
 Scope = tuple[tuple[str, str], ...]
-"""Path from the main graph: (node name, attribute) for a region, ("function", "domain::name:overload") for a body."""
+"""Path from the main graph: (node name, attribute) for a region, ("function",
+"domain::name:overload") for a body.
+"""
 
 
 @record
 class Param:
-    """One constant parameter of an affine: the name of the value that feeds it, and its elements if it is constant."""
+    """One constant parameter of an affine: the name of the value that feeds it, and its elements if
+    it is constant.
+    """
 
     name: str
     tensor: Tensor | None
@@ -26,9 +30,9 @@ class Param:
 class SourceAffine:
     """One affine of the source model, as it stood there.
 
-    `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes of its graph, and
-    `axis` the channel axis counted from the left, None for a uniform affine. `imported` is the node that the frontend
-    read.
+    `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes
+    of its graph, and `axis` the channel axis counted from the left, None for a uniform affine.
+    `imported` is the node that the frontend read.
     """
 
     origin: int
@@ -52,10 +56,11 @@ Candidate = tuple[Node, Scope, int, tuple[str, ...]]
 
 @record
 class FoldedAffine:
-    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or [].
+    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or
+    [].
 
-    `direction` is backward for an affine of the layer's result, forward for one of its data; `axis` is the channel axis
-    there, and `crossed` names the operators in between.
+    `direction` is backward for an affine of the layer's result, forward for one of its data; `axis`
+    is the channel axis there, and `crossed` names the operators in between.
     """
 
     origin: int
@@ -68,10 +73,12 @@ class FoldedAffine:
 
 @record(frozen=False)
 class QuantizedParts:
-    """The DequantizeLinear nodes of a layer whose scales, or integers, took affines: `weight` and `bias`.
+    """The DequantizeLinear nodes of a layer whose scales, or integers, took affines: `weight` and
+    `bias`.
 
-    `signs` are those of all factors of channels of the result, [C], and `data_signs` those of channels of the data, [C]
-    or []. The bias is off by `bias_error` at most, because its integers were rounded.
+    `signs` are those of all factors of channels of the result, [C], and `data_signs` those of
+    channels of the data, [C] or []. The bias is off by `bias_error` at most, because its integers
+    were rounded.
     """
 
     weight: Node | None = None
@@ -81,8 +88,13 @@ class QuantizedParts:
     bias_error: float = 0.0
 
     def channels(self, group: int) -> tuple[int, int]:
-        """Return how many channels of the result have reflected integers, and how many have only zero points."""
-        result, data = (each.reshape(group if each.size > 1 else 1, -1) for each in (self.signs, self.data_signs))
+        """Return how many channels of the result have reflected integers, and how many have only
+        zero points.
+        """
+        result, data = (
+            each.reshape(group if each.size > 1 else 1, -1)
+            for each in (self.signs, self.data_signs)
+        )
         signs = result[:, :, None] * data[:, None, :]
         return int((signs < 0).any(axis=2).sum()), int((signs == 0).all(axis=2).sum())
 
@@ -91,10 +103,9 @@ class QuantizedParts:
 class Layer:
     """A convolution-like node that absorbed affines, and the names that it had before.
 
-    `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the weight, which is input
-    `weight_index`.
-    `factor`, float64 and broadcast against the weight, is the factor of the weight, None for no factor. `imported` is
-    the node that the frontend read.
+    `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the
+    weight, which is input `weight_index`. `factor`, float64 and broadcast against the weight, is
+    the factor of the weight, None for no factor. `imported` is the node that the frontend read.
     """
 
     node: Node
@@ -116,9 +127,10 @@ class Layer:
 class LayerEdits:
     """One application of a pass that changes numbers and folds no affine of the source.
 
-    `name` is the pass as the command line takes it. `layers` has arrays in float64, of shape [C] or [], for every layer
-    that it changed: `rescale_out` is the factor of the result and `rescale_in` the factor of the data; `absorbed` was
-    subtracted from the result, `received` from the data, and `correction` from the bias.
+    `name` is the pass as the command line takes it. `layers` has arrays in float64, of shape [C] or
+    [], for every layer that it changed: `rescale_out` is the factor of the result and `rescale_in`
+    the factor of the data; `absorbed` was subtracted from the result, `received` from the data, and
+    `correction` from the bias.
     """
 
     name: str
@@ -128,10 +140,11 @@ class LayerEdits:
 class FoldRecords(SideTable):
     """The records of one module.
 
-    `sources` has the affines of the source by origin, None until `collect_sources` has run, and `candidates` the
-    operators that would be affines if an operand were constant. `layers` is keyed by the absorbing node. `folded` has
-    the origins of affines that went into some layer, and `partial` of those of which the shift or the scale stays.
-    `history` has, in order, the edits of passes that change numbers and fold no affine.
+    `sources` has the affines of the source by origin, None until `collect_sources` has run, and
+    `candidates` the operators that would be affines if an operand were constant. `layers` is keyed
+    by the absorbing node. `folded` has the origins of affines that went into some layer, and
+    `partial` of those of which the shift or the scale stays. `history` has, in order, the edits of
+    passes that change numbers and fold no affine.
     """
 
     def __init__(self) -> None:

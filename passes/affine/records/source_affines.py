@@ -67,7 +67,9 @@ def collect_sources(module: Module) -> None:
 
 
 def collect_opened(module: Module) -> None:
-    """Record the operators of the source that are affines since passes made their operands constants. O(candidates)."""
+    """Record the operators of the source that are affines since passes made their operands
+    constants. O(candidates).
+    """
     records = fold_records(module)
     sources, candidates = records.sources, records.candidates
     if sources is None or not module.changed:
@@ -80,12 +82,20 @@ def collect_opened(module: Module) -> None:
             records.candidates.append(candidate)
             continue
         current = dict(zip(map(_name, node.inputs), names, strict=False))
-        params = {key: Param(current.get(each.name, each.name), each.tensor) for key, each in source.params.items()}
-        sources[source.origin] = replaced(source, input=current.get(source.input, source.input), params=params)
+        params = {
+            key: Param(current.get(each.name, each.name), each.tensor)
+            for key, each in source.params.items()
+        }
+        sources[source.origin] = replaced(
+            source, input=current.get(source.input, source.input), params=params
+        )
 
 
 def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, StatisticRef]) -> None:
-    """Record the statistics of a BatchNormalization's data and result. For a value with two, the result counts."""
+    """Record the statistics of a BatchNormalization's data and result.
+
+    For a value with two, the result counts.
+    """
     data = node.inputs[0]
     if data is not None:
         refs.setdefault(data, StatisticRef(source, result=False))
@@ -93,15 +103,19 @@ def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, Statist
 
 
 def known_statistics(module: Module) -> dict[Value, Statistic]:
-    """Return the statistics of the values of `module` of which they are known, in the module's order. O(nodes).
+    """Return the statistics of the values of `module` of which they are known, in the module's
+    order. O(nodes).
 
-    The data and the result of every inference BatchNormalization are known, and the results of affines of them.
+    The data and the result of every inference BatchNormalization are known, and the results of
+    affines of them.
     """
     return dict(each_statistic(module))
 
 
 def each_statistic(module: Module) -> Iterator[tuple[Value, Statistic]]:
-    """Yield the values of `known_statistics` with their statistics, of which some are in memory at a time."""
+    """Yield the values of `known_statistics` with their statistics, of which some are in memory at
+    a time.
+    """
     collect_sources(module)
     refs = statistic_refs(module)
     values = [value for graph in module.graphs() for value in values_of(graph) if value in refs]
@@ -123,7 +137,9 @@ def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
     """Yield every graph of the module with its path, each followed by the graphs inside it."""
     stack: list[tuple[Graph, Scope]] = []
     for function in reversed(module.functions.values()):
-        name = f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+        name = f"{function.domain}::{function.name}" + (
+            f":{function.overload}" if function.overload else ""
+        )
         stack.append((function.graph, (("function", name),)))
     stack.append((module.graph, ()))
     while stack:
@@ -157,7 +173,9 @@ def _name(value: Value | None) -> str:
     return "" if value is None else value.name
 
 
-def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> SourceAffine | None:
+def _batch_norm(
+    node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator
+) -> SourceAffine | None:
     if not node.origins or not node.outputs:
         return None
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
@@ -185,9 +203,17 @@ def _batch_norm(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
 
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
-    """Return a parameter whose elements can be read as numbers; those of the usual types are not read for that."""
+    """Return a parameter whose elements can be read as numbers; those of the usual types are not
+    read for that.
+    """
     payload = payload_of(value)
-    tensor = payload if isinstance(payload, Tensor) else None if made_of_little(value) else evaluator.tensor(value)
+    tensor = (
+        payload
+        if isinstance(payload, Tensor)
+        else None
+        if made_of_little(value)
+        else evaluator.tensor(value)
+    )
     if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
         return None
     if tensor.dtype.name in USUAL:
@@ -195,7 +221,9 @@ def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     return tensor if tensor.dtype.is_float and evaluator.array(value) is not None else None
 
 
-def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator) -> SourceAffine | None:
+def _arithmetic(
+    node: Node, scope: Scope, index: int, evaluator: ConstantEvaluator
+) -> SourceAffine | None:
     try:
         op = recognise(node, evaluator)
     except Refused as refused:
@@ -207,11 +235,19 @@ def _arithmetic(node: Node, scope: Scope, index: int, evaluator: ConstantEvaluat
         key = "scale" if node.op in ("multiply", "divide") else "shift"
         params[key] = Param(op.parameter.name, _known(op.parameter, evaluator))
     channels = op.scale.shape[0] if op.axis is not None else None
-    return replaced(_undecided(node, scope, index), input=op.data.name, axis=op.axis, channels=channels, params=params)
+    return replaced(
+        _undecided(node, scope, index),
+        input=op.data.name,
+        axis=op.axis,
+        channels=channels,
+        params=params,
+    )
 
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
-    """Return the record of an operation that is an affine if only its constant or the rank of its data were certain."""
+    """Return the record of an operation that is an affine if only its constant or the rank of its
+    data were certain.
+    """
     kind = AFFINE_KINDS.get(node.op, "")
     return SourceAffine(
         origin=_origin(node),

@@ -18,10 +18,10 @@ from .fold_records import SourceAffine
 class Statistic:
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
-    They are those of the data that a model was trained on, as its BatchNormalization (origin `source`) kept them:
-    of its data, mean and sqrt(var); of its result y = gamma * (x - mean) / sqrt(var + epsilon) + beta, beta and
-    |gamma| * sqrt(var / (var + epsilon)). `gamma` is the deviation of the result with epsilon = 0, signed: many
-    tools take it for the deviation.
+    They are those of the data that a model was trained on, as its BatchNormalization (origin
+    `source`) kept them: of its data, mean and sqrt(var); of its result y = gamma * (x - mean) /
+    sqrt(var + epsilon) + beta, beta and |gamma| * sqrt(var / (var + epsilon)). `gamma` is the
+    deviation of the result with epsilon = 0, signed: many tools take it for the deviation.
     """
 
     axis: int
@@ -32,15 +32,20 @@ class Statistic:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
         """Return the statistic of scale * x + shift."""
-        return replaced(self, mean=self.mean * scale + shift, std=self.std * np.abs(scale), gamma=self.gamma * scale)
+        return replaced(
+            self,
+            mean=self.mean * scale + shift,
+            std=self.std * np.abs(scale),
+            gamma=self.gamma * scale,
+        )
 
 
 @record
 class StatisticRef:
     """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
-    The value is the data of the BatchNormalization `source`, or its `result`, after the affines `steps`, each a scale
-    and a shift of shape [C] or [].
+    The value is the data of the BatchNormalization `source`, or its `result`, after the affines
+    `steps`, each a scale and a shift of shape [C] or [].
     """
 
     source: SourceAffine
@@ -82,10 +87,11 @@ def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
 
 
 def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
-    """Return the statistic of each reference, None where the parameters are unknown or make no affine.
+    """Return the statistic of each reference, None where the parameters are unknown or make no
+    affine.
 
-    Sources with the same number of channels are computed together: an operation on a short vector costs as much as one
-    on many.
+    Sources with the same number of channels are computed together: an operation on a short vector
+    costs as much as one on many.
     """
     alike: dict[int, list[tuple[SourceAffine, list[Array]]]] = {}
     for source in {id(reference.source): reference.source for reference in references}.values():
@@ -95,7 +101,10 @@ def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
     known: dict[tuple[int, bool], Statistic] = {}
     for group in alike.values():
         known.update(_together(group))
-    return [_through(known.get((id(reference.source), reference.result)), reference) for reference in references]
+    return [
+        _through(known.get((id(reference.source), reference.result)), reference)
+        for reference in references
+    ]
 
 
 def _through(known: Statistic | None, reference: StatisticRef) -> Statistic | None:
@@ -108,27 +117,50 @@ def _through(known: Statistic | None, reference: StatisticRef) -> Statistic | No
     return known
 
 
-def _together(group: Sequence[tuple[SourceAffine, list[Array]]]) -> Iterator[tuple[tuple[int, bool], Statistic]]:
-    """Yield the statistics of the data (False) and of the result (True) of each source, by its identity."""
+def _together(
+    group: Sequence[tuple[SourceAffine, list[Array]]],
+) -> Iterator[tuple[tuple[int, bool], Statistic]]:
+    """Yield the statistics of the data (False) and of the result (True) of each source, by its
+    identity.
+    """
     with np.errstate(all="ignore"):
-        gamma, beta, mean, var = (np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4))
+        gamma, beta, mean, var = (
+            np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4)
+        )
         spread = var + np.array([[source.epsilon] for source, _ in group])
         roots, wide = np.sqrt(var), np.sqrt(spread)
         std = np.abs(gamma) * (roots / wide)
-    usable = np.isfinite(gamma) & np.isfinite(beta) & np.isfinite(mean) & np.isfinite(var) & (var >= 0) & (spread > 0)
+    usable = (
+        np.isfinite(gamma)
+        & np.isfinite(beta)
+        & np.isfinite(mean)
+        & np.isfinite(var)
+        & (var >= 0)
+        & (spread > 0)
+    )
     data, results = zip(mean, roots, wide, strict=True), zip(beta, std, gamma, strict=True)
-    for (source, _), x, y, is_usable in zip(group, data, results, usable.all(axis=1).tolist(), strict=True):
+    for (source, _), x, y, is_usable in zip(
+        group, data, results, usable.all(axis=1).tolist(), strict=True
+    ):
         if is_usable and source.axis is not None:
             yield (id(source), False), Statistic(source.axis, *x, source.origin)
             yield (id(source), True), Statistic(source.axis, *y, source.origin)
 
 
 def _parameters(source: SourceAffine) -> list[Array] | None:
-    """Return gamma, beta, mean and var, None where they are unknown or not vectors of one length."""
+    """Return gamma, beta, mean and var, None where they are unknown or not vectors of
+    one length.
+    """
     if source.kind != "batch_norm" or source.epsilon is None:
         return None
-    tensors = [source.params[key].tensor for key in ("gamma", "beta", "mean", "var") if key in source.params]
+    tensors = [
+        source.params[key].tensor
+        for key in ("gamma", "beta", "mean", "var")
+        if key in source.params
+    ]
     vectors = [tensor.numpy() for tensor in tensors if tensor is not None]
-    if len(vectors) < 4 or any([vector.ndim != 1 or vector.shape != vectors[0].shape for vector in vectors]):
+    if len(vectors) < 4 or any(
+        [vector.ndim != 1 or vector.shape != vectors[0].shape for vector in vectors]
+    ):
         return None
     return vectors

@@ -1,4 +1,6 @@
-"""The rule of an operator: the ways in which a channel affine passes it, or goes into its weights."""
+"""The rule of an operator: the ways in which a channel affine passes it, or goes into
+its weights.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ Absorb = Callable[[Node, Affine, Parameters], Fold]
 class AffineRule:
     """The ways of an affine at an operator.
 
-    - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights (`absorb_result`).
-    - An affine of the data passes `forward` to the results or, at a layer, goes into its weights (`absorb_data`).
+    - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights
+      (`absorb_result`).
+    - An affine of the data passes `forward` to the results or, at a layer, goes into its weights
+      (`absorb_data`).
     - An operator with both is a layer where an operand is constant.
     - With `several_axes` the channels may lie on more than one axis.
     """

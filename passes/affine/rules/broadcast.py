@@ -1,7 +1,8 @@
-"""How an affine passes operators that combine several operands element by element, with broadcasting.
+"""How an affine passes operators that combine several operands element by element, with
+broadcasting.
 
-A constant operand that is no affine itself varies along several axes or stands beside two dynamic ones. It is replaced
-by its affine, and may grow to the shape of the channels.
+A constant operand that is no affine itself varies along several axes or stands beside two dynamic
+ones. It is replaced by its affine, and may grow to the shape of the channels.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ Constants = list[tuple[int, Array]]
 """Operands by number that are constant."""
 
 
-def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> tuple[Dynamic, Constants]:
-    """Return the dynamic operands from number `first` on, each with its axis of channels, and the constant ones.
+def _parts(
+    node: Node, affine: Affine, params: Parameters, first: int = 0
+) -> tuple[Dynamic, Constants]:
+    """Return the dynamic operands from number `first` on, each with its axis of channels, and the
+    constant ones.
 
-    Constants are float64 and have the rank of the result. The axis is -1 for an operand that is broadcast along the
-    channels.
+    Constants are float64 and have the rank of the result. The axis is -1 for an operand that is
+    broadcast along the channels.
     """
     shape = shape_of(node.output.type)
     if shape is None and affine.axis is not None:
@@ -50,37 +54,57 @@ def _parts(node: Node, affine: Affine, params: Parameters, first: int = 0) -> tu
             raise Refused("unsupported_op", f"{node.description}: operand {i} is absent")
         array = params.evaluator.exact(value)
         if array is not None:
-            constants.append((i, _at_rank(node, affine, array.astype(np.float64), rank, is_second=i == 1)))
+            constants.append(
+                (i, _at_rank(node, affine, array.astype(np.float64), rank, is_second=i == 1))
+            )
         elif i == 1 and parameter_axis(node) is not None:
-            raise Refused("unsupported_attr", f"{node.description}: an operand at an axis is not constant")
+            raise Refused(
+                "unsupported_attr", f"{node.description}: an operand at an axis is not constant"
+            )
         else:
             dynamic.append((i, _channel_axis(node, affine, value, rank)))
     return dynamic, constants
 
 
-def _at_rank(node: Node, affine: Affine, array: Array, rank: int | None, *, is_second: bool) -> Array:
-    """Return a constant operand with the rank of the result, whose channels the affine can act on."""
+def _at_rank(
+    node: Node, affine: Affine, array: Array, rank: int | None, *, is_second: bool
+) -> Array:
+    """Return a constant operand with the rank of the result, whose channels the affine
+    can act on.
+    """
     axis = parameter_axis(node)
     if node.op == "nn.bias_add" and affine.axis not in (None, axis):
-        raise Refused("axis_mismatch", f"{node.description}: its parameter is a vector along another axis")
-    misaligned = has_trait(node, Trait.ALIGNED) and (axis is None or affine.axis not in (None, axis))
+        raise Refused(
+            "axis_mismatch", f"{node.description}: its parameter is a vector along another axis"
+        )
+    misaligned = has_trait(node, Trait.ALIGNED) and (
+        axis is None or affine.axis not in (None, axis)
+    )
     if misaligned and not is_legal(node.op, NUMPY_BROADCAST, node):
-        raise Refused("unsupported_op", f"{node.description}: constants do not broadcast before opset 7")
+        raise Refused(
+            "unsupported_op", f"{node.description}: constants do not broadcast before opset 7"
+        )
     if axis is not None and is_second:
         if rank is None or axis + array.ndim > rank:
             raise unknown_shape(node)
         if not 0 <= axis <= rank - array.ndim:
-            raise Refused("channel_mismatch", f"{node.description}: its parameter does not fit at axis {axis}")
+            raise Refused(
+                "channel_mismatch", f"{node.description}: its parameter does not fit at axis {axis}"
+            )
         array = align(array, axis, rank)
     array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
     extents = (1, affine.channels)
-    if affine.axis is not None and not any(is_extent(array.shape, affine.axis, extent) for extent in extents):
+    if affine.axis is not None and not any(
+        is_extent(array.shape, affine.axis, extent) for extent in extents
+    ):
         raise unknown_shape(node)
     return array
 
 
 def _channel_axis(node: Node, affine: Affine, value: Value, rank: int | None) -> int:
-    """Return the axis of a dynamic operand that has the channels, -1 where it is broadcast along them."""
+    """Return the axis of a dynamic operand that has the channels, -1 where it is broadcast along
+    them.
+    """
     if affine.axis is None:
         return 0
     inner = shape_of(value.type)
@@ -96,7 +120,9 @@ def _check_not_stretched(node: Node, dynamic: Dynamic) -> None:
     for i, axis in dynamic:
         if axis < 0:
             name = node.operand(i).source_name
-            reason = f"{node.description}: operand {name!r} is, or may be, broadcast along the channels"
+            reason = (
+                f"{node.description}: operand {name!r} is, or may be, broadcast along the channels"
+            )
             raise Refused("axis_mismatch", reason)
 
 
@@ -107,7 +133,8 @@ def _check_not_rounding(node: Node, constants: Constants, params: Parameters) ->
 
 
 @states(
-    "s * (x + y) + t == s * x + t + s * y; s * (x - y) + t == s * x + t - s * y; s * (x - y) + t == s * x - (s * y - t)"
+    "s * (x + y) + t == s * x + t + s * y; s * (x - y) + t == s * x + t - s * y; s * (x - y) + t =="
+    " s * x - (s * y - t)"
 )
 def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Add, Sub, Sum: s (x + y) + t = (s x + t) + s y.
@@ -123,10 +150,14 @@ def backward_sum(node: Node, index: int, affine: Affine, params: Parameters) -> 
         raise _no_operand(node)
     if not affine.has_shift:
         del takers[1:]
-    return [_shared(affine, taker, _is_subtracted(node, taker), dynamic, constants) for taker in takers]
+    return [
+        _shared(affine, taker, _is_subtracted(node, taker), dynamic, constants) for taker in takers
+    ]
 
 
-def _shared(affine: Affine, taker: int, subtracted: bool, dynamic: Dynamic, constants: Constants) -> Transfer:
+def _shared(
+    affine: Affine, taker: int, subtracted: bool, dynamic: Dynamic, constants: Constants
+) -> Transfer:
     """Return the transfer of the scale to all terms of a sum, and of the shift to `taker` alone."""
     scale = affine.only_scale()
     if not affine.has_scale:
@@ -134,7 +165,9 @@ def _shared(affine: Affine, taker: int, subtracted: bool, dynamic: Dynamic, cons
         constants = [(i, array) for i, array in constants if i == taker]
     whole = _negated(affine) if subtracted else affine
     operands = tuple((i, (whole if i == taker else scale).at(axis)) for i, axis in dynamic)
-    scaled = tuple((i, (whole if i == taker else scale).apply_along(array)) for i, array in constants)
+    scaled = tuple(
+        (i, (whole if i == taker else scale).apply_along(array)) for i, array in constants
+    )
     return Transfer(operands=operands, constants=scaled)
 
 
@@ -162,7 +195,9 @@ def backward_mean(node: Node, index: int, affine: Affine, params: Parameters) ->
     "s * maximum(x, y) + t == maximum(s * x + t, s * y + t) if s >= 0; "
     "s * minimum(x, y) + t == minimum(s * x + t, s * y + t) if s >= 0"
 )
-def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+def backward_extremum(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """Max, Min: s max(x, y) + t = max(s x + t, s y + t) for s >= 0."""
     check_scale_sign(node, affine)
     return _everywhere(node, affine, params)
@@ -175,37 +210,56 @@ def backward_extremum(node: Node, index: int, affine: Affine, params: Parameters
 def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Max, Min: with a constant y, max(s x + t, y) = s max(x, (y - t) / s) + t for s > 0."""
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+        raise Refused(
+            "multi_consumer", f"{node.description} reads the affine on more than one path"
+        )
     moved = _pushed(node, given)
     check_scale_sign(node, moved)
     check_no_zero_scale(node, moved)
     dynamic, constants = _parts(node, moved, params)
     if len(dynamic) > 1:
-        raise Refused("activation_between", f"{node.description}: an affine passes it only beside constants")
+        raise Refused(
+            "activation_between", f"{node.description}: an affine passes it only beside constants"
+        )
     takes = _shift_of_constant(moved, negated=True)
     new = [(i, array, takes.apply_along(array)) for i, array in constants]
     if any((np.isfinite(after) != np.isfinite(before)).any() for _, before, after in new):
-        raise Refused("nonfinite", f"{node.description}: a constant divided by the scale is not finite")
+        raise Refused(
+            "nonfinite", f"{node.description}: a constant divided by the scale is not finite"
+        )
     return Transfer(results=((0, moved),), constants=tuple((i, after) for i, _, after in new))
 
 
 @states("s * where(c, x, y) + t == where(c, s * x + t, s * y + t)")
-def backward_where(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+def backward_where(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """Where: both branches take the affine; the condition does not."""
     return _everywhere(node, affine, params, first=1)
 
 
-def _everywhere(node: Node, affine: Affine, params: Parameters, first: int = 0) -> Sequence[Transfer]:
+def _everywhere(
+    node: Node, affine: Affine, params: Parameters, first: int = 0
+) -> Sequence[Transfer]:
     """Return the way in which every operand takes the whole affine."""
     dynamic, constants = _parts(node, affine, params, first)
     _check_not_stretched(node, dynamic)
     operands = tuple((i, affine.at(axis)) for i, axis in dynamic)
-    return [Transfer(operands=operands, constants=tuple((i, affine.apply_along(array)) for i, array in constants))]
+    return [
+        Transfer(
+            operands=operands,
+            constants=tuple((i, affine.apply_along(array)) for i, array in constants),
+        )
+    ]
 
 
 @states("s * (x * y) + t == (s * x) * y if t == 0; s * (x * y) + t == x * (s * y) if t == 0")
-def backward_product(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Mul: s (x y) = (s x) y = x (s y); one operand that has the channels takes the scale, and no shift passes."""
+def backward_product(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
+    """Mul: s (x y) = (s x) y = x (s y); one operand that has the channels takes the scale, and no
+    shift passes.
+    """
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
@@ -215,21 +269,35 @@ def backward_product(node: Node, index: int, affine: Affine, params: Parameters)
     return ways
 
 
-@states("s * (x / y) + t == s * x / y if t == 0; s * (x / c) + t == x / (c / s) if t == 0 and s != 0")
-def backward_quotient(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+@states(
+    "s * (x / y) + t == s * x / y if t == 0; s * (x / c) + t == x / (c / s) if t == 0 and s != 0"
+)
+def backward_quotient(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """Div: s (x / y) = (s x) / y = x / (y / s).
 
     A constant denominator takes a scale without zeros. No shift passes.
     """
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
-    ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0]
-    ways += [Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0]
+    ways = [
+        Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0
+    ]
+    ways += [
+        Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0
+    ]
     if affine.scale.all():
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
-        ways += [Transfer(constants=((i, inverse.apply_along(array)),)) for i, array in constants if i == 1]
+        ways += [
+            Transfer(constants=((i, inverse.apply_along(array)),))
+            for i, array in constants
+            if i == 1
+        ]
     if not ways:
-        raise Refused("axis_mismatch", f"{node.description}: the numerator does not have the channels")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the numerator does not have the channels"
+        )
     return ways
 
 
@@ -243,7 +311,9 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     if inner is None or shape is None:
         raise unknown_shape(node)
     if parameter_axis(node) is not None and i == 1:
-        raise Refused("unsupported_attr", f"{node.description}: an operand at an axis is not constant")
+        raise Refused(
+            "unsupported_attr", f"{node.description}: an operand at an axis is not constant"
+        )
     axis = affine.axis + len(shape) - len(inner)
     if not is_extent(shape, axis, affine.channels):
         raise unknown_shape(node)
@@ -256,15 +326,20 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     "x + t + y == x + y + t"
 )
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y + t) / s)."""
+    """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y +
+    t) / s).
+    """
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+        raise Refused(
+            "multi_consumer", f"{node.description} reads the affine on more than one path"
+        )
     moved = _pushed(node, given)
     if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
             raise Refused(
-                "activation_between", f"{node.description}: a scale passes a sum only if all operands have it"
+                "activation_between",
+                f"{node.description}: a scale passes a sum only if all operands have it",
             )
     dynamic, constants = _parts(node, moved, params)
     (index,) = given
@@ -273,14 +348,21 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     _check_not_rounding(node, constants, params)
     check_no_zero_scale(node, moved)
     takes = _shift_of_constant(moved, negated=node.op == "subtract")
-    new = [(i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array)) for i, array in constants]
+    new = [
+        (i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array))
+        for i, array in constants
+    ]
     if not all(np.isfinite(array).all() for _, array in new):
-        raise Refused("nonfinite", f"{node.description}: a constant divided by the scale is not finite")
+        raise Refused(
+            "nonfinite", f"{node.description}: a constant divided by the scale is not finite"
+        )
     return Transfer(results=((0, moved.only_scale()),), constants=tuple(new))
 
 
 def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
-    """Return the affine of a constant y: (y + shift) / scale, or (y - shift) / scale where the sum subtracts it."""
+    """Return the affine of a constant y: (y + shift) / scale, or (y - shift) / scale where the sum
+    subtracts it.
+    """
     with np.errstate(all="ignore"):
         shift = -affine.shift if negated else affine.shift
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)
@@ -300,7 +382,9 @@ def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters
 
 def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer:
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+        raise Refused(
+            "multi_consumer", f"{node.description} reads the affine on more than one path"
+        )
     (index,) = given
     check_no_shift(node, given[index])
     if index not in allowed:

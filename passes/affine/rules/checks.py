@@ -1,4 +1,6 @@
-"""Conditions on values, operators and constants that no rule has to ask: the planner does, for every operator."""
+"""Conditions on values, operators and constants that no rule has to ask: the planner does, for
+every operator.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from .table import NO_RULE, affine_rule
 
 
 def _described(value: Value) -> str:
-    return f"input {value.source_name!r}" if value.node is None else f"the result of {value.node.description}"
+    return (
+        f"input {value.source_name!r}"
+        if value.node is None
+        else f"the result of {value.node.description}"
+    )
 
 
 def check_sole_reader(value: Value, reader: Node) -> None:
@@ -26,34 +32,54 @@ def check_sole_reader(value: Value, reader: Node) -> None:
     if value.is_returned:
         raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if sole_reader(value) is None:
-        # A value may have any number of readers, each of which may ask: a few of them make a good enough sentence.
+        # A value may have any number of readers, each of which may ask: a few of them make a good
+        # enough sentence.
         some = list(islice(value.users, 16))
         inner = next((user for user in some if user.graph is not reader.graph), None)
         if inner is not None:
-            raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {inner.description}")
+            raise Refused(
+                "subgraph_boundary",
+                f"{_described(value)} is read inside a subgraph by {inner.description}",
+            )
         raise Refused(
-            "multi_consumer", f"{_described(value)} is read by {', '.join(user.description for user in some[:3])}"
+            "multi_consumer",
+            f"{_described(value)} is read by {', '.join(user.description for user in some[:3])}",
         )
     if value.graph is not reader.graph:
-        raise Refused("subgraph_boundary", f"{_described(value)} is computed outside the subgraph that reads it")
+        raise Refused(
+            "subgraph_boundary",
+            f"{_described(value)} is computed outside the subgraph that reads it",
+        )
 
 
 def check_reader(value: Value, source: Value, node: Node) -> None:
-    """Refuse a reader `node` of `value` that cannot read anything else; the affine is removed from `source`."""
+    """Refuse a reader `node` of `value` that cannot read anything else; the affine is removed from
+    `source`.
+    """
     if node.op == "return":
         raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if node.graph is not source.graph:
-        raise Refused("subgraph_boundary", f"{_described(value)} is read inside a subgraph by {node.description}")
+        raise Refused(
+            "subgraph_boundary",
+            f"{_described(value)} is read inside a subgraph by {node.description}",
+        )
     rule = affine_rule(node.op)
     if rule.forward is None and rule.absorb_data is None:
         check_not_kept(node, "after")
-        raise Refused("no_foldable_neighbour", f"{node.description} after it cannot absorb an affine")
+        raise Refused(
+            "no_foldable_neighbour", f"{node.description} after it cannot absorb an affine"
+        )
     if batch_norm_parameters(node) is not None:
-        raise Refused("no_foldable_neighbour", f"{node.description} after it is a BatchNormalization that stays")
+        raise Refused(
+            "no_foldable_neighbour",
+            f"{node.description} after it is a BatchNormalization that stays",
+        )
 
 
 def check_not_kept(node: Node, place: str) -> None:
-    """Refuse a node that the user wants to be left alone; it stands `before` or `after` the affine."""
+    """Refuse a node that the user wants to be left alone; it stands `before` or `after`
+    the affine.
+    """
     if node.is_hidden:
         raise Refused("kept_by_user", f"{node.description} {place} it is to be kept")
 
@@ -68,12 +94,17 @@ def batch_norm_parameters(node: Node) -> Node | None:
 
 
 def check_axis_exists(value: Value | None, affine: Affine) -> None:
-    """Refuse an axis that the type of a value, which a model may declare as it likes, does not have."""
+    """Refuse an axis that the type of a value, which a model may declare as it likes, does not
+    have.
+    """
     shape = None if value is None else shape_of(value.type)
     if value is None or shape is None or affine.axis is None:
         return
     if affine.axis + max(len(affine.extents), 1) > len(shape):
-        raise Refused("channel_mismatch", f"{_described(value)} has the type {value.type}, which has no such channels")
+        raise Refused(
+            "channel_mismatch",
+            f"{_described(value)} has the type {value.type}, which has no such channels",
+        )
 
 
 def check_extents(node: Node) -> None:
@@ -83,7 +114,8 @@ def check_extents(node: Node) -> None:
         for dim in type_.shape or () if isinstance(type_, TensorType) else ():
             if isinstance(dim, int) and dim > MAX_EXTENT:
                 raise Refused(
-                    "no_foldable_neighbour", f"{node.description} has an axis of more than {MAX_EXTENT} elements"
+                    "no_foldable_neighbour",
+                    f"{node.description} has an axis of more than {MAX_EXTENT} elements",
                 )
 
 
@@ -92,7 +124,9 @@ def check_one_axis(node: Node, affine: Affine) -> None:
     rule = affine_rule(node.op)
     if not affine.extents or rule.several_axes or rule is NO_RULE:
         return
-    raise Refused("axis_mismatch", f"{node.description}: the channels lie on several axes before it")
+    raise Refused(
+        "axis_mismatch", f"{node.description}: the channels lie on several axes before it"
+    )
 
 
 def check_constants(node: Node, transfer: Transfer) -> None:
@@ -111,40 +145,71 @@ def check_constants(node: Node, transfer: Transfer) -> None:
 
 
 def check_stays_integer(fold: Fold, result: Value) -> None:
-    """Refuse to give a product of dequantized matrices its first bias in float unless the `result` is quantized.
+    """Refuse to give a product of dequantized matrices its first bias in float unless the `result`
+    is quantized.
 
-    Runtimes compute such a product in integers: onnxruntime by QGemm and MatMulIntegerToFloat. They do not where a
-    float bias follows it, except between QuantizeLinear and DequantizeLinear, where they quantize the bias.
+    Runtimes compute such a product in integers: onnxruntime by QGemm and MatMulIntegerToFloat. They
+    do not where a float bias follows it, except between QuantizeLinear and DequantizeLinear, where
+    they quantize the bias.
     """
     node = fold.node
     if node.op not in ("nn.dense", "matmul") or (fold.bias is None and fold.shift is None):
         return
-    if any(producer_of(value, "dequantize") is None for value in node.inputs[:2]) or node.input(2) is not None:
+    if (
+        any(producer_of(value, "dequantize") is None for value in node.inputs[:2])
+        or node.input(2) is not None
+    ):
         return
     while (reader := sole_reader(result)) is not None and reader.op in ("nn.relu", "clip"):
         result = reader.output
     if result.is_returned or any(reader.op != "quantize" for reader in result.users):
-        detail = f"{node.description} multiplies dequantized matrices, and its result is not quantized"
-        raise Refused("quantized_weight", f"{detail}: a float bias would make a float product of it")
+        detail = (
+            f"{node.description} multiplies dequantized matrices, and its result is not quantized"
+        )
+        raise Refused(
+            "quantized_weight", f"{detail}: a float bias would make a float product of it"
+        )
 
 
-INTEGER_OPERATORS = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QGemm", "QAttention")
-"""How the names of foreign operators begin whose results are rounded to integers, or come from them."""
+INTEGER_OPERATORS = (
+    "QLinear",
+    "ConvInteger",
+    "MatMulInteger",
+    "DynamicQuantizeLinear",
+    "QGemm",
+    "QAttention",
+)
+"""How the names of foreign operators begin whose results are rounded to integers, or come from
+them.
+"""
 
 
 def check_not_the_scale(data: Value) -> None:
-    """Refuse to take the scale of a constant off the scale of `data` that DynamicQuantizeLinear computes.
+    """Refuse to take the scale of a constant off the scale of `data` that DynamicQuantizeLinear
+    computes.
 
-    Runtimes look for their product behind MatMulInteger: without it onnxruntime makes no DynamicQuantizeMatMul.
+    Runtimes look for their product behind MatMulInteger: without it onnxruntime makes no
+    DynamicQuantizeMatMul.
     """
     node = data.node
     if node is not None and node.op.rpartition("::")[2] == "DynamicQuantizeLinear":
-        raise Refused("quantized_between", f"{node.description} computes the scale, which stays beside its constant")
+        raise Refused(
+            "quantized_between",
+            f"{node.description} computes the scale, which stays beside its constant",
+        )
 
 
 def check_no_integers(node: Node) -> None:
-    """Refuse to pass a `node` whose data are integers: what an affine would change before it was rounded."""
+    """Refuse to pass a `node` whose data are integers: what an affine would change before it was
+    rounded.
+    """
     name = node.op.rpartition("::")[2]
     dtype = dtype_of(node.operand().type) if node.op == "cast" and node.inputs else None
-    if name.startswith(INTEGER_OPERATORS) or node.op == "quantize" or (dtype is not None and not dtype.is_float):
-        raise Refused("quantized_between", f"{node.description} computes with integers, which take no affine")
+    if (
+        name.startswith(INTEGER_OPERATORS)
+        or node.op == "quantize"
+        or (dtype is not None and not dtype.is_float)
+    ):
+        raise Refused(
+            "quantized_between", f"{node.description} computes with integers, which take no affine"
+        )

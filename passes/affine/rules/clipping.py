@@ -1,8 +1,8 @@
 """How an affine passes Clip and HardSigmoid, whose bounds and slope are scalars.
 
-A uniform affine changes them. An affine per channel passes a Clip of which the bounds per channel become a Max and a
-Min after it, and the Clip keeps the widest of them. Kernels that compute a layer and a Clip as one still find it, and
-the Max and Min never see a number far beyond their bounds.
+A uniform affine changes them. An affine per channel passes a Clip of which the bounds per channel
+become a Max and a Min after it, and the Clip keeps the widest of them. Kernels that compute a layer
+and a Clip as one still find it, and the Max and Min never see a number far beyond their bounds.
 """
 
 from __future__ import annotations
@@ -37,21 +37,25 @@ Move = Callable[[Array], Array]
 
 
 @states(
-    "s * clip(x, a, b) + t == clip(s * x + t, least(s * a + t, s * b + t), greatest(s * a + t, s * b + t)) if a <= b; "
-    "s * clip(x, a, b) + t == minimum(maximum(clip(s * x + t, low, high), s * a + t), s * b + t) "
-    "if s >= 0 and low <= s * a + t and high >= s * b + t"
+    "s * clip(x, a, b) + t == clip(s * x + t, least(s * a + t, s * b + t), greatest(s * a + t, s *"
+    " b + t)) if a <= b; s * clip(x, a, b) + t == minimum(maximum(clip(s * x + t, low, high), s * a"
+    " + t), s * b + t) if s >= 0 and low <= s * a + t and high >= s * b + t"
 )
 def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), the bounds swapped where s < 0."""
+    """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), the bounds swapped
+    where s < 0.
+    """
     return [replaced(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
 
 
 @states(
-    "clip(s * x + t, a, b) == s * clip(x, least((a - t) / s, (b - t) / s), greatest((a - t) / s, (b - t) / s)) + "
-    "t if s != 0 and a <= b"
+    "clip(s * x + t, a, b) == s * clip(x, least((a - t) / s, (b - t) / s), greatest((a - t) / s, (b"
+    " - t) / s)) + t if s != 0 and a <= b"
 )
 def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t, the bounds swapped where s < 0."""
+    """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t, the bounds swapped where
+    s < 0.
+    """
     affine = only_data(node, given)
     moved = _passed(node, affine, lambda bound: (bound - affine.shift) / affine.scale, params)
     return replaced(moved, results=((0, affine),))
@@ -59,17 +63,25 @@ def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) ->
 
 @states("clip(x, a, b) == clip(x - t, least(a, b - t), b - t) + t if t >= 0 and a <= 0 and x >= t")
 def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
-    """Clip: for t >= 0, a <= 0 and x >= t, clip(x, a, b) = clip(x - t, a, b - t) + t; `affine` is x + t.
+    """Clip: for t >= 0, a <= 0 and x >= t, clip(x, a, b) = clip(x - t, a, b - t) + t; `affine` is x
+    + t.
 
-    The transfer has neither operands nor results. Raises Refused where the lower bound is positive, or absent.
+    The transfer has neither operands nor results. Raises Refused where the lower bound is positive,
+    or absent.
     """
     low, high = _bounds(node, params)
     if not -np.inf < low <= 0:
-        raise Refused("activation_between", f"{node.description}: its lower bound is not between -inf and 0")
-    if affine.axis is None:  # x - t is above any lower bound up to 0, so it may fall with the upper one
+        raise Refused(
+            "activation_between", f"{node.description}: its lower bound is not between -inf and 0"
+        )
+    if (
+        affine.axis is None
+    ):  # x - t is above any lower bound up to 0, so it may fall with the upper one
         shifted = float(high - affine.shift)
         return _rebounded(node, (min(low, shifted), shifted), _given(node))
-    return _limited(node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params)
+    return _limited(
+        node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params
+    )
 
 
 def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
@@ -79,7 +91,10 @@ def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
     low, high = (_unrounded(node.input(i), end, params) for i, end in enumerate(bounds.ends, 1))
     if not low <= high:
-        raise Refused("activation_between", f"{node.description}: bounds {low:.6g} and {high:.6g} cannot be scaled")
+        raise Refused(
+            "activation_between",
+            f"{node.description}: bounds {low:.6g} and {high:.6g} cannot be scaled",
+        )
     return low, high
 
 
@@ -93,10 +108,13 @@ def _passed(node: Node, affine: Affine, move: Move, params: Parameters) -> Trans
     """Return the transfer that moves the bounds of a Clip that `affine` passes."""
     low, high = _bounds(node, params)
     if not affine.scale.all():
-        raise Refused("activation_between", f"{node.description}: its bounds cannot be scaled by zero")
+        raise Refused(
+            "activation_between", f"{node.description}: its bounds cannot be scaled by zero"
+        )
     if affine.axis is None:
         (new_low, had_low), (new_high, had_high) = sorted(
-            (float(_moved(node, move, bound)), given) for bound, given in zip((low, high), _given(node), strict=True)
+            (float(_moved(node, move, bound)), given)
+            for bound, given in zip((low, high), _given(node), strict=True)
         )
         return _rebounded(node, (new_low, new_high), (had_low, had_high))
     return _limited(node, affine, ((low, move), (high, move)), params)
@@ -111,10 +129,14 @@ def _moved(node: Node, move: Move, bound: float | Array) -> Array:
     return found
 
 
-def _limited(node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], params: Parameters) -> Transfer:
-    """Return the transfer of a Clip whose bounds, once moved, differ between the channels of `affine`.
+def _limited(
+    node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], params: Parameters
+) -> Transfer:
+    """Return the transfer of a Clip whose bounds, once moved, differ between the channels of
+    `affine`.
 
-    A bound that a Max or Min, the only reader, limits further is moved with that, and needs no other.
+    A bound that a Max or Min, the only reader, limits further is moved with that, and needs no
+    other.
     """
     shape, axis = shape_of(node.output.type), affine.axis
     if shape is None:
@@ -131,19 +153,32 @@ def _limited(node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], p
         else:
             moved = _moved(node, move, np.full(affine.scale.shape, bound))
             uniform = bool((moved == moved[0]).all())
-            limits[side] = None if uniform else moved.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            limits[side] = (
+                None
+                if uniform
+                else moved.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            )
         ends.append(float(moved.max() if side else moved.min()))
     if any(limit is not None for limit in limits):
         if not params.limits:
-            raise Refused("activation_between", f"{node.description}: its bounds are not per channel")
+            raise Refused(
+                "activation_between", f"{node.description}: its bounds are not per channel"
+            )
         if not all(is_legal(op, NUMPY_BROADCAST, node) for op in LIMITS):
-            raise Refused("unsupported_op", f"{node.description}: a Max or Min does not broadcast before opset 8")
+            raise Refused(
+                "unsupported_op",
+                f"{node.description}: a Max or Min does not broadcast before opset 8",
+            )
     check_scale_sign(node, affine)
-    return replaced(_rebounded(node, (ends[0], max(ends)), _given(node)), limits=(limits[0], limits[1]))
+    return replaced(
+        _rebounded(node, (ends[0], max(ends)), _given(node)), limits=(limits[0], limits[1])
+    )
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:
-    """Yield the Max and Min that limit the result of a Clip along `axis`, each with its constant, [] or [C]."""
+    """Yield the Max and Min that limit the result of a Clip along `axis`, each with its constant,
+    [] or [C].
+    """
     seen: set[str] = set()
     reader = sole_reader(node.output)
     while reader is not None and reader.op not in seen:
@@ -156,9 +191,11 @@ def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[s
 
 
 def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
-    """Return the constant, [] or [C] along `axis`, of the Max or Min of a constant and a value with C channels there.
+    """Return the constant, [] or [C] along `axis`, of the Max or Min of a constant and a value with
+    C channels there.
 
-    None where the node is something else, or the constant varies along another axis or is not a number.
+    None where the node is something else, or the constant varies along another axis or is not a
+    number.
     """
     if node.op not in LIMITS or len(node.inputs) != 2:
         return None
@@ -167,11 +204,18 @@ def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
     if array is None:
         data, array = second, params.evaluator.exact(first)
     shape, extents = shape_of(node.output.type), shape_of(data.type)
-    if array is None or shape is None or extents is None or not array.ndim <= len(shape) == len(extents):
+    if (
+        array is None
+        or shape is None
+        or extents is None
+        or not array.ndim <= len(shape) == len(extents)
+    ):
         return None
     limit = array.astype(np.float64)
     padded = (1,) * (len(shape) - limit.ndim) + limit.shape
-    if np.isnan(limit).any() or not (limit.size == 1 or limit.size == padded[axis] == extents[axis]):
+    if np.isnan(limit).any() or not (
+        limit.size == 1 or limit.size == padded[axis] == extents[axis]
+    ):
         return None
     return limit.reshape(() if limit.size == 1 else -1)
 
@@ -182,13 +226,19 @@ def _given(node: Node) -> tuple[bool, bool]:
 
 
 def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]) -> Transfer:
-    """Return the transfer that gives a Clip other bounds, which were `given` on the side that they come from.
+    """Return the transfer that gives a Clip other bounds, which were `given` on the side that they
+    come from.
 
-    An absent bound is the greatest number of the dtype, to which onnxruntime limits an infinity, and an infinite bound
-    keeps it. So an absent bound stays absent.
+    An absent bound is the greatest number of the dtype, to which onnxruntime limits an infinity,
+    and an infinite bound keeps it. So an absent bound stays absent.
     """
-    if not all(fits_operand("clip", name, node, bound) for name, bound in zip(("min", "max"), bounds, strict=True)):
-        raise Refused("dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32")
+    if not all(
+        fits_operand("clip", name, node, bound)
+        for name, bound in zip(("min", "max"), bounds, strict=True)
+    ):
+        raise Refused(
+            "dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32"
+        )
     return Transfer(
         constants=tuple((i, np.array(bounds[i - 1])) for i in (1, 2) if given[i - 1]),
         dropped=tuple(i for i in (1, 2) if _given(node)[i - 1] and not given[i - 1]),
@@ -207,7 +257,9 @@ def hard_sigmoid_forward(node: Node, given: Mapping[int, Affine], params: Parame
     if max(abs(slope), abs(offset)) > GREATEST:
         raise Refused("overflow", f"{node.description}: the new slope is not finite")
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
-        raise Refused("dtype_mismatch", f"{node.description}: its slope is an attribute, which is a float32")
+        raise Refused(
+            "dtype_mismatch", f"{node.description}: its slope is an attribute, which is a float32"
+        )
     return Transfer(attrs=(("alpha", slope), ("beta", offset)))
 
 

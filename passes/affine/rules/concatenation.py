@@ -19,12 +19,16 @@ from .affine_rule import AffineRule
 
 
 @states(
-    "affine(concat([x, y], 1), s, t, 1, 3) == concat([affine(x, s[:n], t[:n], 1), affine(y, s[n:], t[n:], 1)], "
-    "1); "
-    "affine(concat([x, y], 2), u, v, 1, 3) == concat([affine(x, u, v, 1), affine(y, u, v, 1)], 2)"
+    "affine(concat([x, y], 1), s, t, 1, 3) == concat([affine(x, s[:n], t[:n], 1), affine(y, s[n:],"
+    " t[n:], 1)], 1); affine(concat([x, y], 2), u, v, 1, 3) == concat([affine(x, u, v, 1),"
+    " affine(y, u, v, 1)], 2)"
 )
-def concatenate_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Concat: along the channels each operand takes its part of the affine, along another axis all take it whole."""
+def concatenate_backward(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
+    """Concat: along the channels each operand takes its part of the affine, along another axis all
+    take it whole.
+    """
     axis = _axis(node)
     parts = [affine] * len(node.inputs) if affine.axis != axis else _parts(node, affine, axis)
     operands, constants = [], []
@@ -53,18 +57,26 @@ def _parts(node: Node, affine: Affine, axis: int) -> list[Affine]:
 
 
 @states(
-    "concat([affine(x, s, t, 1, 3), y], 1) == affine(concat([x, y], 1), joined(s, 1, y), joined(t, 0, y), 1); "
-    "concat([affine(x, u, v, 1, 3), affine(y, p, q, 1, 3)], 2) == affine(concat([x, y], 2), u, v, 1) if u == p "
-    "and v == q"
+    "concat([affine(x, s, t, 1, 3), y], 1) == affine(concat([x, y], 1), joined(s, 1, y), joined(t,"
+    " 0, y), 1); concat([affine(x, u, v, 1, 3), affine(y, p, q, 1, 3)], 2) == affine(concat([x, y],"
+    " 2), u, v, 1) if u == p and v == q"
 )
 def concatenate_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Concat: along the channels the other operands have the identity; along another axis all must agree."""
+    """Concat: along the channels the other operands have the identity; along another axis all must
+    agree.
+    """
     axis = _axis(node)
     first = next(iter(given.values()))
-    if len(given) == len(node.inputs) and first.axis != axis and all(first.equals(other) for other in given.values()):
+    if (
+        len(given) == len(node.inputs)
+        and first.axis != axis
+        and all(first.equals(other) for other in given.values())
+    ):
         return Transfer(results=((0, first),))
     if any(affine.axis not in (axis, None) for affine in given.values()):
-        raise Refused("multi_consumer", f"{node.description}: not all operands have the same affine")
+        raise Refused(
+            "multi_consumer", f"{node.description}: not all operands have the same affine"
+        )
     ranges, end = {}, 0
     for i, value in enumerate(node.inputs):
         start, end = end, end + _extent(node, value, axis)

@@ -23,12 +23,18 @@ from .zero_padding import bias_map, constant_padding
 
 def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> None:
     if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
-        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit"
+        )
 
 
-@states("affine(conv(x, w, b, g, d, p), s, t, 1, 3) == conv(x, along(s, 0, 3) * w, s * b + t, g, d, p)")
+@states(
+    "affine(conv(x, w, b, g, d, p), s, t, 1, 3) == conv(x, along(s, 0, 3) * w, s * b + t, g, d, p)"
+)
 def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Conv: weight [M, C/group, k...]; output channel m is row m, whatever the groups, pads and strides."""
+    """Conv: weight [M, C/group, k...]; output channel m is row m, whatever the groups, pads and
+    strides.
+    """
     weight, bias = operands(node, params)
     shape = weight.shape
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
@@ -39,13 +45,11 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 @states(
-    "conv(affine(x, s, t, 1, 3), w, b, g, d, p) == conv(x, along_of(s, w, g) * w, b + response(t, w, g), g, d, p) "
-    "if (t == 0) | unpadded(p); "
-    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
-    "conv(pad(x, spatial(q), (-t / s)[0]), along_of(s, w, g) * w, b + response(t, w, g), g, d) "
-    "if s != 0 and one_ratio(t, s); "
-    "conv(affine(x, s, t, 1, 3), w, b, g, d, q) == "
-    "conv(x, along_of(s, w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q)"
+    "conv(affine(x, s, t, 1, 3), w, b, g, d, p) == conv(x, along_of(s, w, g) * w, b + response(t,"
+    " w, g), g, d, p) if (t == 0) | unpadded(p); conv(affine(x, s, t, 1, 3), w, b, g, d, q) =="
+    " conv(pad(x, spatial(q), (-t / s)[0]), along_of(s, w, g) * w, b + response(t, w, g), g, d) if"
+    " s != 0 and one_ratio(t, s); conv(affine(x, s, t, 1, 3), w, b, g, d, q) == conv(x, along_of(s,"
+    " w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q)"
 )
 def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Conv: output channel m reads the C/group input channels of its group.
@@ -56,7 +60,9 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     shape, group = weight.shape, integer_of(node, "group", 1)
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
     if group < 1 or shape[0] % group:
-        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups"
+        )
     rows, columns = shape[0] // group, shape[1]
     check_channels(node, affine, 1, columns * group)
     array = weight.array
@@ -77,20 +83,36 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     response = taps.sum(axis=1)
     if params.border != "ignore" and may_read_padding(node, array.shape[2:]):
         if params.border == "map":
-            return _with_map(fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:]))
+            return _with_map(
+                fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:])
+            )
         padding = constant_padding(node, affine) if params.border == "pad" else None
         pads = explicit_pads(node, array.shape[2:])
-        if padding is not None and pads is not None and fits_operand("nn.pad", "value", node, padding):
+        if (
+            padding is not None
+            and pads is not None
+            and fits_operand("nn.pad", "value", node, padding)
+        ):
             fold = replaced(fold, padding=(pads, padding))
         else:
-            raise Refused("nonzero_padding", f"{node.description} pads its data with zeros, which the shift is not")
+            raise Refused(
+                "nonzero_padding",
+                f"{node.description} pads its data with zeros, which the shift is not",
+            )
     return of_data(fold, weight, largest, bias, spread, response)
 
 
 def _with_map(
-    fold: Fold, weight: Weight, largest: Array, bias: Array | None, spread: Callable[[Array], Array], taps: Array
+    fold: Fold,
+    weight: Weight,
+    largest: Array,
+    bias: Array | None,
+    spread: Callable[[Array], Array],
+    taps: Array,
 ) -> Fold:
-    """Return the fold of the scale; the response to the shift at each position is to be added after the layer."""
+    """Return the fold of the scale; the response to the shift at each position is to be added after
+    the layer.
+    """
     shift = bias_map(fold.node, taps)
     scaled = of_data(fold, weight, largest, bias, spread, np.zeros(taps.shape[0]))
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
@@ -98,19 +120,23 @@ def _with_map(
     return replaced(scaled, shift=shift)
 
 
-def _transposed(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, int]:
+def _transposed(
+    node: Node, params: Parameters, *, any_bias: bool = False
+) -> tuple[Weight, Array | None, int]:
     """Return the weight, bias and group of a ConvTranspose whose shapes fit each other."""
     weight, bias = operands(node, params, any_bias=any_bias)
     shape, group = weight.shape, integer_of(node, "group", 1)
     if len(shape) < 3 or group < 1 or shape[0] % group:
-        raise Refused("channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups"
+        )
     _check_shapes(node, shape, bias, shape[1] * group)
     return weight, bias, group
 
 
 @states(
-    "affine(conv_transpose(x, w, b, g, d, p), s, t, 1, 3) == conv_transpose(x, along_of(s, w, g) * w, s * b + t, "
-    "g, d, p)"
+    "affine(conv_transpose(x, w, b, g, d, p), s, t, 1, 3) == conv_transpose(x, along_of(s, w, g) *"
+    " w, s * b + t, g, d, p)"
 )
 def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """ConvTranspose: weight [C, M/group, k...]; input channel c and column j make output channel
@@ -132,14 +158,15 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
 
 
 @states(
-    "conv_transpose(affine(x, s, t, 1, 3), w, b, g, d, p) == conv_transpose(x, along(s, 0, 3) * w, b + "
-    "response_transposed(t, w, g), g, d, p) if (t == 0) | plain(w, d, p)"
+    "conv_transpose(affine(x, s, t, 1, 3), w, b, g, d, p) == conv_transpose(x, along(s, 0, 3) * w,"
+    " b + response_transposed(t, w, g), g, d, p) if (t == 0) | plain(w, d, p)"
 )
 def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """ConvTranspose: input channel c is row c, whatever the groups.
 
-    The number of taps that reach a position varies, even where kernel and stride are equal and the data is padded, so
-    a shift passes only a kernel of one element with stride 1 and neither pads nor an output larger than the data.
+    The number of taps that reach a position varies, even where kernel and stride are equal and the
+    data is padded, so a shift passes only a kernel of one element with stride 1 and neither pads
+    nor an output larger than the data.
     """
     weight, bias, group = _transposed(node, params, any_bias=not affine.has_shift)
     shape = weight.shape
@@ -148,7 +175,9 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     response = np.zeros(shape[1] * group)
     if affine.has_shift:
         if _spreads(node, shape):
-            raise Refused("nonzero_padding", f"{node.description}: not every position is reached by every tap")
+            raise Refused(
+                "nonzero_padding", f"{node.description}: not every position is reached by every tap"
+            )
         shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
         grouped = weight.array.reshape(group, -1, shape[1])
         response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)
@@ -159,8 +188,12 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
     """Return whether a ConvTranspose does anything but multiply each position by a matrix."""
-    plain = prod(shape[2:]) == 1 and auto_pad_of(node) == "NOTSET" and "output_shape" not in node.attrs
-    strides, pads, extra = (node.attrs.get(name, ()) for name in ("strides", "pads", "output_padding"))
+    plain = (
+        prod(shape[2:]) == 1 and auto_pad_of(node) == "NOTSET" and "output_shape" not in node.attrs
+    )
+    strides, pads, extra = (
+        node.attrs.get(name, ()) for name in ("strides", "pads", "output_padding")
+    )
     ones = isinstance(strides, tuple) and all(stride == 1 for stride in strides)
     zeros = all(isinstance(found, tuple) and not any(found) for found in (pads, extra))
     return not (plain and ones and zeros)

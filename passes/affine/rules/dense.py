@@ -20,8 +20,12 @@ from ..algebra.transfer import Transfer
 from .affine_rule import AffineRule, layer
 
 
-def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[Weight, Array | None, bool, float]:
-    """Return the weight, the term beta * C with its columns on the last axis, transB, and the beta of the new bias."""
+def _dense(
+    node: Node, params: Parameters, *, any_bias: bool = False
+) -> tuple[Weight, Array | None, bool, float]:
+    """Return the weight, the term beta * C with its columns on the last axis, transB, and the beta
+    of the new bias.
+    """
     weight, bias = operands(node, params, any_bias=any_bias)
     if weight.rank != 2:
         raise Refused("channel_mismatch", f"{node.description}: the weight has rank {weight.rank}")
@@ -34,17 +38,23 @@ def _dense(node: Node, params: Parameters, *, any_bias: bool = False) -> tuple[W
     if bias.ndim > 2 or (bias.ndim and bias.shape[-1] not in (1, columns)):
         raise Refused("channel_mismatch", f"{node.description}: C has shape {list(bias.shape)}")
     bias = bias * float(beta) if beta else np.zeros(columns)
-    bias = np.broadcast_to(bias, (*bias.shape[:-1], columns)) if bias.ndim else np.full(columns, float(bias))
+    bias = (
+        np.broadcast_to(bias, (*bias.shape[:-1], columns))
+        if bias.ndim
+        else np.full(columns, float(bias))
+    )
     return weight, bias, transposed, float(beta) if beta else 1.0
 
 
 @states(
-    "affine(gemm(x, w, c, alpha, beta), s, t, 1, 2) == gemm(x, w * s, (s * (beta * c) + t) / beta, alpha, beta); "
-    "affine(gemm(x, w, None, alpha, 1), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1); "
-    "affine(gemm(x, w, c0, alpha, 0), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1)"
+    "affine(gemm(x, w, c, alpha, beta), s, t, 1, 2) == gemm(x, w * s, (s * (beta * c) + t) / beta,"
+    " alpha, beta); affine(gemm(x, w, None, alpha, 1), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1);"
+    " affine(gemm(x, w, c0, alpha, 0), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1)"
 )
 def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Gemm: alpha * A B + beta * C; columns are channels, alpha stays, and C' = (scale * beta * C + shift) / beta."""
+    """Gemm: alpha * A B + beta * C; columns are channels, alpha stays, and C' = (scale * beta * C +
+    shift) / beta.
+    """
     weight, bias, transposed, beta = _dense(node, params)
 
     def spread(scale: Array) -> Array:
@@ -56,12 +66,14 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 @states(
-    "gemm(affine(x, s, t, 1, 2), w, c, alpha, beta) == gemm(x, along(s, 0, 2) * w, c + alpha / beta * (t @ w), "
-    "alpha, beta); "
-    "gemm(affine(x, s, t, 1, 2), w, None, alpha, 1) == gemm(x, along(s, 0, 2) * w, alpha * (t @ w), alpha, 1)"
+    "gemm(affine(x, s, t, 1, 2), w, c, alpha, beta) == gemm(x, along(s, 0, 2) * w, c + alpha / beta"
+    " * (t @ w), alpha, beta); gemm(affine(x, s, t, 1, 2), w, None, alpha, 1) == gemm(x, along(s,"
+    " 0, 2) * w, alpha * (t @ w), alpha, 1)"
 )
 def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift B."""
+    """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift
+    B.
+    """
     weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
     matrix = weight.array.T if transposed else weight.array
     axis = 0 if node.attrs.get("transA", 0) else 1
@@ -85,9 +97,14 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     weight = read_weight(node, side, params)
     shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
     if shape is None or data is None:
-        raise Refused("unknown_rank", f"{node.description}: the rank of its data or result is unknown")
+        raise Refused(
+            "unknown_rank", f"{node.description}: the rank of its data or result is unknown"
+        )
     if weight.rank < 2 or weight.rank > len(shape) or len(data) < 2:
-        raise Refused("channel_mismatch", f"{node.description}: an operand is a vector or the weight has more axes")
+        raise Refused(
+            "channel_mismatch",
+            f"{node.description}: an operand is a vector or the weight has more axes",
+        )
     return weight, side
 
 
@@ -96,16 +113,21 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     "affine(w @ x, s, t, r - 2, r) == along(s, 0, 2) * w @ x + along(t, 0, 2)"
 )
 def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the rows of W.
+    """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the
+    rows of W.
 
     There is no slot for a bias: the fold leaves a shift to be added.
     """
     weight, side = _matrix(node, params)
     array, channel, axis = weight.array, _weight_axis(weight), _result_axis(node, side)
-    largest = params.largest(weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel))
+    largest = params.largest(
+        weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel)
+    )
     fold = Fold(node, affine, side, channel, axis, weight.dtype)
     tail = (1,) * (array.ndim - 1 - channel)
-    return of_result(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False)
+    return of_result(
+        fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False
+    )
 
 
 @states(
@@ -129,14 +151,20 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         response = shift @ array if side else (array @ shift)[..., None]
         if side and array.ndim > 2:
             response = response[..., None, :]
-    largest = params.largest(weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel))
+    largest = params.largest(
+        weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel)
+    )
     fold = Fold(node, affine, side, _weight_axis(weight), _result_axis(node, side), weight.dtype)
     tail = (1,) * (array.ndim - 1 - channel)
-    return of_data(fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False)
+    return of_data(
+        fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False
+    )
 
 
 @states("s * (x @ y) + t == (s * x) @ y if t == 0; s * (x @ y) + t == x @ (s * y) if t == 0")
-def matmul_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+def matmul_backward(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """MatMul of two computed operands: s (x y) = (s x) y = x (s y) for one number s."""
     _check_scalar(node, affine)
     return [Transfer(operands=((operand, affine),)) for operand in (0, 1)]
@@ -146,7 +174,9 @@ def matmul_backward(node: Node, index: int, affine: Affine, params: Parameters) 
 def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """MatMul of two computed operands: (s x) y = s (x y) for one number s."""
     if len(given) > 1:
-        raise Refused("multi_consumer", f"{node.description} reads the affine on more than one path")
+        raise Refused(
+            "multi_consumer", f"{node.description} reads the affine on more than one path"
+        )
     (affine,) = given.values()
     _check_scalar(node, affine)
     return Transfer(results=((0, affine),))
@@ -154,7 +184,10 @@ def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) 
 
 def _check_scalar(node: Node, affine: Affine) -> None:
     if affine.axis is not None or affine.has_shift:
-        raise Refused("dynamic_weight", f"{node.description}: only one number passes a product of computed operands")
+        raise Refused(
+            "dynamic_weight",
+            f"{node.description}: only one number passes a product of computed operands",
+        )
 
 
 def _weight_axis(weight: Weight) -> int:
@@ -163,7 +196,9 @@ def _weight_axis(weight: Weight) -> int:
 
 
 def _result_axis(node: Node, side: int) -> int:
-    """Return the axis of the result of a MatMul that has its channels, with the constant as operand `side`."""
+    """Return the axis of the result of a MatMul that has its channels, with the constant as operand
+    `side`.
+    """
     shape = shape_of(node.output.type)
     assert shape is not None
     return len(shape) - 1 if side else len(shape) - 2

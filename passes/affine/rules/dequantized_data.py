@@ -21,11 +21,14 @@ CODE = "quantized_between"
 
 
 @states("s * dequantize(q, d, z) + t == dequantize(q, s * d, z) if t == 0 and s >= 0 and s != 0")
-def dequantize_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+def dequantize_backward(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """DequantizeLinear: s ((q - zero_point) scale) = (q - zero_point) (s scale) for s > 0.
 
-    The integers were rounded before, so they take no shift. A scale per channel needs a DequantizeLinear with one: with
-    more scales than before, integer layers after it would become float layers.
+    The integers were rounded before, so they take no shift. A scale per channel needs a
+    DequantizeLinear with one: with more scales than before, integer layers after it would become
+    float layers.
     """
     if affine.has_shift or not params.quantized:
         source = node.operand().node
@@ -38,10 +41,15 @@ def dequantize_backward(node: Node, index: int, affine: Affine, params: Paramete
     if scale is None or dtype is None or not dtype.is_float:
         raise Refused(CODE, f"{node.description}: its scale is not constant")
     if dtype_of(node.output.type) is not dtype or integer_of(node, "output_dtype", 0):
-        raise Refused("dtype_mismatch", f"{node.description}: its scale is {dtype}, and its result has another type")
+        raise Refused(
+            "dtype_mismatch",
+            f"{node.description}: its scale is {dtype}, and its result has another type",
+        )
     product: Array = scale.astype(np.float64) * _factor(node, affine, scale)
     if (np.abs(product) < smallest_normal(dtype)).any():
-        raise Refused("underflow", f"{node.description}: a scale is below the normal numbers of {dtype}")
+        raise Refused(
+            "underflow", f"{node.description}: a scale is below the normal numbers of {dtype}"
+        )
     stored = dtype_of(node.operand().type)
     # No difference of integers is greater, and no number of float8.
     if stored is None or not fits(product * 2.0 ** max(stored.bits, 16), dtype):
@@ -58,8 +66,15 @@ def _factor(node: Node, affine: Affine, scale: Array) -> Array:
     axis = integer_of(node, "axis", 1)
     if axis < 0 and shape is not None:
         axis += len(shape)
-    if scale.shape != affine.scale.shape or axis != affine.axis or integer_of(node, "block_size", 0):
-        raise Refused(CODE, f"{node.description}: its scales are not those of the channels, whose factors differ")
+    if (
+        scale.shape != affine.scale.shape
+        or axis != affine.axis
+        or integer_of(node, "block_size", 0)
+    ):
+        raise Refused(
+            CODE,
+            f"{node.description}: its scales are not those of the channels, whose factors differ",
+        )
     return affine.scale
 
 

@@ -1,6 +1,8 @@
-"""Both directions in which an affine passes an operator, derived from how its channels move (`ir.ops.channel_map`).
+"""Both directions in which an affine passes an operator, derived from how its channels move
+(`ir.ops.channel_map`).
 
-Backward: scale * op(x) + shift = op(scale' * x + shift'). Forward: op(scale * x + shift) = scale' * op(x) + shift'.
+Backward: scale * op(x) + shift = op(scale' * x + shift'). Forward: op(scale * x + shift) = scale' *
+op(x) + shift'.
 """
 
 from __future__ import annotations
@@ -17,13 +19,23 @@ from ....ir.provenance import Refused
 from ....ir.tensor import Array
 from ..algebra.affine import Affine, Stage
 from ..algebra.operands import Parameters, common_value, fits_operand
-from ..algebra.transfer import Transfer, check_no_shift, check_no_zero_scale, check_scale_sign, only_data
+from ..algebra.transfer import (
+    Transfer,
+    check_no_shift,
+    check_no_zero_scale,
+    check_scale_sign,
+    only_data,
+)
 from .reshape import through_reshape
 
 
-def derived_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
+def derived_backward(
+    node: Node, index: int, affine: Affine, params: Parameters
+) -> Sequence[Transfer]:
     """Return the one way in which an affine of result `index` passes the node."""
-    channels = _channel_map(node, ChannelAxis(affine.axis, affine.channels, index), params.evaluator)
+    channels = _channel_map(
+        node, ChannelAxis(affine.axis, affine.channels, index), params.evaluator
+    )
     _check_limits(node, channels, affine)
     moved = _to_data(node, channels, affine)
     if channels.factor is not None:
@@ -56,14 +68,20 @@ def derived_forward(node: Node, given: Mapping[int, Affine], params: Parameters)
         return _filled(node, transfer, channels.fill, (channels.fill - affine.shift) / affine.scale)
 
 
-def channel_sources(node: Node, axis: int, count: int, params: Parameters) -> dict[int, tuple[int | None, Array]]:
-    """Return for each result the axis of its channels, and the channel of the data that each of them is.
+def channel_sources(
+    node: Node, axis: int, count: int, params: Parameters
+) -> dict[int, tuple[int | None, Array]]:
+    """Return for each result the axis of its channels, and the channel of the data that each of
+    them is.
 
-    The channels are named by the shifts of an affine that is sent through the node: 1, 2, and so on. An axis is None
-    where every channel is the same one. Raises Refused where channels mix or no shift passes.
+    The channels are named by the shifts of an affine that is sent through the node: 1, 2, and so
+    on. An axis is None where every channel is the same one. Raises Refused where channels mix or no
+    shift passes.
     """
     names = np.arange(1.0, count + 1)
-    transfer = derived_forward(node, {0: Affine(axis, (Stage(np.ones_like(names), names),))}, params)
+    transfer = derived_forward(
+        node, {0: Affine(axis, (Stage(np.ones_like(names), names),))}, params
+    )
     if transfer.constants:
         raise Refused("nonzero_padding", f"{node.description} adds elements of its own")
     return {
@@ -80,7 +98,9 @@ def _channel_map(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
 
 
 def _check_limits(node: Node, channels: ChannelMap, affine: Affine) -> None:
-    """Refuse an affine that the operator does not let pass, with the reason of the operator if it gives one."""
+    """Refuse an affine that the operator does not let pass, with the reason of the operator if it
+    gives one.
+    """
     for limit, reason in channels.limits:
         try:
             _CHECKS[limit](node, affine)
@@ -105,7 +125,10 @@ def _to_data(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
         before, after = channels.shapes
         moved = through_reshape(affine, after, before)
         if moved is None:
-            raise Refused("axis_mismatch", f"{node.description}: the channels of its result are not those of its data")
+            raise Refused(
+                "axis_mismatch",
+                f"{node.description}: the channels of its result are not those of its data",
+            )
         return moved
     if channels.data_of_result is not None:
         if affine.axis is not None and len(channels.data_of_result) != affine.channels:
@@ -127,7 +150,10 @@ def _to_result(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
     if affine.axis is not None and channels.shapes is not None:
         moved = through_reshape(affine, *channels.shapes)
         if moved is None:
-            raise Refused("axis_mismatch", f"{node.description}: the channels of its data are not those of its result")
+            raise Refused(
+                "axis_mismatch",
+                f"{node.description}: the channels of its data are not those of its result",
+            )
         return moved
     axis = channels.axis
     if axis is None or affine.axis is None:
@@ -144,7 +170,9 @@ def _to_result(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
 def _permuted(node: Node, affine: Affine, perm: Sequence[int]) -> Affine:
     moved = affine.permuted(perm)
     if moved is None:
-        raise Refused("axis_mismatch", f"{node.description} parts the axes that the channels lie on")
+        raise Refused(
+            "axis_mismatch", f"{node.description} parts the axes that the channels lie on"
+        )
     return moved
 
 
@@ -154,7 +182,9 @@ def _gathered(affine: Affine, axis: int, positions: Array) -> Affine:
 
 
 def _scattered(node: Node, affine: Affine, channels: ChannelMap, positions: Array) -> Affine:
-    """Return the affine of which this one has the channels at `positions`; the identity where it has none."""
+    """Return the affine of which this one has the channels at `positions`; the identity where it
+    has none.
+    """
     axis = channels.axis
     assert axis is not None
     if channels.data_extent is None:
@@ -179,19 +209,28 @@ def _check_agreement(node: Node, affine: Affine, extent: int, positions: Array) 
         full[positions] = array
         if (full[positions] != array).any():
             raise Refused(
-                "channel_mismatch", f"{node.description} repeats or joins channels that have different scales or shifts"
+                "channel_mismatch",
+                f"{node.description} repeats or joins channels that have different scales or"
+                " shifts",
             )
 
 
 def _filled(node: Node, transfer: Transfer, old: float, values: Array) -> Transfer:
-    """Return the transfer that also replaces the number `old` of the node by `values`, which must be one number."""
+    """Return the transfer that also replaces the number `old` of the node by `values`, which must
+    be one number.
+    """
     new = common_value(values)
     if new is None:
-        raise Refused("nonzero_padding", f"{node.description}: the padding {old:.6g} would differ between channels")
+        raise Refused(
+            "nonzero_padding",
+            f"{node.description}: the padding {old:.6g} would differ between channels",
+        )
     if new == old:
         return transfer
     if not fits_operand(node.op, "value", node, new):
-        raise Refused("dtype_mismatch", f"{node.description}: its value is an attribute, which is a float32")
+        raise Refused(
+            "dtype_mismatch", f"{node.description}: its value is an attribute, which is a float32"
+        )
     return Transfer(transfer.operands, transfer.results, constants=((2, np.array(new)),))
 
 

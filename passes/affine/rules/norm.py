@@ -1,4 +1,6 @@
-"""Normalizations as layers: gamma and beta absorb an affine of the result; a shift of the data may have no effect."""
+"""Normalizations as layers: gamma and beta absorb an affine of the result; a shift of the data may
+have no effect.
+"""
 
 from __future__ import annotations
 
@@ -18,58 +20,77 @@ from .affine_rule import layer
 
 @states("affine(batch_norm(x, g, b, m, v), s, t, 1, 3) == batch_norm(x, s * g, s * b + t, m, v)")
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
+    """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along
+    axis 1.
+    """
     weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
-        raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: its parameters are not vectors of one length"
+        )
     fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
 @states("affine(instance_norm(x, g, b), s, t, 1, 3) == instance_norm(x, s * g, s * b + t)")
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1."""
+    """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta,
+    along axis 1.
+    """
     weight, bias = operands(node, params)
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
-        raise Refused("channel_mismatch", f"{node.description}: its parameters are not vectors of one length")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: its parameters are not vectors of one length"
+        )
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
     return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
 
 
 @states(
-    "affine(group_norm(x, g, b, n), s, t, 1, 3) == group_norm(x, s * g, s * b + t, n); "
-    "affine(group_norm_by_group(x, h, b, n), s, t, 1, 3) == "
-    "group_norm_by_group(x, s[::c] * h, s[::c] * b + t[::c], n) if s == repeat(s[::c], c) and t == repeat(t[::c], c)"
+    "affine(group_norm(x, g, b, n), s, t, 1, 3) == group_norm(x, s * g, s * b + t, n);"
+    " affine(group_norm_by_group(x, h, b, n), s, t, 1, 3) == group_norm_by_group(x, s[::c] * h,"
+    " s[::c] * b + t[::c], n) if s == repeat(s[::c], c) and t == repeat(t[::c], c)"
 )
 def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
 
-    Where the parameters are per group (GroupNormalization before opset 21), the affine must be constant inside every
-    group. Where they are per channel, there are as many as channels.
+    Where the parameters are per group (GroupNormalization before opset 21), the affine must be
+    constant inside every group. Where they are per channel, there are as many as channels.
     """
-    weight, groups, channels = read_weight(node, 1, params), integer_of(node, "num_groups", 0), affine.channels
+    weight, groups, channels = (
+        read_weight(node, 1, params),
+        integer_of(node, "num_groups", 0),
+        affine.channels,
+    )
     if affine.axis is None or groups == channels or weight.shape != (groups,):
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
-        raise Refused("axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}")
+        raise Refused(
+            "axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}"
+        )
     assert channels is not None
     data = input_shape(node)
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
-        raise Refused("channel_mismatch", f"{node.description}: {channels} channels in {groups} groups")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: {channels} channels in {groups} groups"
+        )
     view = (groups, channels // groups)
     if any((array.reshape(view) != array.reshape(view)[:, :1]).any() for array in affine.vectors()):
-        raise Refused("channel_mismatch", f"{node.description}: its parameters are per group, and the affine is not")
+        raise Refused(
+            "channel_mismatch",
+            f"{node.description}: its parameters are per group, and the affine is not",
+        )
     per_group = affine.map(1, lambda array: np.ascontiguousarray(array.reshape(view)[:, 0]))
     return instance_norm_result(node, per_group, params)
 
 
 @states(
-    "affine(layer_norm(x, g, b, a), s, t, k, 3) == layer_norm(x, along(s, k - a, rank(g)) * g, along(s, k - a, "
-    "rank(g)) * b + along(t, k - a, rank(g)), a)"
+    "affine(layer_norm(x, g, b, a), s, t, k, 3) == layer_norm(x, along(s, k - a, rank(g)) * g,"
+    " along(s, k - a, rank(g)) * b + along(t, k - a, rank(g)), a)"
 )
 def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """LayerNormalization: gamma and beta have the shape of the data from `axis` on; the affine acts on one of these
-    axes.
+    """LayerNormalization: gamma and beta have the shape of the data from `axis` on; the affine acts
+    on one of these axes.
     """
     weight = read_weight(node, 1, params)
     bias = read_bias(node, params)
@@ -82,25 +103,34 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     start = integer_of(node, "axis", -1) % len(shape)
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
         raise Refused(
-            "axis_mismatch", f"{node.description}: the affine acts on axis {axis}, its parameters from {start} on"
+            "axis_mismatch",
+            f"{node.description}: the affine acts on axis {axis}, its parameters from {start} on",
         )
     inner = axis - first
     if affine.axis is not None and array.shape[inner] != affine.channels:
         raise Refused(
-            "channel_mismatch", f"{node.description} has {array.shape[inner]} channels, not {affine.channels}"
+            "channel_mismatch",
+            f"{node.description} has {array.shape[inner]} channels, not {affine.channels}",
         )
     moved = np.moveaxis(array if bias is None else bias, inner, -1)
-    total = np.broadcast_to(affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape)
+    total = np.broadcast_to(
+        affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape
+    )
     least = np.abs(total).reshape(-1, array.shape[inner]).min(axis=0)
     tail = (1,) * (array.ndim - 1 - inner)
     scale = np.broadcast_to(affine.scale, (array.shape[inner],))
     largest = np.abs(array).max(axis=tuple(i for i in range(array.ndim) if i != inner))
     fold = Fold(node, affine, 1, inner, axis, weight.dtype)
     new = np.ascontiguousarray(np.moveaxis(total, -1, inner))
-    return checked(fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, new, least, slot=True)
+    return checked(
+        fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, new, least, slot=True
+    )
 
 
-@states("affine(rms_norm(x, g, a), s, t, k, 3) == rms_norm(x, along(s, k - a, rank(g)) * g, a) if t == 0")
+@states(
+    "affine(rms_norm(x, g, a), s, t, k, 3) == rms_norm(x, along(s, k - a, rank(g)) * g, a) if t"
+    " == 0"
+)
 def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """RMSNormalization: as LayerNormalization, without a slot for a shift."""
     if affine.has_shift:
@@ -109,25 +139,30 @@ def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 @states(
-    "instance_norm(affine(x, s, t, k, 3), g, b) == instance_norm(x, g, b) if s == 1 and k <= 1; "
-    "layer_norm(affine(x, s, t, k, 3), g, b, a) == layer_norm(x, g, b, a) if s == 1 and k < a; "
-    "group_norm(affine(x, s, t, 1, 3), g, b, n) == group_norm(x, g, b, n) if s == 1 and t == repeat(t[::c], c)"
+    "instance_norm(affine(x, s, t, k, 3), g, b) == instance_norm(x, g, b) if s == 1 and k <= 1;"
+    " layer_norm(affine(x, s, t, k, 3), g, b, a) == layer_norm(x, g, b, a) if s == 1 and k < a;"
+    " group_norm(affine(x, s, t, 1, 3), g, b, n) == group_norm(x, g, b, n) if s == 1 and t =="
+    " repeat(t[::c], c)"
 )
 def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Remove a shift that the normalization subtracts again with the mean, which it is part of.
 
-    A scale has an effect, because of epsilon. InstanceNormalization has a mean for each channel, GroupNormalization for
-    each group, LayerNormalization over all axes from `axis` on.
+    A scale has an effect, because of epsilon. InstanceNormalization has a mean for each channel,
+    GroupNormalization for each group, LayerNormalization over all axes from `axis` on.
     """
     if affine.has_scale:
-        raise Refused("activation_between", f"{node.description}: epsilon does not scale with the data")
+        raise Refused(
+            "activation_between", f"{node.description}: epsilon does not scale with the data"
+        )
     if any(value.users for value in node.outputs[1:]):
         raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
     if affine.axis is not None:
         _check_is_removed(node, affine)
     dtype = input_dtype(node, 1)
     if dtype is None or not dtype.is_float:
-        raise Refused("dtype_mismatch", f"{node.description}: the type of its parameters is unknown")
+        raise Refused(
+            "dtype_mismatch", f"{node.description}: the type of its parameters is unknown"
+        )
     return Fold(node, affine, 1, 0, 1, dtype)
 
 
@@ -139,19 +174,27 @@ def _check_is_removed(node: Node, affine: Affine) -> None:
         start += len(shape) if shape is not None and start < 0 else 0
         if start >= 0 and affine.axis is not None and affine.axis < start:
             return
-        raise Refused("axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}"
+        )
     if affine.axis == 0:
         return
     if affine.axis != 1:
-        raise Refused("axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}")
+        raise Refused(
+            "axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}"
+        )
     groups, channels = integer_of(node, "num_groups", 0), affine.channels
     if node.op == "nn.instance_norm":
         return
     if groups < 1 or channels is None or channels % groups:
-        raise Refused("channel_mismatch", f"{node.description}: {channels} channels in {groups} groups")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: {channels} channels in {groups} groups"
+        )
     view = affine.shift.reshape(groups, -1)
     if (view != view[:, :1]).any():
-        raise Refused("channel_mismatch", f"{node.description}: the shift is not constant in every group")
+        raise Refused(
+            "channel_mismatch", f"{node.description}: the shift is not constant in every group"
+        )
 
 
 RULES = {

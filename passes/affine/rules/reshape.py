@@ -1,15 +1,17 @@
 """Channels through a reshape: the axis on which they are afterwards, and their order there.
 
-A reshape keeps the row-major order of the elements. With R the product of the extents after an axis of extent C, the
-element e has the coordinate (e // R) % C there. For an axis (R_from, C) before and one (R_to, D) after the reshape:
+A reshape keeps the row-major order of the elements. With R the product of the extents after an axis
+of extent C, the element e has the coordinate (e // R) % C there. For an axis (R_from, C) before and
+one (R_to, D) after the reshape:
 
-- R_from = r * R_to and r * C divides D: the coordinate before is (coordinate after // r) % C; the axis was merged with
-  others, or is one of several that were;
-- R_to = m * R_from and m * D divides C: the coordinate after is (coordinate before // m) % D; the axis was split, and
-  the channels must be constant over all parts but this one, or lie on several axes from then on.
+- R_from = r * R_to and r * C divides D: the coordinate before is (coordinate after // r) % C; the
+  axis was merged with others, or is one of several that were;
+- R_to = m * R_from and m * D divides C: the coordinate after is (coordinate before // m) % D; the
+  axis was split, and the channels must be constant over all parts but this one, or lie on several
+  axes from then on.
 
-R_from / R_to is known from the extents after both axes or, because both shapes have the same number of elements, from
-those before: symbols that stand on both sides cancel.
+R_from / R_to is known from the extents after both axes or, because both shapes have the same number
+of elements, from those before: symbols that stand on both sides cancel.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 
-def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> Affine | None:
-    """Return the affine after a reshape from shape `before` to `after`, None where it is none there.
+def through_reshape(
+    affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, ...]
+) -> Affine | None:
+    """Return the affine after a reshape from shape `before` to `after`, None where it is none
+    there.
 
     Swap the shapes to move an affine of the result to the data.
     """
@@ -60,7 +65,8 @@ def through_reshape(affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, .
 def _on_several_axes(
     affine: Affine, axis_before: int, before: tuple[Dim, ...], after: tuple[Dim, ...]
 ) -> Affine | None:
-    """Return the affine with its channels on several consecutive axes, None where there are no such axes.
+    """Return the affine with its channels on several consecutive axes, None where there are no such
+    axes.
 
     The last of them has the same R as the axis of the affine.
     """
@@ -79,7 +85,9 @@ def _on_several_axes(
     return None
 
 
-def _inner_ratio(before: tuple[Dim, ...], a: int, after: tuple[Dim, ...], b: int) -> Fraction | None:
+def _inner_ratio(
+    before: tuple[Dim, ...], a: int, after: tuple[Dim, ...], b: int
+) -> Fraction | None:
     """Return R of axis `a` over R of axis `b`, None where it is unknown."""
     ratio = _quotient(before[a + 1 :], after[b + 1 :])
     return ratio if ratio is not None else _quotient(after[: b + 1], before[: a + 1])
@@ -99,7 +107,9 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
 
 
 def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | None:
-    """Return the affine along `axis` of `extent`, whose R is 1 / `ratio` of the R that the affine has now."""
+    """Return the affine along `axis` of `extent`, whose R is 1 / `ratio` of the R that the affine
+    has now.
+    """
     channels = affine.channels
     assert channels is not None
     if ratio.denominator == 1:

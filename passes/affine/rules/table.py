@@ -1,8 +1,8 @@
 """How a channel affine passes each operator: the table that FoldScaleAxis reads.
 
-The row of an operator in `ir.ops` says how its channels move, and both directions are derived from that. Layers, which
-take an affine into their weights, and operators that need a rule of their own have one in a module that is listed here.
-An operator with neither stops every affine.
+The row of an operator in `ir.ops` says how its channels move, and both directions are derived from
+that. Layers, which take an affine into their weights, and operators that need a rule of their own
+have one in a module that is listed here. An operator with neither stops every affine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ NO_RULE = AffineRule()
 MODULES = {
     "conv": ("nn.conv", "nn.conv_transpose"),
     "dense": ("nn.dense", "matmul"),
-    "norm": ("nn.batch_norm_to_affine", "nn.instance_norm", "nn.group_norm", "nn.layer_norm", "nn.rms_norm"),
+    "norm": (
+        "nn.batch_norm_to_affine",
+        "nn.instance_norm",
+        "nn.group_norm",
+        "nn.layer_norm",
+        "nn.rms_norm",
+    ),
     "clipping": ("clip", "hard_sigmoid"),
     "dequantized_data": ("dequantize",),
     "broadcast": (

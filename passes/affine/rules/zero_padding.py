@@ -1,7 +1,7 @@
 """A shift of the data of a convolution that pads with zeros.
 
-The shift t is the same at every position of the data but zero in the padding. So the response of the layer depends on
-how many taps of a window lie in the padding.
+The shift t is the same at every position of the data but zero in the padding. So the response of
+the layer depends on how many taps of a window lie in the padding.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from ..algebra.transfer import check_no_zero_scale
 
 
 def constant_padding(node: Node, affine: Affine) -> float:
-    """Return -shift / scale, the number that becomes zero and may pad the data instead. It must be one for all
-    channels.
+    """Return -shift / scale, the number that becomes zero and may pad the data instead. It must be
+    one for all channels.
     """
     check_no_zero_scale(node, affine)
     value = common_value(-affine.shift / affine.scale)
     if value is None:
-        raise Refused("nonzero_padding", f"{node.description}: the padding would differ between channels")
+        raise Refused(
+            "nonzero_padding", f"{node.description}: the padding would differ between channels"
+        )
     return value
 
 
 def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
-    """Return the share of windows in which each tap of a convolution lies inside the data: float64 [k...], None if
-    unknown.
+    """Return the share of windows in which each tap of a convolution lies inside the data: float64
+    [k...], None if unknown.
     """
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
@@ -49,8 +51,11 @@ MAX_POSITIONS = 1 << 24
 """Positions of which each may have a bias of its own."""
 
 
-def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]) -> list[Array] | None:
-    """Return for each spatial axis whether each tap of each window lies inside the data: 0.0 or 1.0, [k, windows].
+def _inside(
+    node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]
+) -> list[Array] | None:
+    """Return for each spatial axis whether each tap of each window lies inside the data: 0.0 or
+    1.0, [k, windows].
 
     Returns None where there are too many windows.
     """
@@ -69,18 +74,24 @@ def _inside(node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: t
 
 
 def bias_map(node: Node, taps: Array) -> Array:
-    """Return the response of a convolution to the shift at every position: float64 [1, M, spatial...].
+    """Return the response of a convolution to the shift at every position: float64 [1, M,
+    spatial...].
 
-    `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times shift.
+    `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times
+    shift.
     """
     kernel = taps.shape[1:]
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
-        raise Refused("nonzero_padding", f"{node.description} pads with zeros, and the extents of its data are unknown")
+        raise Refused(
+            "nonzero_padding",
+            f"{node.description} pads with zeros, and the extents of its data are unknown",
+        )
     windows = _inside(node, kernel, sizes, pads)
     if windows is None or len(taps) * prod(inside.shape[1] for inside in windows) > MAX_POSITIONS:
         raise Refused(
-            "nonzero_padding", f"{node.description} pads with zeros, and a bias for each position is too large"
+            "nonzero_padding",
+            f"{node.description} pads with zeros, and a bias for each position is too large",
         )
     result = taps
     for axis, inside in enumerate(windows):

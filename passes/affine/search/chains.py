@@ -20,20 +20,25 @@ from ..algebra.recognise import AffineOp, find_affine, recognise
 from ..units.unit import CODE, Unit
 
 MAX_NUMBERS = 1 << 20
-"""Channels that the affines of a chain may have together: many may read one parameter, and each has a copy of it."""
+"""Channels that the affines of a chain may have together: many may read one parameter, and each has
+a copy of it.
+"""
 
 MAX_REMEMBERED = 1 << 22
 """Channels of the affines of one round beyond which no more are remembered for the next round."""
 
 BATCH = 1 << 10
-"""Chains that are recognised before they are tried: enough to compute their common numbers together."""
+"""Chains that are recognised before they are tried: enough to compute their common numbers
+together.
+"""
 
 MIN_CHAIN = 8
 """Affines that are a chain whatever they hold."""
 
 
 class Chain:
-    """The affines `ops`, each the only reader of the one before, with the state of the nodes they were recognised from.
+    """The affines `ops`, each the only reader of the one before, with the state of the nodes they
+    were recognised from.
 
     `is_reduced` is set once no affine in it is the identity and no two neighbours undo each other.
     """
@@ -49,7 +54,8 @@ class Chain:
     def is_current(self) -> bool:
         """Whether recognising it once more would find the same.
 
-        Inputs and attributes of a node are replaced, never changed in place, so identity tells whether they changed.
+        Inputs and attributes of a node are replaced, never changed in place, so identity tells
+        whether they changed.
         """
         for node, (inputs, attrs) in self.state.items():
             if node.graph is None or node.inputs is not inputs or node.attrs is not attrs:
@@ -65,7 +71,9 @@ class Chain:
 
 
 class ChainFinder:
-    """Finds the chains of a graph, and remembers them by their first node from one round to the next."""
+    """Finds the chains of a graph, and remembers them by their first node from one round to the
+    next.
+    """
 
     def __init__(self, module: Module, params: Parameters) -> None:
         self.provenance = module.provenance
@@ -74,11 +82,13 @@ class ChainFinder:
         self.units: Mapping[Node, Unit] = {}
 
     def batches(self, nodes: list[Node]) -> Iterator[list[Node]]:
-        """Yield the first node of every chain, a batch at a time, and record why an operation is nearly an affine.
+        """Yield the first node of every chain, a batch at a time, and record why an operation is
+        nearly an affine.
 
-        Chains of one batch may be folded before the next is recognised. Nodes that are made meanwhile wait for the next
-        round, so that a round ends. Each of `nodes`, in the order of the graph, leaves the list once it was looked at:
-        one that a fold erases should not wait in memory for the last batch.
+        Chains of one batch may be folded before the next is recognised. Nodes that are made
+        meanwhile wait for the next round, so that a round ends. Each of `nodes`, in the order of
+        the graph, leaves the list once it was looked at: one that a fold erases should not wait in
+        memory for the last batch.
         """
         before, self.known = self.known, {}
         firsts: list[Node] = []
@@ -126,12 +136,16 @@ class ChainFinder:
         return None if first is None else Chain(self._following(first))
 
     def _prepare(self, ops: Sequence[AffineOp]) -> None:
-        """Compute the numbers that every affine, and the layer before it, will be asked for, all at once."""
+        """Compute the numbers that every affine, and the layer before it, will be asked for, all at
+        once.
+        """
         affines = Affine.of_each([(op.axis, op.stage) for op in ops])
         for op, affine in zip(ops, affines, strict=True):
             op.__dict__["affine"] = affine
         convolutions = (producer_of(op.data, "nn.conv") for op in ops)
-        self.params.measure_rows(weight for node in convolutions if node is not None and (weight := node.inputs[1]))
+        self.params.measure_rows(
+            weight for node in convolutions if node is not None and (weight := node.inputs[1])
+        )
 
     def at(self, node: Node) -> Chain | None:
         """Return the chain that begins at `node`, as it is now."""
@@ -145,13 +159,17 @@ class ChainFinder:
     def _following(self, first: AffineOp) -> list[AffineOp]:
         """Return `first` and the affines after it, each the only reader of the one before.
 
-        There are as many as have so few numbers that they can be held at once; the next round joins the rest to the
-        result.
+        There are as many as have so few numbers that they can be held at once; the next round joins
+        the rest to the result.
         """
         ops, axis, size = [first], first.axis, first.scale.size
         while len(ops) < MIN_CHAIN or size <= MAX_NUMBERS:
             reader = sole_reader(ops[-1].result)
-            if reader is None or reader.op not in AFFINE_KINDS or reader.graph is not first.nodes[0].graph:
+            if (
+                reader is None
+                or reader.op not in AFFINE_KINDS
+                or reader.graph is not first.nodes[0].graph
+            ):
                 return ops
             op = self._find(reader)
             if op is None or op.data is not ops[-1].result:
@@ -168,7 +186,9 @@ class ChainFinder:
         return self._find(op.nodes[0]) if op.nodes[0].graph is not None else None
 
     def before(self, chain: Chain) -> AffineOp | None:
-        """Return the affine of one operator whose result the chain and others read, None where there is none."""
+        """Return the affine of one operator whose result the chain and others read, None where
+        there is none.
+        """
         first = chain.ops[0]
         producer = first.data.node
         op = None if producer is None or producer.op not in AFFINE_KINDS else self._find(producer)
@@ -196,7 +216,8 @@ def is_identity(affine: Affine) -> bool:
 
 
 def fits(affine: Affine, op: AffineOp) -> bool:
-    """Return whether scale, shift and shift / scale can be constants in the dtype of the result of `op`.
+    """Return whether scale, shift and shift / scale can be constants in the dtype of the result of
+    `op`.
 
     None of them may become infinite, or zero, by rounding.
     """
@@ -206,14 +227,16 @@ def fits(affine: Affine, op: AffineOp) -> bool:
     arrays = [affine.scale, affine.shift, affine.shift_before().shift]
     rounded = [round_to(array, dtype).astype(np.float64) for array in arrays]
     pairs = zip(arrays, rounded, strict=True)
-    return all(bool(((np.isfinite(b) | ~np.isfinite(a)) & ((b != 0) | (a == 0))).all()) for a, b in pairs)
+    return all(
+        bool(((np.isfinite(b) | ~np.isfinite(a)) & ((b != 0) | (a == 0))).all()) for a, b in pairs
+    )
 
 
 def cancels_nothing(ops: Sequence[AffineOp], affine: Affine) -> bool:
     """Return whether scale * x + shift is as exact as the chain.
 
-    It is if the chain scales first and its shifts do not cancel: a sum of two large numbers that nearly cancel is
-    exact, the sum of their products is not.
+    It is if the chain scales first and its shifts do not cancel: a sum of two large numbers that
+    nearly cancel is exact, the sum of their products is not.
     """
     if not (affine.has_scale and affine.has_shift) or not affine_of(ops[:1]).has_scale:
         return is_identity(affine)

@@ -1,4 +1,6 @@
-"""Choices: the ways in which a chain of affines can be folded, and the one that leaves the fewest operators."""
+"""Choices: the ways in which a chain of affines can be folded, and the one that leaves the fewest
+operators.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgrap
 """Codes that say that there is no layer in reach, rather than why it cannot take the affine."""
 
 ATTEMPTS = 32
-"""Beginnings and ends of a chain that are all tried where it cannot go whole; of a longer one only some are."""
+"""Beginnings and ends of a chain that are all tried where it cannot go whole; of a longer one only
+some are.
+"""
 
 Leftovers = tuple[tuple[str, Affine], ...]
 """Operators that stay of a chain, each with the affine that it applies."""
@@ -87,11 +91,15 @@ class Chooser:
             raise Refused.of(_summary(refusals))
         return best
 
-    def _backward(self, ops: Sequence[AffineOp], affine: Affine, leftovers: Leftovers = ()) -> Choice:
+    def _backward(
+        self, ops: Sequence[AffineOp], affine: Affine, leftovers: Leftovers = ()
+    ) -> Choice:
         plan = self.planner.backward(ops[0].data, ops[0].nodes[0], affine)
         return Choice(plan, ops, leftovers)
 
-    def _forward(self, ops: Sequence[AffineOp], affine: Affine, leftovers: Leftovers = ()) -> Choice:
+    def _forward(
+        self, ops: Sequence[AffineOp], affine: Affine, leftovers: Leftovers = ()
+    ) -> Choice:
         plan = self.planner.forward(ops[-1].result, affine)
         return Choice(plan, ops, leftovers, forward=True)
 
@@ -99,7 +107,8 @@ class Chooser:
         """Yield the ways in which nothing of the chain stays."""
         if not affine.is_finite:
             yield lambda: _refused(
-                "nonfinite", f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number"
+                "nonfinite",
+                f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number",
             )
             return
         yield lambda: self._backward(ops, affine)
@@ -119,7 +128,9 @@ class Chooser:
 
     @staticmethod
     def _plan_or_none(attempt: Attempt) -> Choice | None:
-        """Return half of a way, None where there is none: the refusal of the whole chain already says why."""
+        """Return half of a way, None where there is none: the refusal of the whole chain already
+        says why.
+        """
         try:
             return attempt()
         except Refused:
@@ -144,7 +155,9 @@ class Chooser:
             yield lambda: self._compact(ops, affine)
 
     def _scale_or_shift(self, ops: Sequence[AffineOp], affine: Affine) -> Iterator[Attempt]:
-        """Yield the ways in which the scale goes and an `add` stays, or the shift goes and a `multiply` stays."""
+        """Yield the ways in which the scale goes and an `add` stays, or the shift goes and a
+        `multiply` stays.
+        """
         rank_known = affine.axis is None or shape_of(ops[0].data.type) is not None
         both = affine.is_finite and affine.has_scale and affine.has_shift
         if self.partial == "never" or not both or not rank_known or not fits(affine, ops[-1]):
@@ -162,12 +175,15 @@ class Chooser:
             yield lambda: self._forward(ops, affine.only_shift(), scale)
 
     def _compact(self, ops: Sequence[AffineOp], affine: Affine) -> Choice:
-        """Return the chain as one BatchNormalization if there is one in it, else as one product and one sum.
+        """Return the chain as one BatchNormalization if there is one in it, else as one product and
+        one sum.
 
-        An affine that shifts the data before they are scaled goes on doing so: the sum of two large numbers that
-        nearly cancel is exact; the sum of their products is not, and may overflow.
+        An affine that shifts the data before they are scaled goes on doing so: the sum of two large
+        numbers that nearly cancel is exact; the sum of their products is not, and may overflow.
         """
-        late = Refused("bias_slot", f"{ops[0].nodes[0].description}: it shifts the data before they are scaled")
+        late = Refused(
+            "bias_slot", f"{ops[0].nodes[0].description}: it shifts the data before they are scaled"
+        )
         position = next((i for i, op in enumerate(ops) if op.mean is not None), None)
         if position is not None:
             start = 0 if not affine_of(ops[:position]).has_shift else position
@@ -183,17 +199,22 @@ class Chooser:
         shift: Leftovers = (("add", affine.only_shift()),) if affine.has_shift else ()
         data = ops[0].data
         if shape_of(data.type) is None and affine.axis is not None:
-            raise Refused("unknown_rank", f"{ops[0].nodes[0].description}: the rank of its data is unknown")
+            raise Refused(
+                "unknown_rank", f"{ops[0].nodes[0].description}: the rank of its data is unknown"
+            )
         return Choice(Plan(), ops, (*scale, *shift), forward=not scale and not shift)
 
     def _into_batch_norm(self, ops: Sequence[AffineOp], kept: AffineOp) -> Choice:
-        """Return the BatchNormalization `kept` with the parameters that make it apply the chain around it, too.
+        """Return the BatchNormalization `kept` with the parameters that make it apply the chain
+        around it, too.
 
-        With its own scale s and shift t, and S and T of the chain, it takes the affine S / s and T - (S / s) t. Where s
-        is zero, so is S, and the quotient does not matter: 1 keeps it finite.
+        With its own scale s and shift t, and S and T of the chain, it takes the affine S / s and T
+        - (S / s) t. Where s is zero, so is S, and the quotient does not matter: 1 keeps it finite.
         """
         own, affine = affine_of([kept]), affine_of(ops)
-        scale = np.where(own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale))
+        scale = np.where(
+            own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale)
+        )
         origins = [origin for op in ops if op is not kept for origin in op.origins]
         rest = Affine.joined(kept.axis, scale, affine.shift - scale * own.shift, origins)
         return Choice(Plan([self.planner.into(kept.result, rest)]), ops, kept=kept)
@@ -208,18 +229,25 @@ class Chooser:
         for fold in choice.plan.folds:
             check_stays_integer(fold, choice.ops[-1].result)
         if not choice.plan.is_sound:
-            raise Refused("multi_consumer", f"{choice.label}: an operator would have to change on two paths that meet")
+            raise Refused(
+                "multi_consumer",
+                f"{choice.label}: an operator would have to change on two paths that meet",
+            )
         if growth > self.max_growth:
-            detail = f"{choice.label}: constants grow by {growth} bytes, max_growth={self.max_growth}"
+            detail = (
+                f"{choice.label}: constants grow by {growth} bytes, max_growth={self.max_growth}"
+            )
             raise Refused("constant_growth", detail)
         if added < removed:
             return removed - added
-        # As many operators as before are worth it where a sum takes the place of a product, or of both in one.
+        # As many operators as before are worth it where a sum takes the place of a product, or of
+        # both in one.
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
         if added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
             return 0
         raise Refused(
-            "bias_slot", f"{choice.label}: a fold saves no operator: {added} would take the place of {removed}"
+            "bias_slot",
+            f"{choice.label}: a fold saves no operator: {added} would take the place of {removed}",
         )
 
 
@@ -228,15 +256,23 @@ def _refused(code: str, detail: str) -> Choice:
 
 
 def _summary(refusals: Sequence[Refusal]) -> Refusal:
-    """Return one refusal for all attempts: the first that names a concrete obstacle, else the first."""
+    """Return one refusal for all attempts: the first that names a concrete obstacle, else the
+    first.
+    """
     if not refusals:
         return Refusal("no_foldable_neighbour", "no part of it can be folded in either direction")
     first = refusals[0]
     if first.code == "no_foldable_neighbour":
         first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)
-    return replaced(first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes)))
+    return replaced(
+        first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes))
+    )
 
 
 def _lengths(count: int) -> Iterator[int]:
     """Yield the lengths of the beginnings of a chain that are tried, the longest first."""
-    yield from range(count - 1, 0, -1) if count <= ATTEMPTS else (count >> i for i in range(1, count.bit_length()))
+    yield from (
+        range(count - 1, 0, -1)
+        if count <= ATTEMPTS
+        else (count >> i for i in range(1, count.bit_length()))
+    )

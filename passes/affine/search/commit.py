@@ -1,4 +1,7 @@
-"""Writing plans into the graph. Nothing here can fail: every question was asked when the plan was made."""
+"""Writing plans into the graph.
+
+Nothing here can fail: every question was asked when the plan was made.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +55,17 @@ class Committer:
     ) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
 
-        New nodes come from where `tail` comes from; `between` are the names of the results inside the chain. `carried`
-        lists by the origin of an affine the folded affines of which it holds a part. Returns the imported nodes that
-        went into some layer.
+        New nodes come from where `tail` comes from; `between` are the names of the results inside
+        the chain. `carried` lists by the origin of an affine the folded affines of which it holds a
+        part. Returns the imported nodes that went into some layer.
         """
         self._carried = carried
         recorded: set[int] = set()
-        self._crossed = {each.node: tuple([node.label for node in each.crossed]) for each in plan.changes if each.path}
+        self._crossed = {
+            each.node: tuple([node.label for node in each.crossed])
+            for each in plan.changes
+            if each.path
+        }
         with self.rewriter.rewriting(tail):
             for change in plan.changes:
                 if change.fold is not None and self._fold(change, change.fold, first, between):
@@ -68,7 +75,9 @@ class Committer:
         return recorded
 
     def rename(self, value: Value) -> None:
-        """Give a new name to a value that holds other numbers from now on, and drop its statistics."""
+        """Give a new name to a value that holds other numbers from now on, and drop its
+        statistics.
+        """
         self.statistics.pop(value, None)
         if value.node is not None and not value.is_returned:
             value.rename(self.module.fresh_name(f"{value.name}.scaled"))
@@ -79,7 +88,11 @@ class Committer:
             self._operands(node, transfer)
         for name, attribute in transfer.attrs:
             self.rewriter.set_attr(node, name, attribute)
-        outputs = node.outputs if change.direction == "backward" else [node.outputs[i] for i, _ in transfer.results]
+        outputs = (
+            node.outputs
+            if change.direction == "backward"
+            else [node.outputs[i] for i, _ in transfer.results]
+        )
         for value in outputs:
             self.rename(value)
         for op, limit in zip(("maximum", "minimum"), transfer.limits, strict=True):
@@ -87,7 +100,8 @@ class Committer:
                 self._limit(node.output, op, limit)
 
     def _limit(self, value: Value, op: str, limit: Array) -> None:
-        """Let all readers of the result `value` of an operator read the maximum or minimum of it and a constant.
+        """Let all readers of the result `value` of an operator read the maximum or minimum of it
+        and a constant.
 
         The result keeps its name, and the unlimited one gets another.
         """
@@ -102,7 +116,8 @@ class Committer:
         self.limited[value] = node.output
 
     def _operands(self, node: Node, transfer: Transfer) -> None:
-        """Replace operands by constants, rounded once to the dtype of the result, however many folds change them.
+        """Replace operands by constants, rounded once to the dtype of the result, however many
+        folds change them.
 
         Those that the transfer drops are left out.
         """
@@ -143,7 +158,11 @@ class Committer:
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
         writes_bias = fold.bias is not None or fold.quantized_bias is not None
-        if writes_bias and fold.node.op == "nn.dense" and fold.node.attrs.get("beta", 1.0) != fold.beta:
+        if (
+            writes_bias
+            and fold.node.op == "nn.dense"
+            and fold.node.attrs.get("beta", 1.0) != fold.beta
+        ):
             self.rewriter.set_attr(fold.node, "beta", fold.beta)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
@@ -161,7 +180,9 @@ class Committer:
         return layer is not None
 
     def _weight(self, fold: Fold, factor: Array) -> None:
-        """Replace the weight by its product with the factor, which FoldConstant computes and rounds once."""
+        """Replace the weight by its product with the factor, which FoldConstant computes and rounds
+        once.
+        """
         node, weight = fold.node, fold.weight
         base, product = weight, weight.node
         if product is not None and "folded" in product.attrs and weight.sole_user() is node:
@@ -170,9 +191,16 @@ class Committer:
             with np.errstate(all="ignore"):
                 factor = old.numpy() * factor
         stem = base.name
-        scale = self.rewriter.constant(ArrayTensor(np.ascontiguousarray(factor)), before=node, hint=f"{stem}.scale")
+        scale = self.rewriter.constant(
+            ArrayTensor(np.ascontiguousarray(factor)), before=node, hint=f"{stem}.scale"
+        )
         product = self.rewriter.make(
-            "multiply", [base, scale], {"folded": 1}, before=node, hint=f"{stem}.folded", type_=weight.type
+            "multiply",
+            [base, scale],
+            {"folded": 1},
+            before=node,
+            hint=f"{stem}.folded",
+            type_=weight.type,
         )
         inputs = list(node.inputs)
         inputs[fold.index] = product.output
@@ -195,12 +223,17 @@ class Committer:
                 continue
             is_exact = exact is None or np.array_equal(exact, known.astype(np.float64))
             if not is_exact or known.shape != array.shape or known.tobytes() != array.tobytes():
-                constant = self.rewriter.constant(ArrayTensor(array, dtype), before=node, hint=old.name)
+                constant = self.rewriter.constant(
+                    ArrayTensor(array, dtype), before=node, hint=old.name
+                )
                 inputs[index] = constant
                 if exact is not None:
                     unrounded[constant] = exact
         self.rewriter.set_inputs(node, inputs)
-        if made.scale.size > 1 and integer_of(node, "axis", 1) not in (made.axis, made.axis - made.integers.ndim):
+        if made.scale.size > 1 and integer_of(node, "axis", 1) not in (
+            made.axis,
+            made.axis - made.integers.ndim,
+        ):
             self.rewriter.set_attr(node, "axis", made.axis)
         for value in {node.output: None, made.value: None}:
             self.rename(value)
@@ -220,14 +253,18 @@ class Committer:
         inputs = [*node.inputs, *[None] * (index + 1 - len(node.inputs))]
         inputs[index] = constant
         self.rewriter.set_inputs(node, inputs)
-        if old is not None and (old.node is None or old.node.graph is None or old.sole_user() is first):
+        if old is not None and (
+            old.node is None or old.node.graph is None or old.sole_user() is first
+        ):
             constant.name, old.name = old.name, constant.name
 
     def _renew(self, node: Node) -> None:
-        """Replace a node whose operands changed by one like it: a value never changes its meaning for those who know
-        it.
+        """Replace a node whose operands changed by one like it: a value never changes its meaning
+        for those who know it.
         """
-        new = self.rewriter.make(node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name)
+        new = self.rewriter.make(
+            node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name
+        )
         new.stand_for(node)
         for old, value in zip(node.outputs, new.outputs, strict=True):
             self.rewriter.replace(old, value)
@@ -247,14 +284,18 @@ class Committer:
         self.rewriter.set_attr(node, "pads", (0,) * len(pads))
 
     def _shift(self, change: Change, fold: Fold, shift: Array, layer: Layer | None) -> None:
-        """Add the shift that a layer without a bias cannot take after it, under the name that its result had."""
+        """Add the shift that a layer without a bias cannot take after it, under the name that its
+        result had.
+        """
         node, value = change.node, change.value
         following = node.next
         assert following is not None
         vector = shift.ndim == 1
         constant = self.constant(shift, None if vector else fold.dtype, following, bias_name(node))
         attrs = {"axis": fold.axis} if vector else {}
-        add = self.rewriter.make("add", [value, constant], attrs, before=following, hint=value.name, type_=value.type)
+        add = self.rewriter.make(
+            "add", [value, constant], attrs, before=following, hint=value.name, type_=value.type
+        )
         self.rewriter.interpose(add)
         self.statistics.pop(value, None)
         if change.direction == "backward":
@@ -263,8 +304,8 @@ class Committer:
             layer.shift_add = add.output
 
     def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
-        """Make the operator that stays of an affine before `tail`: the addition of its shift, or the product with its
-        scale.
+        """Make the operator that stays of an affine before `tail`: the addition of its shift, or
+        the product with its scale.
         """
         array = affine.shift if op == "add" else affine.scale
         constant = self.rewriter.constant(
@@ -278,7 +319,10 @@ class Committer:
         return node
 
     def _layer(self, fold: Fold) -> Layer | None:
-        """Return the record of a layer, None where nothing of it changes. Its node gets a unique name."""
+        """Return the record of a layer, None where nothing of it changes.
+
+        Its node gets a unique name.
+        """
         node = fold.node
         if not fold.changes_layer or node.op == "nn.batch_norm_to_affine":
             return None
@@ -310,7 +354,9 @@ class Committer:
                 self.module.provenance.refusals.pop(origin, None)
                 if origin in sources:
                     axis = layer.axis if change.direction == "backward" else affine.axis
-                    record = FoldedAffine(origin, change.direction, axis, stage.scale, stage.shift, crossed)
+                    record = FoldedAffine(
+                        origin, change.direction, axis, stage.scale, stage.shift, crossed
+                    )
                     layer.folds.append(record)
                     records.folded.add(origin)
 
@@ -332,7 +378,9 @@ def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
 
 
 def bias_name(node: Node) -> str:
-    """Return a name for a new bias: `conv.bias` beside `conv.weight`, else a name after the node."""
+    """Return a name for a new bias: `conv.bias` beside `conv.weight`, else a name after
+    the node.
+    """
     weight = node.inputs[1].name if len(node.inputs) > 1 and node.inputs[1] is not None else ""
     weight = weight.removesuffix(".folded")
     if weight.endswith("weight"):

@@ -30,8 +30,9 @@ class ChainFolder:
     def fold_round(self, graph: Graph) -> bool:
         """Try every chain of the graph once, and return whether anything moved.
 
-        Chains are tried along the graph, where folding backward opens the way for the next chain, and then against it,
-        where folding forward opens the way for the one before. Folding a part comes last, when nothing goes whole.
+        Chains are tried along the graph, where folding backward opens the way for the next chain,
+        and then against it, where folding forward opens the way for the one before. Folding a part
+        comes last, when nothing goes whole.
         """
         nodes = [node for node in graph.operators_of(AFFINE_KINDS) if "folded" not in node.attrs]
         if not nodes:
@@ -80,11 +81,15 @@ class ChainFolder:
             rest = self._commit(choice, ops)
             left.extend(rest)
             self._remember_rest(rest, ops)
-            self.rewriter.debug_counter.note("fold forward" if choice.forward else "fold backward", label)
+            self.rewriter.debug_counter.note(
+                "fold forward" if choice.forward else "fold backward", label
+            )
         return moved, left
 
     def _remember_rest(self, firsts: Sequence[Node], ops: list[AffineOp]) -> None:
-        """Remember the rest of a long chain, of which only the first affine reads something else now."""
+        """Remember the rest of a long chain, of which only the first affine reads something else
+        now.
+        """
         if len(ops) <= ATTEMPTS:
             return
         for i, op in enumerate(ops):
@@ -96,13 +101,17 @@ class ChainFolder:
                 return
 
     def _reduce(self, ops: Sequence[AffineOp]) -> list[AffineOp]:
-        """Erase affines that are the identity and neighbours that undo each other, and return those that are left."""
+        """Erase affines that are the identity and neighbours that undo each other, and return those
+        that are left.
+        """
         left: list[AffineOp] = []
         counter = self.rewriter.debug_counter
         for op in ops:
             candidates = ([op], [*left[-1:], op]) if left else ([op],)
             undone = next((each for each in candidates if is_identity(affine_of(each))), [])
-            now = self.finder.renewed(undone[0]) if undone else None  # its data may be another value by now
+            now = (
+                self.finder.renewed(undone[0]) if undone else None
+            )  # its data may be another value by now
             label = counter.label(op.nodes[0]) if undone else ""
             if now is None or counter.exhausted or not self.rewriter.forward(op.result, now.data):
                 left.append(op)
@@ -114,7 +123,9 @@ class ChainFolder:
         return [op for op in map(self.finder.renewed, left) if op is not None]
 
     def _drop_undone(self, firsts: Iterable[Node]) -> bool:
-        """Erase affines that undo the one before them, which others read, too; return whether there was one."""
+        """Erase affines that undo the one before them, which others read, too; return whether there
+        was one.
+        """
         changed, counter = False, self.rewriter.debug_counter
         for node in firsts:
             chain = self.finder.at(node)
@@ -122,7 +133,9 @@ class ChainFolder:
             if chain is None or before is None or counter.exhausted:
                 continue
             first, label = chain.ops[0], counter.label(node)
-            if is_identity(affine_of([before, first])) and self.rewriter.forward(first.result, before.data):
+            if is_identity(affine_of([before, first])) and self.rewriter.forward(
+                first.result, before.data
+            ):
                 counter.note("drop identity", label)
                 changed = True
         return changed
@@ -137,20 +150,28 @@ class ChainFolder:
         tail = last.nodes[-1]
         position = first.nodes[0].inputs.index(first.data)
         between = [op.data.name for op in choice.ops[1:]]
-        recorded = self.committer.commit(choice.plan, tail, first.nodes[0], between, self._carried(choice.ops))
+        recorded = self.committer.commit(
+            choice.plan, tail, first.nodes[0], between, self._carried(choice.ops)
+        )
         data = first.nodes[0].inputs[position]
         assert data is not None
         origins = [origin for op in choice.ops for origin in op.origins]
         partial = self.committer.records.partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
         # An operator that a chain is compacted into computes all of it, and none of its affines.
-        made = self._make_leftovers(choice, data, tail, tail if recorded else None) if choice.leftovers else []
+        made = (
+            self._make_leftovers(choice, data, tail, tail if recorded else None)
+            if choice.leftovers
+            else []
+        )
         new = made[-1].output if made else data
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
         layers = [change.node for change in choice.plan.changes if change.fold is not None]
         heir = layers[0] if layers else new.node
-        self.rewriter.replace(last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node)
+        self.rewriter.replace(
+            last.result, new, take_name=not choice.forward, heir=heir if new is data else new.node
+        )
         if made:
             made[-1].name = tail.name
             return made[:1]
@@ -160,19 +181,25 @@ class ChainFolder:
     def _carried(self, ops: Iterable[AffineOp]) -> dict[int, list[int]]:
         """Return, by the origin of each affine, the folded affines of which it holds a part.
 
-        A BatchNormalization that is folded past an Add leaves its shift in the constant of the Add. A layer that takes
-        the Add takes this part of the BatchNormalization, too.
+        A BatchNormalization that is folded past an Add leaves its shift in the constant of the Add.
+        A layer that takes the Add takes this part of the BatchNormalization, too.
         """
         folded = self.committer.records.folded
         carried: dict[int, list[int]] = {}
         for op in ops:
             ropes = [node.inherited for node in op.nodes if node.inherited]
-            parts = [origin for origin in flatten_origins(tuple(ropes)) if origin in folded] if ropes else []
+            parts = (
+                [origin for origin in flatten_origins(tuple(ropes)) if origin in folded]
+                if ropes
+                else []
+            )
             if parts:
                 carried[op.origins[0]] = parts
         return carried
 
-    def _make_leftovers(self, choice: Choice, data: Value, tail: Node, origin: Node | None) -> list[Node]:
+    def _make_leftovers(
+        self, choice: Choice, data: Value, tail: Node, origin: Node | None
+    ) -> list[Node]:
         made = []
         with self.rewriter.rewriting(origin):
             for operator, affine in choice.leftovers:
@@ -195,5 +222,9 @@ class ChainFolder:
         known = self.committer.statistics
         for op in ops:
             reference = known.get(op.data)
-            if reference is not None and op.result not in known and op.axis in (None, reference.source.axis):
+            if (
+                reference is not None
+                and op.result not in known
+                and op.axis in (None, reference.source.axis)
+            ):
                 known[op.result] = reference.applied(op.scale, op.shift)

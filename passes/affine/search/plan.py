@@ -1,7 +1,8 @@
 """Plans: the changes that make an affine disappear, decided before anything is written.
 
-A plan goes backward, into the layers that compute a value, or forward, into the layers that read it. A plan that would
-change a node twice is not sound and is not written: each change is computed from the node as it is.
+A plan goes backward, into the layers that compute a value, or forward, into the layers that read
+it. A plan that would change a node twice is not sound and is not written: each change is computed
+from the node as it is.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Plan:
 
     @property
     def added(self) -> int:
-        """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its padding."""
+        """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its
+        padding.
+        """
         count = self.limits
         for fold in self.folds:
             count += (fold.shift is not None) + (fold.padding is not None)
@@ -78,7 +81,9 @@ class Plan:
         return count
 
     def growth(self) -> int:
-        """Return the bytes of constants that the plan adds: copies of shared weights, and larger constants."""
+        """Return the bytes of constants that the plan adds: copies of shared weights, and larger
+        constants.
+        """
         return sum(map(_growth, self.changes))
 
     @property
@@ -112,6 +117,8 @@ def _growth(change: Change) -> int:
 
 
 def _stored_bytes(value: Value, reader: Node) -> int | None:
-    """Return the bytes of the constant that goes when `reader` reads another value, None where none goes."""
+    """Return the bytes of the constant that goes when `reader` reads another value, None where none
+    goes.
+    """
     payload = payload_of(value) if value.sole_user() is reader else None
     return payload.nbytes if isinstance(payload, Tensor | SparseTensor) else None

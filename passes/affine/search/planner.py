@@ -1,8 +1,8 @@
 """The search for plans: where an affine can go, decided without changing anything.
 
-Backward, every branch of the region between a value and the layers before it must take its part, and no value in it
-may have a second reader. Forward, all readers must take the affine, and so on after each operator that it passes. A
-region may be deep, so neither search recurses.
+Backward, every branch of the region between a value and the layers before it must take its part,
+and no value in it may have a second reader. Forward, all readers must take the affine, and so on
+after each operator that it passes. A region may be deep, so neither search recurses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
 
 EFFORT = 1 << 21
-"""Cost that all searches of a planner may have together, beyond OWN_EFFORT for each. A unit takes a microsecond."""
+"""Cost that all searches of a planner may have together, beyond OWN_EFFORT for each.
+
+A unit takes a microsecond.
+"""
 
 OWN_EFFORT = 100
 """More than the cost of a search that finds a layer nearby."""
@@ -57,7 +60,9 @@ Search = Generator[Request, "Refusal | None"]
 
 
 class Planner:
-    """Finds plans. It reads the graph as it is at each question, and remembers only the magnitudes of weights."""
+    """Finds plans. It reads the graph as it is at each question, and remembers only the magnitudes
+    of weights.
+    """
 
     def __init__(self, params: Parameters) -> None:
         self.params = params
@@ -71,7 +76,8 @@ class Planner:
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan:
         """Return a plan that makes `value`, as `reader` reads it, its affine. O(region).
 
-        Raises Refused where there is none, with the operators that the affine would have passed in the notes.
+        Raises Refused where there is none, with the operators that the affine would have passed in
+        the notes.
         """
         self._trail, self._visited = [], 0
         self._left += OWN_EFFORT
@@ -113,12 +119,16 @@ class Planner:
             self._trail.append(Change(node, value, "backward", fold=fold, path=path))
             return
         if self._visited > MAX_REGION:
-            raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
+            raise Refused(
+                "no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"
+            )
         rule = affine_rule(node.op).backward
         if rule is None:
             check_not_kept(node, "before")
             check_no_integers(node)
-            raise Refused("no_foldable_neighbour", f"{node.description} before it cannot absorb an affine")
+            raise Refused(
+                "no_foldable_neighbour", f"{node.description} before it cannot absorb an affine"
+            )
         first: Refusal | None = None
         for way in rule(node, value.index, affine, self.params):
             length = len(self._trail)
@@ -146,7 +156,9 @@ class Planner:
         check_sole_reader(value, reader)
         node = value.node
         if node is None:
-            raise Refused("no_foldable_neighbour", f"{value.source_name!r} is an input of the graph")
+            raise Refused(
+                "no_foldable_neighbour", f"{value.source_name!r} is an input of the graph"
+            )
         if self.params.evaluator.tensor(value) is not None:
             raise Refused("no_foldable_neighbour", f"{value.source_name!r} is a constant")
         self._spend(node, affine)
@@ -156,32 +168,46 @@ class Planner:
         return node
 
     def into(self, value: Value, affine: Affine) -> Change:
-        """Return the change that makes the layer or BatchNormalization with the result `value` apply `affine`, too.
+        """Return the change that makes the layer or BatchNormalization with the result `value`
+        apply `affine`, too.
 
         Raises Refused, also if `value` is the result of neither.
         """
         assert value.node is not None
         fold = self._absorbed(value.node, affine)
         if fold is None:
-            raise Refused("no_foldable_neighbour", f"{value.node.description} has no constant weight")
+            raise Refused(
+                "no_foldable_neighbour", f"{value.node.description} has no constant weight"
+            )
         return Change(fold.node, value, "backward", fold=fold)
 
     def _absorbed(self, node: Node, affine: Affine) -> Fold | None:
-        """Return the fold of a layer or of a BatchNormalization that stays, None where the node is neither."""
+        """Return the fold of a layer or of a BatchNormalization that stays, None where the node is
+        neither.
+        """
         rule = affine_rule(node.op)
         if rule.absorb_result is not None:
-            return rule.absorb_result(node, affine, self.params) if rule.is_layer(node, self.params) else None
+            return (
+                rule.absorb_result(node, affine, self.params)
+                if rule.is_layer(node, self.params)
+                else None
+            )
         parameters = batch_norm_parameters(node)
         if parameters is None:
             return None
-        if batch_norm_of(node) is None or any(output.sole_user() is None for output in parameters.outputs):
-            raise Refused("no_foldable_neighbour", f"{node.description} is half of a BatchNormalization")
+        if batch_norm_of(node) is None or any(
+            output.sole_user() is None for output in parameters.outputs
+        ):
+            raise Refused(
+                "no_foldable_neighbour", f"{node.description} is half of a BatchNormalization"
+            )
         absorb = affine_rule("nn.batch_norm_to_affine").absorb_result
         assert absorb is not None
         return absorb(parameters, affine, self.params)
 
     def forward(self, value: Value, affine: Affine) -> Plan:
-        """Return a plan that lets all readers of `value` read x, where `value` is the affine of x. O(region).
+        """Return a plan that lets all readers of `value` read x, where `value` is the affine of x.
+        O(region).
 
         Raises Refused where there is none.
         """
@@ -194,22 +220,34 @@ class Planner:
 
     def _spend(self, node: Node, affine: Affine) -> None:
         """Count the cost of looking at `node`; many affines may search the same operators."""
-        self._left -= OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
+        self._left -= (
+            OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
+        )
         if self._left <= 0:
-            raise Refused("no_foldable_neighbour", f"{node.description} is not looked at: searches cost too much")
+            raise Refused(
+                "no_foldable_neighbour",
+                f"{node.description} is not looked at: searches cost too much",
+            )
 
     def _within_unit(self, node: Node, transfer: Transfer) -> Transfer:
-        """Return the transfer as a unit admits it. At the end of a unit a constant may change, and stays a vector."""
+        """Return the transfer as a unit admits it.
+
+        At the end of a unit a constant may change, and stays a vector.
+        """
         unit = self.units.get(node)
         if unit is None:
             return transfer
-        if node not in unit.ends or any(array.size != array.shape[-1] for _, array in transfer.constants):
+        if node not in unit.ends or any(
+            array.size != array.shape[-1] for _, array in transfer.constants
+        ):
             raise Refused(CODE, unit.obstacle(node))
         constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
         return replaced(transfer, constants=constants)
 
     def position(self, node: Node) -> float:
-        """Return a number that grows along the graph; a node made since `number` stands between its neighbours."""
+        """Return a number that grows along the graph; a node made since `number` stands between its
+        neighbours.
+        """
         if self._unnumbered is not None:
             self._positions = {node: float(i) for i, node in enumerate(self._unnumbered)}
             self._unnumbered = None
@@ -226,7 +264,10 @@ class Planner:
         return known
 
     def number(self, graph: Graph) -> None:
-        """Find the units of a graph. Have its nodes numbered when `forward` first asks for their order. O(nodes)."""
+        """Find the units of a graph.
+
+        Have its nodes numbered when `forward` first asks for their order. O(nodes).
+        """
         self._unnumbered = graph
         self.units = units_of(graph, self.params.evaluator)
 
@@ -253,7 +294,11 @@ class _ForwardSearch:
         while self.queue:
             node = heappop(self.queue)[2]
             self.planner._spend(node, widest)
-            given = {i: self.pending[v] for i, v in enumerate(node.inputs) if v in self.pending and _reads(node, i)}
+            given = {
+                i: self.pending[v]
+                for i, v in enumerate(node.inputs)
+                if v in self.pending and _reads(node, i)
+            }
             for i, each in given.items():
                 check_one_axis(node, each)
                 check_axis_exists(node.inputs[i], each)
@@ -263,7 +308,9 @@ class _ForwardSearch:
                 self.changes.extend(self.into_layer(node, given))
                 continue
             assert rule.forward is not None
-            transfer = self.planner._within_unit(node, rule.forward(node, given, self.planner.params))
+            transfer = self.planner._within_unit(
+                node, rule.forward(node, given, self.planner.params)
+            )
             check_constants(node, transfer)
             self.changes.append(Change(node, node.output, "forward", transfer=transfer))
             for index, moved in transfer.results:
@@ -283,10 +330,14 @@ class _ForwardSearch:
                 self.queued.add(node)
                 heappush(self.queue, (self.planner.position(node), len(self.queued), node))
         if len(self.queued) > MAX_REGION:
-            raise Refused("no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change")
+            raise Refused(
+                "no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"
+            )
 
     def into_layer(self, node: Node, given: dict[int, Affine]) -> list[Change]:
-        """Return the change of a layer, and those of the readers that add a shift which it has no slot for."""
+        """Return the change of a layer, and those of the readers that add a shift which it has no
+        slot for.
+        """
         absorb = affine_rule(node.op).absorb_data
         assert absorb is not None
         (index, affine), *others = given.items()
@@ -311,10 +362,14 @@ def _reads(node: Node, index: int) -> bool:
 
 
 def _with_path(found: Refusal, path: Path | None) -> Refusal:
-    """Return the refusal with the operators that the affine passed before it; the innermost search notes them."""
+    """Return the refusal with the operators that the affine passed before it; the innermost search
+    notes them.
+    """
     if found.notes:
         return found
-    return _with_note(found, "backward: " + "".join(f"through {node.description}, " for node in crossed(path)))
+    return _with_note(
+        found, "backward: " + "".join(f"through {node.description}, " for node in crossed(path))
+    )
 
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:
@@ -322,6 +377,8 @@ def _with_note(refusal: Refusal, prefix: str) -> Refusal:
 
 
 def _of_rank(array: Array, operand: Value) -> Array:
-    """Return a vector along the last axis with as many axes as `operand`, which may give the result its rank."""
+    """Return a vector along the last axis with as many axes as `operand`, which may give the result
+    its rank.
+    """
     rank = len(shape_of(operand.type) or ())
     return array.reshape((1,) * (rank - 1) + (-1,))

@@ -42,7 +42,9 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 @record
 class _Activation:
-    """x * gate(argument(x)) * factor, with 1 added to the gate if `one_more`; without x too if `alone` names that."""
+    """x * gate(argument(x)) * factor, with 1 added to the gate if `one_more`; without x too if
+    `alone` names that.
+    """
 
     kind: str
     argument: Callable[[float], float] | None
@@ -57,12 +59,18 @@ def _gelu_tanh(x: float) -> float:
 
 _FORMS: dict[str, tuple[_Activation, ...]] = {
     "erf": (_Activation("Gelu", lambda x: x / math.sqrt(2), 0.5, one_more=True),),
-    "tanh": (_Activation("Gelu", _gelu_tanh, 0.5, one_more=True), _Activation("Mish", _softplus, 1.0)),
+    "tanh": (
+        _Activation("Gelu", _gelu_tanh, 0.5, one_more=True),
+        _Activation("Mish", _softplus, 1.0),
+    ),
     "sigmoid": (_Activation("Swish", None, 1.0),),
     "clip": (_Activation("HardSwish", lambda x: x + 3, 1 / 6, alone="HardSigmoid"),),
     "hard_sigmoid": (_Activation("HardSwish", lambda x: x, 1.0),),
 }
-"""The activations by the operator of their gate, which is their anchor. Swish is SiLU, and the quick Gelu."""
+"""The activations by the operator of their gate, which is their anchor.
+
+Swish is SiLU, and the quick Gelu.
+"""
 
 
 def activation_at(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
@@ -98,8 +106,12 @@ def _activation(match: UnitMatch, form: _Activation) -> Unit:
     return alone
 
 
-def _factor(match: UnitMatch, form: _Activation, last: Node, has_data: bool) -> tuple[Node, float, bool]:
-    """Return the next product, the number that it multiplies by, and whether it multiplies by the data, too."""
+def _factor(
+    match: UnitMatch, form: _Activation, last: Node, has_data: bool
+) -> tuple[Node, float, bool]:
+    """Return the next product, the number that it multiplies by, and whether it multiplies by the
+    data, too.
+    """
     product = reader_of(last, *_PRODUCTS)
     other = other_operand(product, last.output)
     number = match.scalar(other)
@@ -123,18 +135,26 @@ def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
         return bounds is not None and tuple(bounds.ends) == (0.0, 6.0)
     if anchor.op == "hard_sigmoid":
         alpha, beta = anchor.attrs.get("alpha", 0.2), anchor.attrs.get("beta", 0.5)
-        return isinstance(alpha, float) and math.isclose(alpha, 1 / 6, rel_tol=TOLERANCE) and beta == 0.5
+        return (
+            isinstance(alpha, float)
+            and math.isclose(alpha, 1 / 6, rel_tol=TOLERANCE)
+            and beta == 0.5
+        )
     return True
 
 
 def _data(match: UnitMatch, form: _Activation, value: Value, product: Node) -> float:
-    """Return the number by which `value` multiplies the data of the activation; the operators found are added."""
+    """Return the number by which `value` multiplies the data of the activation; the operators found
+    are added.
+    """
     candidates: list[tuple[Value, float, set[Node]]] = [(value, 1.0, set())]
     with suppress(Declined):
         node = result_of(value, *_PRODUCTS, only_for=product)
         numbers = [match.scalar(operand) for operand in node.inputs]
         if numbers[1]:
-            candidates.append((node.operand(0), numbers[1] if node.op == "multiply" else 1 / numbers[1], {node}))
+            candidates.append(
+                (node.operand(0), numbers[1] if node.op == "multiply" else 1 / numbers[1], {node})
+            )
         elif numbers[0] and node.op == "multiply":
             candidates.append((node.operand(1), numbers[0], {node}))
     for x, factor, nodes in candidates:
@@ -155,7 +175,9 @@ def _computing(match: UnitMatch, x: Value, expected: Callable[[float], float]) -
 
 
 def _at(match: UnitMatch, value: Value, x: Value, at: float, inside: set[Node]) -> float:
-    """Return the number that `value` is where `x` is `at`; it must be computed from that and scalars alone."""
+    """Return the number that `value` is where `x` is `at`; it must be computed from that and
+    scalars alone.
+    """
     if value is x:
         return at
     known = match.scalar(value)
@@ -183,18 +205,24 @@ def _argument(match: UnitMatch, form: _Activation, x: Value) -> set[Node]:
     if gate is x:
         return set()
     node = result_of(gate, *_PRODUCTS)
-    is_scaled = x in node.inputs and any(match.scalar(operand) is not None for operand in node.inputs)
+    is_scaled = x in node.inputs and any(
+        match.scalar(operand) is not None for operand in node.inputs
+    )
     if not is_scaled or node.graph is not match.anchor.graph:
         raise Declined("it is not the data times a number")
     return {node}
 
 
 def _alone(match: UnitMatch, form: _Activation) -> Unit | None:
-    """Return the unit of a gate that multiplies nothing, None where the form has none, or the argument is another."""
+    """Return the unit of a gate that multiplies nothing, None where the form has none, or the
+    argument is another.
+    """
     gate = match.anchor.operand().node
     for x in () if gate is None or form.alone is None else gate.inputs:
         if x is not None and form.argument is not None and not match.constants.is_constant(x):
             with suppress(Declined):
                 inside = _computing(match, x, form.argument)
-                return UnitMatch(match.anchor, match.constants, match.nodes | inside).unit(form.alone or form.kind)
+                return UnitMatch(match.anchor, match.constants, match.nodes | inside).unit(
+                    form.alone or form.kind
+                )
     return None

@@ -20,17 +20,21 @@ MOST_BETWEEN = 6
 MOST_MOVES = 2
 """Transposes between a scale and the product of queries and keys."""
 
-_MASKING = frozenset(("add", "subtract", "where", "maximum", "minimum", "clip", "cast", "identity", "reshape"))
+_MASKING = frozenset(
+    ("add", "subtract", "where", "maximum", "minimum", "clip", "cast", "identity", "reshape")
+)
 """Operators that mask scores, or bring them into the form of the mask."""
 
 
 def scores_at(matmul: Node, constants: ConstantEvaluator) -> Unit:
-    """Return the unit of a MatMul of two computed operands that a Softmax reads, with the scales beside it.
+    """Return the unit of a MatMul of two computed operands that a Softmax reads, with the scales
+    beside it.
 
     Raises Declined where one of these is missing.
     """
     match = UnitMatch(matmul, constants, {matmul})
-    # A runtime has the scale as a number of its attention, or of the product: of its operands or its result.
+    # A runtime has the scale as a number of its attention, or of the product: of its operands or
+    # its result.
     if any(constants.is_constant(matmul.operand(i)) for i in (0, 1)):
         raise Declined("an operand is constant")
     for i in (0, 1):
@@ -78,7 +82,9 @@ def _is_for_softmax(matmul: Node) -> bool:
 
 
 def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
-    """Return whether an Unsqueeze begins (1 - mask) * number, which is added to scores, as BERT has it."""
+    """Return whether an Unsqueeze begins (1 - mask) * number, which is added to scores, as BERT has
+    it.
+    """
     try:
         inverted = reader_of(unsqueeze, "cast", "subtract")
         if inverted.op == "cast":

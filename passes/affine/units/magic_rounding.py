@@ -1,7 +1,8 @@
 """Two sums in a row that round: a number that dwarfs the data is added, and subtracted again.
 
-x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to an integer in float32. Exporters write that where an operator for rounding
-is missing. As an affine it would be the identity, and the rounding would be lost.
+x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to an integer in float32. Exporters write that where an
+operator for rounding is missing. As an affine it would be the identity, and the rounding would be
+lost.
 """
 
 from __future__ import annotations
@@ -20,36 +21,57 @@ SUMS = ("add", "sub", "sum")
 
 
 def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> None:
-    """Refuse a sum with `constant` that, with its neighbour, rounds the data: no affine moves into or past it."""
-    own = _summand(node, evaluator) if _leaves_whole_numbers(constant, dtype_of(node.output.type)) else None
+    """Refuse a sum with `constant` that, with its neighbour, rounds the data: no affine moves into
+    or past it.
+    """
+    own = (
+        _summand(node, evaluator)
+        if _leaves_whole_numbers(constant, dtype_of(node.output.type))
+        else None
+    )
     if own is None:
         return
-    data = [value for value in node.inputs if value is not None and not evaluator.is_constant(value)]
+    data = [
+        value for value in node.inputs if value is not None and not evaluator.is_constant(value)
+    ]
     producers = [value.node for value in data[:1] if value.node is not None]
     for other in (*producers, *node.output.users):
         theirs = _summand(other, evaluator)
-        if theirs is not None and theirs.shape == own.shape and (np.abs(own + theirs) <= np.abs(own) / 2).any():
+        if (
+            theirs is not None
+            and theirs.shape == own.shape
+            and (np.abs(own + theirs) <= np.abs(own) / 2).any()
+        ):
             raise Refused(
-                "unsupported_op", f"{node.description}: with {other.description} it rounds the data to whole numbers"
+                "unsupported_op",
+                f"{node.description}: with {other.description} it rounds the data to whole numbers",
             )
 
 
 def _leaves_whole_numbers(constant: Array, dtype: DType | None) -> bool:
-    """Return whether a constant is so large that between it and its double `dtype` has whole numbers alone."""
+    """Return whether a constant is so large that between it and its double `dtype` has whole
+    numbers alone.
+    """
     if dtype is None or not dtype.is_float or not constant.size:
         return False
     return bool(2.0 ** finfo(dtype).nmant <= np.abs(constant).max() < np.inf)
 
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
-    """Return the constant that a sum adds to its data in float64, None where it is no sum of data and a constant."""
+    """Return the constant that a sum adds to its data in float64, None where it is no sum of data
+    and a constant.
+    """
     info = op_info(node.op)
     form = None if info is None else info.affine
     if form is None or form.kind not in SUMS or len(node.inputs) != 2:
         return None
     arrays = [evaluator.array(value) for value in node.inputs]
     pairs = zip((form.first, form.second), arrays, strict=True)
-    found = [make(array.astype(np.float64)) for make, array in pairs if make is not None and array is not None]
+    found = [
+        make(array.astype(np.float64))
+        for make, array in pairs
+        if make is not None and array is not None
+    ]
     if len(found) != 1:
         return None
     scale, shift = found[0]

@@ -30,7 +30,9 @@ def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
 
 
 def _variance(match: UnitMatch) -> Node:
-    """Return the square of the data, of which the anchor is the root of the mean, with epsilon added."""
+    """Return the square of the data, of which the anchor is the root of the mean, with epsilon
+    added.
+    """
     total = result_of(match.anchor.operand(), "add")
     epsilon = next((value for value in total.inputs if match.scalar(value) is not None), None)
     if epsilon is None:
@@ -48,7 +50,9 @@ def _variance(match: UnitMatch) -> Node:
 def _is_mean_of_row(mean: Node, constants: ConstantEvaluator) -> bool:
     """Return whether a mean is along the last axis, which stays as an extent of 1."""
     last = len(shape_of(mean.operand().type) or ()) - 1
-    return integers_of(mean, 1, constants) in ((-1,), (last,)) and mean.attrs.get("keepdims", 1) == 1
+    return (
+        integers_of(mean, 1, constants) in ((-1,), (last,)) and mean.attrs.get("keepdims", 1) == 1
+    )
 
 
 def _divided_by(match: UnitMatch) -> tuple[Node, Value]:
@@ -85,13 +89,19 @@ def _centered(match: UnitMatch, value: Value) -> Value | None:
 
 
 def _parameter(match: UnitMatch, last: Node, op: str) -> Node:
-    """Return the operator that applies gamma or beta, a constant along the last axis, to the result of `last`."""
+    """Return the operator that applies gamma or beta, a constant along the last axis, to the result
+    of `last`.
+    """
     node = match.reader(last, "cast", op)
     if node.op == "cast":
         node = match.reader(node, op)
-    parameter = next((operand for operand in node.inputs if match.constants.is_constant(operand)), None)
+    parameter = next(
+        (operand for operand in node.inputs if match.constants.is_constant(operand)), None
+    )
     shape = () if parameter is None else static_shape_of(parameter.type) or ()
-    is_row = len(node.inputs) == 2 and "axis" not in node.attrs and shape[-1:] == (element_count(shape),)
+    is_row = (
+        len(node.inputs) == 2 and "axis" not in node.attrs and shape[-1:] == (element_count(shape),)
+    )
     if not is_row or producer_of(parameter, "nn.batch_norm_to_affine") is not None:
         raise Declined("the parameter is no constant along the last axis")
     return node

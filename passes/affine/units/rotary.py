@@ -22,19 +22,26 @@ MOST_READERS = 6
 
 _X = value("x")
 _HALF = op(("strided_slice", "split"), _X, ..., result=None)
-_TURNED = op("concatenate", op("negative", _HALF), _HALF) | op("concatenate", _HALF, op("negative", _HALF))
+_TURNED = op("concatenate", op("negative", _HALF), _HALF) | op(
+    "concatenate", _HALF, op("negative", _HALF)
+)
 _HALF_ROTATED = op("add", op("multiply", _X, value()), op("multiply", _TURNED, value()))
 """x * cos + concat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
 
 
 def rotary_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
-    """Return the unit of a rotary embedding around the Neg or Sub in it. Raises Declined where there is none."""
+    """Return the unit of a rotary embedding around the Neg or Sub in it.
+
+    Raises Declined where there is none.
+    """
     nodes = _half_rotated(anchor) if anchor.op == "negative" else _rotated_pairs(anchor, constants)
     return Unit(ROTARY, nodes)
 
 
 def _half_rotated(negative: Node) -> frozenset[Node]:
-    """Return the operators of x * cos + concat(-x2, x1) * sin, where x1 and x2 are the halves of x."""
+    """Return the operators of x * cos + concat(-x2, x1) * sin, where x1 and x2 are the
+    halves of x.
+    """
     total = reader_of(reader_of(reader_of(negative, "concatenate"), "multiply"), "add")
     nodes = _HALF_ROTATED.bind(total).nodes
     if negative not in nodes:
@@ -59,11 +66,15 @@ def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
 
 
 def _multiplies(product: Node, x: Value, factor: Value, constants: ConstantEvaluator) -> bool:
-    """Return whether a product multiplies `x` by `factor`, or by a constant with the same numbers."""
+    """Return whether a product multiplies `x` by `factor`, or by a constant with the
+    same numbers.
+    """
     return any(a is x and _is_same(b, factor, constants) for a, b in _orders(product))
 
 
-def _sums(x1: Value, sin: Value, known: Node, constants: ConstantEvaluator) -> Iterator[tuple[Node, Node, Node]]:
+def _sums(
+    x1: Value, sin: Value, known: Node, constants: ConstantEvaluator
+) -> Iterator[tuple[Node, Node, Node]]:
     """Yield the sums of x1 * sin and another product, with both products."""
     for one in x1.users if len(x1.users) <= MOST_READERS else ():
         if one is known or one.op != "multiply" or one.graph is not known.graph:

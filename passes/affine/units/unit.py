@@ -1,4 +1,6 @@
-"""A unit, operators that together write out one that runtimes have, and the search for its operators."""
+"""A unit, operators that together write out one that runtimes have, and the search for its
+operators.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ TOLERANCE = 1e-3
 
 @record
 class Unit:
-    """The operators `nodes` that together are the operator `kind`. The constants of `ends` may change."""
+    """The operators `nodes` that together are the operator `kind`.
+
+    The constants of `ends` may change.
+    """
 
     kind: str
     nodes: frozenset[Node]
@@ -26,19 +31,25 @@ class Unit:
 
     def obstacle(self, node: Node) -> str:
         """Return the reason why an affine does not move at `node`, for messages."""
-        return f"{node.description} is part of a {self.kind}, which a runtime computes as one operator"
+        return (
+            f"{node.description} is part of a {self.kind}, which a runtime computes as one operator"
+        )
 
 
 @record(frozen=False)
 class UnitMatch:
-    """The operators of a unit that were found so far around its `anchor`, and the constants of the module."""
+    """The operators of a unit that were found so far around its `anchor`, and the constants of the
+    module.
+    """
 
     anchor: Node
     constants: ConstantEvaluator
     nodes: set[Node] = field(default_factory=set)
 
     def scalar(self, value: Value | None) -> float | None:
-        """Return the number that a constant of one element holds, None where it is something else."""
+        """Return the number that a constant of one element holds, None where it is
+        something else.
+        """
         if value is None or not self.constants.is_constant(value):
             return None
         shape = static_shape_of(value.type)
@@ -55,7 +66,9 @@ class UnitMatch:
 
     def unit(self, kind: str, ends: frozenset[Node] = frozenset()) -> Unit:
         """Return the unit of the nodes found, whose last one alone may be read elsewhere."""
-        open_ends = [node for node in self.nodes if any(user not in self.nodes for user in node.output.users)]
+        open_ends = [
+            node for node in self.nodes if any(user not in self.nodes for user in node.output.users)
+        ]
         if len(open_ends) > 1:
             raise Declined("an operator inside has other readers")
         return Unit(kind, frozenset(self.nodes), ends)

@@ -1,8 +1,10 @@
-"""Units: operators that together write out one that runtimes have, such as Gelu, LayerNormalization or attention.
+"""Units: operators that together write out one that runtimes have, such as Gelu, LayerNormalization
+or attention.
 
-A runtime fuses a unit that it finds as exporters write it. A scale that leaves the unit, or enters it, costs more at
-run time than it saves, so no affine goes out of a unit or into the middle of one. The product by gamma and the sum of
-beta that end a normalization stay too, but take the affines after them into their constants.
+A runtime fuses a unit that it finds as exporters write it. A scale that leaves the unit, or enters
+it, costs more at run time than it saves, so no affine goes out of a unit or into the middle of one.
+The product by gamma and the sum of beta that end a normalization stay too, but take the affines
+after them into their constants.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _INNER = frozenset((*_ARITHMETIC, *_GATES, "sqrt", "cast", "mean", "reciprocal")
 _OF_SCORES = frozenset(("multiply", "divide", "transpose", "matmul"))
 _OF_ROTARY = frozenset((*_TURNS, "multiply", "add", "concatenate"))
 _SEARCHES = (_INNER, _OF_SCORES, _OF_ROTARY)
-"""Operators along which the units of a node are searched: those of one unit would lead astray from another."""
+"""Operators along which the units of a node are searched: those of one unit would lead astray from
+another.
+"""
 
 
 def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
@@ -52,15 +56,27 @@ def unit_of(node: Node, constants: ConstantEvaluator) -> Unit | None:
 
 
 def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
-    """Yield the operators around `node`, the nearest first; the search goes on from those that a unit may have."""
+    """Yield the operators around `node`, the nearest first; the search goes on from those that a
+    unit may have.
+    """
     queue, seen = [node], {node}
     for each in queue:
         yield each
         near = [value.node for value in each.inputs if value is not None and value.node is not None]
         values = [*each.inputs, *each.outputs]
-        near += [user for value in values if value is not None and len(value.users) <= 4 for user in value.users]
+        near += [
+            user
+            for value in values
+            if value is not None and len(value.users) <= 4
+            for user in value.users
+        ]
         for other in near:
-            if other not in seen and len(seen) < SEARCHED and other.graph is node.graph and other.op in inner:
+            if (
+                other not in seen
+                and len(seen) < SEARCHED
+                and other.graph is node.graph
+                and other.op in inner
+            ):
                 seen.add(other)
                 queue.append(other)
 

@@ -1,4 +1,6 @@
-"""`irc compile --external-data`: tensors in one aligned file beside the model, whatever field they stood in."""
+"""`irc compile --external-data`: tensors in one aligned file beside the model, whatever field they
+stood in.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ def network() -> ModelProto:
     tensors = {"w": rng.standard_normal((8, 8, 3, 3)), "few": rng.standard_normal(8)}
     tensors |= {name: rng.uniform(0.5, 1.5, 8) for name in ("gamma", "beta", "mean", "var")}
     weights = model.graph.initializer
-    weights.extend(numpy_helper.from_array(value.astype(np.float32), name) for name, value in tensors.items())
-    weights.append(helper.make_tensor("typed", TensorProto.FLOAT, (8, 8, 8), rng.standard_normal(512).tolist()))
+    weights.extend(
+        numpy_helper.from_array(value.astype(np.float32), name) for name, value in tensors.items()
+    )
+    weights.append(
+        helper.make_tensor("typed", TensorProto.FLOAT, (8, 8, 8), rng.standard_normal(512).tolist())
+    )
     weights.append(helper.make_tensor("words", TensorProto.STRING, [300], [b"a word"] * 300))
     return model
 
@@ -45,15 +51,24 @@ def source(tmp_path: Path) -> Path:
 
 def outside(path: Path) -> dict[str, TensorProto]:
     model = onnx.load(path, load_external_data=False)
-    return {each.name: each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL}
+    return {
+        each.name: each
+        for each in model.graph.initializer
+        if each.data_location == TensorProto.EXTERNAL
+    }
 
 
 def elements(path: Path) -> dict[str, list[object]]:
-    return {each.name: numpy_helper.to_array(each).tolist() for each in onnx.load(path).graph.initializer}
+    return {
+        each.name: numpy_helper.to_array(each).tolist()
+        for each in onnx.load(path).graph.initializer
+    }
 
 
 @pytest.mark.parametrize("passes", ["none", "SimplifyInference,FoldScaleAxis,FoldConstant"])
-def test_tensors_that_are_not_small_go_to_one_aligned_file(source: Path, tmp_path: Path, passes: str) -> None:
+def test_tensors_that_are_not_small_go_to_one_aligned_file(
+    source: Path, tmp_path: Path, passes: str
+) -> None:
     choice = ["--passes", passes, "-q"]
     plain, out, table = tmp_path / "plain.onnx", tmp_path / "o.onnx", tmp_path / "o.json"
     assert main(["compile", str(source), "-o", str(plain), *choice]) == 0
@@ -62,7 +77,9 @@ def test_tensors_that_are_not_small_go_to_one_aligned_file(source: Path, tmp_pat
     found = outside(out)
     assert len(found) == 2
     assert not {"words", "few"} & set(found)
-    entries = [{entry.key: entry.value for entry in tensor.external_data} for tensor in found.values()]
+    entries = [
+        {entry.key: entry.value for entry in tensor.external_data} for tensor in found.values()
+    ]
     assert len({entry["location"] for entry in entries}) == 1
     assert all(int(entry["offset"]) % 4096 == 0 for entry in entries)
     assert not any(tensor.raw_data or tensor.float_data for tensor in found.values())
@@ -76,7 +93,9 @@ def test_tensors_that_are_not_small_go_to_one_aligned_file(source: Path, tmp_pat
 def test_a_model_of_small_tensors_gets_no_data_file(tmp_path: Path) -> None:
     model = network()
     del model.graph.node[1:], model.graph.initializer[1:], model.graph.output[1:]
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), "w"))
+    model.graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), "w")
+    )
     model.graph.output[0].name = "c"
     irc.compile(model).save(tmp_path / "o.onnx", external_data=True)
     assert [path.name for path in tmp_path.iterdir()] == ["o.onnx"]
@@ -87,7 +106,10 @@ def test_the_data_file_of_an_earlier_compile_stays_for_its_copies_and_the_new_on
     source: Path, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        assert main(["compile", str(source), "-o", str(tmp_path / "o.onnx"), "--external-data", "-q"]) == 0
+        assert (
+            main(["compile", str(source), "-o", str(tmp_path / "o.onnx"), "--external-data", "-q"])
+            == 0
+        )
     assert len(list(tmp_path.glob("o.onnx.*.data"))) == 1
     assert main(["compile", str(source), "-o", str(tmp_path / "o.onnx"), "-q"]) == 0
     assert not outside(tmp_path / "o.onnx")
@@ -106,6 +128,19 @@ def test_many_models_have_their_own_data_files(source: Path, tmp_path: Path) -> 
     other = tmp_path / "j.onnx"
     onnx.save(network(), other)
     (tmp_path / "out").mkdir()
-    assert main(["compile", str(source), str(other), "-o", str(tmp_path / "out"), "--external-data", "-q"]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                str(source),
+                str(other),
+                "-o",
+                str(tmp_path / "out"),
+                "--external-data",
+                "-q",
+            ]
+        )
+        == 0
+    )
     for name in ("i", "j"):
         assert outside(tmp_path / "out" / f"{name}.irc.onnx")

@@ -1,4 +1,6 @@
-"""The channels that each result has, for passes that propagate statistics; shapes and counts may not agree there."""
+"""The channels that each result has, for passes that propagate statistics; shapes and counts may
+not agree there.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +48,8 @@ def test_a_slice_of_more_channels_than_the_data_has(extent: int, count: int) -> 
 
 
 def test_padding_is_no_channel_of_the_data() -> None:
-    """With one channel the padding could change along with it, which a planner does and a statistic cannot."""
+    """With one channel the padding could change along with it, which a planner does and a statistic
+    cannot.
+    """
     with pytest.raises(Refused, match="adds elements of its own"):
         sources(PAD, 1)

@@ -1,4 +1,6 @@
-"""x + 1.5 * 2**23 - 1.5 * 2**23 rounds to whole numbers: what looks like two shifts is a function of its own."""
+"""x + 1.5 * 2**23 - 1.5 * 2**23 rounds to whole numbers: what looks like two shifts is a function
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ WHOLE = 1.5 * 2.0**23
 PASSES = (None, "SimplifyInference,FoldScaleAxis", "SimplifyExpr")
 
 
-def model(body: str, constants: Mapping[str, object], dtype: type = np.float32, opset: int = 17) -> ModelProto:
+def model(
+    body: str, constants: Mapping[str, object], dtype: type = np.float32, opset: int = 17
+) -> ModelProto:
     name = {np.float32: "float", np.float16: "float16", np.float64: "double"}[dtype]
     made = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": {opset}]> g ({name}[N,2,4,4] x) => ({name}[N,2,4,4] y) {{ {body} }}'
+        f'<ir_version: 8, opset_import: ["": {opset}]> g ({name}[N,2,4,4] x) => ({name}[N,2,4,4] y)'
+        f" {{ {body} }}"
     )
     arrays = {key: np.asarray(value, dtype) for key, value in constants.items()}
-    made.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
+    made.graph.initializer.extend(
+        numpy_helper.from_array(array, key) for key, array in arrays.items()
+    )
     return made
 
 
@@ -32,7 +39,8 @@ def operators(made: ModelProto, passes: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("passes", PASSES)
 @pytest.mark.parametrize(
-    "body", ["a = Add(x, k) y = Sub(a, k)", "a = Sub(x, k) y = Add(a, k)", "a = Add(k, x) y = Add(a, m)"]
+    "body",
+    ["a = Add(x, k) y = Sub(a, k)", "a = Sub(x, k) y = Add(a, k)", "a = Add(k, x) y = Add(a, m)"],
 )
 def test_a_sum_that_rounds_stays(body: str, passes: str | None) -> None:
     made = model(body, {"k": WHOLE, "m": -WHOLE})
@@ -64,10 +72,20 @@ def test_a_large_sum_that_stays_large_folds() -> None:
 
 def test_a_large_sum_beside_a_sum_of_data_folds() -> None:
     body = "r = Relu(x) c = Conv(x, w) a = Add(c, r) y = Add(a, k)"
-    assert sorted(operators(model(body, {"w": np.ones((2, 2, 1, 1)), "k": WHOLE}))) == ["Add", "Conv", "Relu"]
+    assert sorted(operators(model(body, {"w": np.ones((2, 2, 1, 1)), "k": WHOLE}))) == [
+        "Add",
+        "Conv",
+        "Relu",
+    ]
 
 
-PARAMETERS = {"w": np.arange(4.0).reshape(2, 2, 1, 1), "g": [2, 0.5], "b": [0.25, 1], "m": [0.5, 2], "v": [1, 4]}
+PARAMETERS = {
+    "w": np.arange(4.0).reshape(2, 2, 1, 1),
+    "g": [2, 0.5],
+    "b": [0.25, 1],
+    "m": [0.5, 2],
+    "v": [1, 4],
+}
 
 
 def test_a_batch_norm_in_front_folds_and_the_sums_stay() -> None:

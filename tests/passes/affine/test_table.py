@@ -14,4 +14,6 @@ FOLDER = Path(irc.passes.affine.rules.__file__).parent
 
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.py")])
 def test_the_table_lists_the_operators_of_every_module_of_rules(name: str) -> None:
-    assert MODULES.get(name, ()) == tuple(getattr(import_module(f"irc.passes.affine.rules.{name}"), "RULES", {}))
+    assert MODULES.get(name, ()) == tuple(
+        getattr(import_module(f"irc.passes.affine.rules.{name}"), "RULES", {})
+    )

@@ -18,7 +18,15 @@ from equalize import (
     values,
     weights,
 )
-from graphs import F64, Array, Graph, assert_interface, assert_named, assert_nothing_stale, operators
+from graphs import (
+    F64,
+    Array,
+    Graph,
+    assert_interface,
+    assert_named,
+    assert_nothing_stale,
+    operators,
+)
 from irc.compiler import compile as compile_model
 from irc.passes import BiasCorrection, PassContext, Verify
 from irc.passes.affine.records.fold_records import fold_records
@@ -45,14 +53,18 @@ def model_of(
         h = graph.node("Flatten", [graph.node("GlobalAveragePool", [h])])
     shape = shape or (6, 4, 1, 1)
     weight = graph.initializer(imbalanced(graph, *shape), "second")
-    graph.node(op, [h, weight, *([graph.initializer(graph.random(6), "b2")] if bias else [])], "y", **attrs)
+    graph.node(
+        op, [h, weight, *([graph.initializer(graph.random(6), "b2")] if bias else [])], "y", **attrs
+    )
     graph.output("y")
     return graph.model(), data
 
 
 def corrected(model: ModelProto, options: str = "") -> Result:
     """The result of the pass behind the default pipeline."""
-    result = compile_model(model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
+    result = compile_model(
+        model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()])
+    )
     assert_interface(model, result.model)
     assert_nothing_stale(model, result.model)
     assert_named(model, result.model)
@@ -64,7 +76,9 @@ def relu_mean(mean: Array, std: Array) -> Array:
     """E[max(x, 0)] of a normal x: std phi(-mean / std) + mean (1 - Phi(-mean / std))."""
     ratio = mean / std
     density = np.exp(-0.5 * ratio**2) / math.sqrt(2 * math.pi)
-    return np.asarray(std * density + mean * np.array([0.5 * math.erfc(-r / math.sqrt(2)) for r in ratio]))
+    return np.asarray(
+        std * density + mean * np.array([0.5 * math.erfc(-r / math.sqrt(2)) for r in ratio])
+    )
 
 
 def rounded(weight: Array, bits: int = 8) -> Array:
@@ -96,7 +110,12 @@ LAYERS: dict[str, tuple[str, tuple[int, ...], dict[str, object]]] = {
     "Gemm": ("Gemm", (4, 6), {}),
     "Gemm transposed": ("Gemm", (6, 4), {"transB": 1, "alpha": 0.5, "beta": 2.0}),
 }
-QUANTIZERS = ("bits=8", "bits=4,per_channel=true", "bits=4,symmetric=false", "bits=5,per_channel=true,symmetric=false")
+QUANTIZERS = (
+    "bits=8",
+    "bits=4,per_channel=true",
+    "bits=4,symmetric=false",
+    "bits=5,per_channel=true,symmetric=false",
+)
 
 
 def quantized(weight: Array, options: str, axis: int) -> Array:
@@ -137,12 +156,15 @@ def test_a_sum_behind_a_product_of_matrices_is_its_bias() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [16, 3])
     data = {"x": graph.random(16, 3)}
-    h = calibrated(graph, graph.node("MatMul", ["x", graph.initializer(graph.random(3, 4))]), data, GAMMA, BETA)
+    h = calibrated(
+        graph, graph.node("MatMul", ["x", graph.initializer(graph.random(3, 4))]), data, GAMMA, BETA
+    )
     h = graph.node("Reshape", [h, graph.initializer(np.array([4, 4, 4]))])
     for i in range(2):
         h = graph.node("MatMul", [h, graph.initializer(imbalanced(graph, 4, 4, axis=1), f"w{i}")])
         h = graph.node(
-            "Sigmoid", [graph.node("Add", [h, graph.initializer(graph.random(4), f"b{i}")]) if i == 0 else h]
+            "Sigmoid",
+            [graph.node("Add", [h, graph.initializer(graph.random(4), f"b{i}")]) if i == 0 else h],
         )
     graph.node("Identity", [h], "y")
     graph.output("y")
@@ -192,7 +214,9 @@ def test_zeros_in_the_padding_have_no_mean_but_as_published(padding: str) -> Non
     error = rounded(weight, 4) - weight
     (record,) = fold_records(result.module).history[0].layers.values()
     rows = np.array([[0 <= y + dy - 1 < 6 for y in range(5)] for dy in range(3)]).mean(axis=1)
-    columns = np.array([[0 <= x + dx - 1 < 6 for x in range(0, 6, 2)] for dx in range(3)]).mean(axis=1)
+    columns = np.array([[0 <= x + dx - 1 < 6 for x in range(0, 6, 2)] for dx in range(3)]).mean(
+        axis=1
+    )
     share = np.outer(rows, columns) if padding == "exact" else np.ones((3, 3))
     expected = np.einsum("mcij,c,ij->m", error, BETA, share)
     np.testing.assert_allclose(record["correction"], expected, rtol=1e-8, atol=1e-9)
@@ -216,5 +240,7 @@ def test_taps_count_in_full_where_the_extents_are_not_known() -> None:
     del model.graph.value_info[:]
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    exact, ignored = (corrected(model, f"padding={padding}").model for padding in ("exact", "ignore"))
+    exact, ignored = (
+        corrected(model, f"padding={padding}").model for padding in ("exact", "ignore")
+    )
     assert exact == ignored

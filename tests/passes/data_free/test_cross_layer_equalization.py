@@ -1,4 +1,6 @@
-"""CrossLayerEqualization: the formulas of the paper, what stops a scale, and a function that stays."""
+"""CrossLayerEqualization: the formulas of the paper, what stops a scale, and a function
+that stays.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def pair(between: str = "", *, second: str = "Conv", **attrs: object) -> ModelPr
 
 
 def equalized(model: ModelProto, options: str = "") -> Result:
-    """The result of the pass, which keeps the function and everything else that can be asked of a pass."""
+    """The result of the pass, which keeps the function and everything else that can be asked of a
+    pass.
+    """
     result = compiled(model, f"{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
     assert_interface(model, result.model)
     assert_nothing_stale(model, result.model)
@@ -98,7 +102,9 @@ def test_a_pair_gets_the_scales_of_the_paper(between: str, second: str) -> None:
     np.testing.assert_allclose(after["b1"], before["b1"] / s, rtol=1e-14)
     np.testing.assert_allclose(after["second"], before["second"] * s.reshape(view), rtol=1e-14)
     np.testing.assert_array_equal(after["b2"], before["b2"])
-    np.testing.assert_allclose(largest(after["first"], 0), largest(after["second"], data_axis), rtol=1e-14)
+    np.testing.assert_allclose(
+        largest(after["first"], 0), largest(after["second"], data_axis), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize("order", [None, [2, 0, 3, 1]], ids=["straight", "shuffled"])
@@ -106,7 +112,11 @@ def test_a_depthwise_convolution_is_equalized_with_both_neighbours(order: list[i
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3, 6, 6])
     names = ["first", "middle", "last"]
-    shapes: list[tuple[tuple[int, ...], int]] = [((4, 3, 1, 1), 0), ((4, 1, 3, 3), 0), ((5, 4, 1, 1), 1)]
+    shapes: list[tuple[tuple[int, ...], int]] = [
+        ((4, 3, 1, 1), 0),
+        ((4, 1, 3, 3), 0),
+        ((5, 4, 1, 1), 1),
+    ]
     arrays = [imbalanced(graph, *shape, axis=axis) for shape, axis in shapes]
     arrays[0] = arrays[0][::-1].copy()
     h = "x"
@@ -115,7 +125,9 @@ def test_a_depthwise_convolution_is_equalized_with_both_neighbours(order: list[i
         if name == "middle" and order is not None:
             h = graph.node("Gather", [h, graph.initializer(np.array(order))], axis=1)
         h = graph.node(
-            "Conv", [h, graph.initializer(array, name), graph.initializer(graph.random(len(array)))], group=group
+            "Conv",
+            [h, graph.initializer(array, name), graph.initializer(graph.random(len(array)))],
+            group=group,
         )
         h = h if name == "last" else graph.node("Relu", [h])
     graph.node("Identity", [h], "y")
@@ -126,15 +138,23 @@ def test_a_depthwise_convolution_is_equalized_with_both_neighbours(order: list[i
     r0, r1, r2 = largest(arrays[0], 0)[places], largest(arrays[1], 0), largest(arrays[2], 1)
     root = np.cbrt(r0 * r1 * r2)
     s12, s23 = r0 / root, root / r2
-    np.testing.assert_allclose(after["first"][places], arrays[0][places] / s12.reshape(-1, 1, 1, 1), rtol=1e-13)
-    np.testing.assert_allclose(after["middle"], arrays[1] * (s12 / s23).reshape(-1, 1, 1, 1), rtol=1e-13)
+    np.testing.assert_allclose(
+        after["first"][places], arrays[0][places] / s12.reshape(-1, 1, 1, 1), rtol=1e-13
+    )
+    np.testing.assert_allclose(
+        after["middle"], arrays[1] * (s12 / s23).reshape(-1, 1, 1, 1), rtol=1e-13
+    )
     np.testing.assert_allclose(after["last"], arrays[2] * s23.reshape(1, -1, 1, 1), rtol=1e-13)
 
 
 def test_links_follow_each_other_in_the_order_of_the_graph() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3])
-    arrays = [imbalanced(graph, 3, 4, axis=1), imbalanced(graph, 4, 5, axis=0), imbalanced(graph, 5, 2, axis=0)]
+    arrays = [
+        imbalanced(graph, 3, 4, axis=1),
+        imbalanced(graph, 4, 5, axis=0),
+        imbalanced(graph, 5, 2, axis=0),
+    ]
     h = "x"
     for i, array in enumerate(arrays):
         h = graph.node("MatMul", [h, graph.initializer(array, f"w{i}")], "y" if i == 2 else "")
@@ -153,7 +173,9 @@ def test_iterations_bring_the_ranges_of_a_chain_together() -> None:
     h = "x"
     for i, shape in enumerate([(3, 4), (4, 5), (5, 2)]):
         h = graph.node(
-            "MatMul", [h, graph.initializer(imbalanced(graph, *shape, axis=1), f"w{i}")], "y" if i == 2 else ""
+            "MatMul",
+            [h, graph.initializer(imbalanced(graph, *shape, axis=1), f"w{i}")],
+            "y" if i == 2 else "",
         )
     graph.output("y")
 
@@ -176,13 +198,18 @@ def test_channels_without_a_range_stay() -> None:
     after = weights(equalized(graph.model()).model)
     np.testing.assert_array_equal(after["w0"][:, [1, 2]], first[:, [1, 2]])
     np.testing.assert_array_equal(after["w1"][[1, 2]], second[[1, 2]])
-    np.testing.assert_allclose(largest(after["w0"], 1)[[0, 3]], largest(after["w1"], 0)[[0, 3]], rtol=1e-14)
+    np.testing.assert_allclose(
+        largest(after["w0"], 1)[[0, 3]], largest(after["w1"], 0)[[0, 3]], rtol=1e-14
+    )
 
 
 def test_powers_of_two_round_nothing() -> None:
     graph = Graph()
     graph.input("x", [2, 3, 5, 5])
-    h = graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 3, 3)), graph.initializer(graph.random(4))])
+    h = graph.node(
+        "Conv",
+        ["x", graph.initializer(imbalanced(graph, 4, 3, 3, 3)), graph.initializer(graph.random(4))],
+    )
     h = graph.node("Relu", [h])
     second = imbalanced(graph, 6, 4, 1, 1, axis=1)[:, ::-1]
     graph.node("Conv", [h, graph.initializer(second, "w")], "y")
@@ -199,8 +226,11 @@ def test_powers_of_two_round_nothing() -> None:
 # a Clip in between
 
 
-def clipped_pair(low: object = 0.0, high: object = 6.0, *, opset: int = 21, dtype: np.dtype[Any] = F64) -> Graph:
-    """Two layers with a Clip between them, whose bounds are initializers, or attributes in old opsets.
+def clipped_pair(
+    low: object = 0.0, high: object = 6.0, *, opset: int = 21, dtype: np.dtype[Any] = F64
+) -> Graph:
+    """Two layers with a Clip between them, whose bounds are initializers, or attributes in old
+    opsets.
 
     The weights are such that the Clip acts in most channels.
     """
@@ -209,9 +239,13 @@ def clipped_pair(low: object = 0.0, high: object = 6.0, *, opset: int = 21, dtyp
     h = graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1), "first")])
     if opset < 11:
         bounds = {"min": low, "max": high}
-        h = graph.node("Clip", [h], **{key: float(end) for key, end in bounds.items() if end is not None})  # type: ignore[arg-type]
+        h = graph.node(
+            "Clip", [h], **{key: float(end) for key, end in bounds.items() if end is not None}
+        )  # type: ignore[arg-type]
     else:
-        ends = ["" if end is None else graph.initializer(np.asarray(end, dtype)) for end in (low, high)]
+        ends = [
+            "" if end is None else graph.initializer(np.asarray(end, dtype)) for end in (low, high)
+        ]
         h = graph.node("Clip", [h, *ends])
     second = imbalanced(graph, 6, 4, 1, 1, axis=1)[:, ::-1]
     graph.output(graph.node("Conv", [h, graph.initializer(second, "second")], "y"))
@@ -226,8 +260,12 @@ def test_a_clip_gets_bounds_per_channel() -> None:
     model = clipped_pair().model()
     before, after = weights(model), equalized(model).model
     s = np.sqrt(largest(before["first"], 0) / largest(before["second"], 1))
-    np.testing.assert_allclose(weights(after)["first"], before["first"] / s.reshape(-1, 1, 1, 1), rtol=1e-14)
-    np.testing.assert_allclose(weights(after)["second"], before["second"] * s.reshape(1, -1, 1, 1), rtol=1e-14)
+    np.testing.assert_allclose(
+        weights(after)["first"], before["first"] / s.reshape(-1, 1, 1, 1), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        weights(after)["second"], before["second"] * s.reshape(1, -1, 1, 1), rtol=1e-14
+    )
     assert operators(after) == ["Conv", "Clip", "Min", "Conv"]
     clip, limit = after.graph.node[1:3]
     np.testing.assert_allclose(operand(after, limit, 1), (6 / s).reshape(1, 4, 1, 1), rtol=1e-14)
@@ -289,7 +327,9 @@ def test_equalizing_again_adds_no_operator() -> None:
 
 
 def test_a_clip_stays_where_equalizing_gains_nothing() -> None:
-    """The product of the greatest weights falls by 4 % with the first spread, by 7 % with the second."""
+    """The product of the greatest weights falls by 4 % with the first spread, by 7 % with the
+    second.
+    """
     for spread, limited in ((0.06, False), (0.11, True)):
         graph = Graph(dtype=F64)
         graph.input("x", [2, 1, 3, 3])
@@ -318,16 +358,20 @@ def with_idle_bound(
     weight: float = 0.02,
     known: bool = True,
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Conv, BN, Clip, Conv, BN, Clip, Conv: the first Clip to `first`, the second from `low` to `high`.
+    """Conv, BN, Clip, Conv, BN, Clip, Conv: the first Clip to `first`, the second from `low` to
+    `high`.
 
-    `mean` and `std` are those of the data of the second Clip, and the weights before it reach `weight`.
+    `mean` and `std` are those of the data of the second Clip, and the weights before it reach
+    `weight`.
     """
     graph = Graph(dtype=F64)
     graph.input("x", [8, 3, 6, 6])
     data = {"x": graph.random(8, 3, 6, 6)}
     h = graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1))])
     h = calibrated(graph, h, data, np.ones(4), np.ones(4))
-    h = graph.node("Clip", [h, graph.initializer(0.0), "" if first is None else graph.initializer(first)])
+    h = graph.node(
+        "Clip", [h, graph.initializer(0.0), "" if first is None else graph.initializer(first)]
+    )
     kernel = imbalanced(graph, 4, 4, 3, 3)
     kernel *= weight / np.abs(kernel).max()
     h = graph.node("Conv", [h, graph.initializer(kernel)], pads=[1, 1, 1, 1])
@@ -356,7 +400,9 @@ def test_a_bound_that_is_not_reached_goes_on_demand(name: str) -> None:
     change, options, goes = IDLE[name]
     model, data = with_idle_bound(**change)
     options = options if options.startswith("clip") else f"clip=relu,{options}"
-    result = compile_model(model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
+    result = compile_model(
+        model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()])
+    )
     found = operators(result.model)
     assert found[:4] == ["Conv", "Clip", "Min", "Conv"]
     assert (found[4:] == ["Relu", "Conv"]) == goes
@@ -365,7 +411,9 @@ def test_a_bound_that_is_not_reached_goes_on_demand(name: str) -> None:
     assert bool(warnings) == goes
     for text in warnings:
         assert f"mean +- {4 if 'sigmas' in options else 6} deviations" in text
-    np.testing.assert_allclose(values(result.model, data)["y"], values(model, data)["y"], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        values(result.model, data)["y"], values(model, data)["y"], rtol=1e-11, atol=1e-11
+    )
     assert_nothing_stale(model, result.model)
     assert_named(model, result.model)
     assert_map(model, result)
@@ -379,7 +427,9 @@ def test_a_bound_that_is_not_reached_stays_where_nothing_is_equalized() -> None:
 
 
 def test_data_that_leave_the_statistics_pass_a_bound_that_went() -> None:
-    """As the warning says. The pass with clip=relu therefore does not claim to keep the function."""
+    """As the warning says. The pass with clip=relu therefore does not claim to keep the
+    function.
+    """
     model, data = with_idle_bound(first=None)
     result = compile_model(model, f"default,{PASS}{{clip=relu}}")
     assert operators(result.model) == ["Conv", "Clip", "Conv", "Relu", "Conv"]
@@ -440,7 +490,10 @@ STOPPED: dict[str, tuple[Build, Build]] = {
     "another reader": (lambda g, h: activated(g, h, "Relu6"), _read_again),
     "a result of the graph": (lambda g, h: activated(g, h, "Relu6"), _returned_clip),
     "a written-out HardSwish": (_squeezed, _hard_swish),
-    "a product of two functions": (lambda g, h: activated(g, activated(g, h, "Relu6"), "Abs"), _gated),
+    "a product of two functions": (
+        lambda g, h: activated(g, activated(g, h, "Relu6"), "Abs"),
+        _gated,
+    ),
 }
 
 
@@ -466,7 +519,11 @@ def test_clips_within_a_triple_a_sum_and_a_concatenation() -> None:
     graph.input("x", [2, 3, 6, 6])
     parts = []
     for _ in range(2):
-        h = activated(graph, graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1)[::-1])]), "Relu6")
+        h = activated(
+            graph,
+            graph.node("Conv", ["x", graph.initializer(imbalanced(graph, 4, 3, 1, 1)[::-1])]),
+            "Relu6",
+        )
         h = graph.node("Conv", [h, graph.initializer(imbalanced(graph, 4, 1, 3, 3) ** 2)], group=4)
         parts.append(activated(graph, h, "Relu6"))
     joined = activated(graph, graph.node("Add", parts), "Relu6")
@@ -491,7 +548,10 @@ def test_all_readers_of_a_channel_count() -> None:
     graph.input("x", [2, 3, 5, 5])
     first = imbalanced(graph, 4, 3, 1, 1)
     h = graph.node("Conv", ["x", graph.initializer(first, "first")])
-    seconds = [imbalanced(graph, 6, 4, 1, 1, axis=1), imbalanced(graph, 2, 4, 3, 3, axis=1)[:, ::-1].copy()]
+    seconds = [
+        imbalanced(graph, 6, 4, 1, 1, axis=1),
+        imbalanced(graph, 2, 4, 3, 3, axis=1)[:, ::-1].copy(),
+    ]
     for i, array in enumerate(seconds):
         graph.node("Conv", [h, graph.initializer(array, f"second{i}")], f"y{i}")
         graph.output(f"y{i}")
@@ -506,7 +566,10 @@ def test_layers_that_are_added_are_scaled_together() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3, 5, 5])
     firsts = [imbalanced(graph, 4, 3, 1, 1), imbalanced(graph, 4, 3, 1, 1)[::-1].copy()]
-    parts = [graph.node("Conv", ["x", graph.initializer(array, f"first{i}")]) for i, array in enumerate(firsts)]
+    parts = [
+        graph.node("Conv", ["x", graph.initializer(array, f"first{i}")])
+        for i, array in enumerate(firsts)
+    ]
     h = graph.node("Relu", [graph.node("Add", parts)])
     second = imbalanced(graph, 6, 4, 1, 1, axis=1)
     graph.node("Conv", [h, graph.initializer(second, "second")], "y")
@@ -521,13 +584,17 @@ def test_each_operand_of_a_concatenation_is_equalized_with_its_part() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3, 5, 5])
     first = imbalanced(graph, 4, 3, 1, 1)
-    h = graph.node("Concat", [graph.node("Conv", ["x", graph.initializer(first, "first")]), "x"], axis=1)
+    h = graph.node(
+        "Concat", [graph.node("Conv", ["x", graph.initializer(first, "first")]), "x"], axis=1
+    )
     second = imbalanced(graph, 6, 7, 1, 1, axis=1)
     graph.node("Conv", [h, graph.initializer(second, "second")], "y")
     graph.output("y")
     after = weights(equalized(graph.model()).model)
     s = np.sqrt(largest(first, 0) / largest(second, 1)[:4])
-    np.testing.assert_allclose(after["second"][:, :4], second[:, :4] * s.reshape(1, -1, 1, 1), rtol=1e-13)
+    np.testing.assert_allclose(
+        after["second"][:, :4], second[:, :4] * s.reshape(1, -1, 1, 1), rtol=1e-13
+    )
     np.testing.assert_array_equal(after["second"][:, 4:], second[:, 4:])
 
 
@@ -570,7 +637,10 @@ def _residual(graph: Graph, h: str) -> str:
 
 
 REFUSALS: dict[str, tuple[Build, Build]] = {
-    "Sigmoid": (lambda g, h: _conv(g, g.node("Abs", [h])), lambda g, h: _conv(g, g.node("Sigmoid", [h]))),
+    "Sigmoid": (
+        lambda g, h: _conv(g, g.node("Abs", [h])),
+        lambda g, h: _conv(g, g.node("Sigmoid", [h])),
+    ),
     "a second reader": (_conv, _second_reader),
     "a result": (_conv, _returned),
     "a shared weight": (_conv, _shared),
@@ -604,7 +674,9 @@ def test_what_stops_a_scale(name: str, stopped: bool) -> None:
 
 def _squeezed(graph: Graph, h: str, gate: str) -> str:
     """h times a gate for each channel, as squeeze and excitation has it."""
-    g = graph.node("Conv", [graph.node("GlobalAveragePool", [h]), graph.initializer(graph.random(2, 4, 1, 1))])
+    g = graph.node(
+        "Conv", [graph.node("GlobalAveragePool", [h]), graph.initializer(graph.random(2, 4, 1, 1))]
+    )
     g = graph.node("Conv", [graph.node("Relu", [g]), graph.initializer(graph.random(4, 2, 1, 1))])
     return graph.node("Mul", [h, graph.node(gate, [g])])
 
@@ -622,9 +694,15 @@ GATES: dict[str, tuple[Build, int | str]] = {
         lambda g, h: g.node("Mul", [h, g.node("Conv", ["x", g.initializer(g.random(4, 3, 1, 1))])]),
         3,
     ),
-    "Swish": (lambda g, h: g.node("Mul", [h, g.node("Sigmoid", [h])]), "Sigmoid 't_3' after it cannot absorb"),
+    "Swish": (
+        lambda g, h: g.node("Mul", [h, g.node("Sigmoid", [h])]),
+        "Sigmoid 't_3' after it cannot absorb",
+    ),
     "HardSwish": (lambda g, h: g.node("HardSwish", [h]), "HardSwish 't_3' after it cannot absorb"),
-    "HardSwish in parts": (_hard_swish_in_parts, "is part of a HardSwish, which a runtime computes as one"),
+    "HardSwish in parts": (
+        _hard_swish_in_parts,
+        "is part of a HardSwish, which a runtime computes as one",
+    ),
     "a product with HardSigmoid": (
         lambda g, h: g.node("Mul", [h, g.node("HardSigmoid", [h])]),
         "HardSigmoid 't_3': its slope is not per channel",
@@ -634,7 +712,9 @@ GATES: dict[str, tuple[Build, int | str]] = {
 
 
 @pytest.mark.parametrize("name", GATES)
-def test_gates_pass_a_scale_or_say_why_not(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gates_pass_a_scale_or_say_why_not(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     build, expected = GATES[name]
     graph = Graph(dtype=F64)
     graph.input("x", [2, 3, 5, 5])
@@ -647,13 +727,26 @@ def test_gates_pass_a_scale_or_say_why_not(name: str, tmp_path: Path, capsys: py
     if isinstance(expected, str):
         assert result.model == model
         onnx.save(model, tmp_path / "model.onnx")
-        command = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "out.onnx"), "--passes", PASS]
+        command = [
+            "compile",
+            str(tmp_path / "model.onnx"),
+            "-o",
+            str(tmp_path / "out.onnx"),
+            "--passes",
+            PASS,
+        ]
         assert main([*command, "--debug-rules"]) == 0
         assert expected in capsys.readouterr().err
 
 
 def test_only_activations_between_convolutions() -> None:
-    for between, links in {"Relu": True, "": True, "PRelu": True, "LeakyRelu": False, "Abs": False}.items():
+    for between, links in {
+        "Relu": True,
+        "": True,
+        "PRelu": True,
+        "LeakyRelu": False,
+        "Abs": False,
+    }.items():
         model = pair(between)
         assert (equalized(model, "through=activation").model != model) == links, between
     graph = Graph(dtype=F64)
@@ -688,7 +781,9 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 def statistical(activation: str = "Relu") -> tuple[ModelProto, dict[str, Array]]:
-    """Conv, BN, Relu, depthwise Conv, BN, Relu, Conv, BN, the statistics being those of the data."""
+    """Conv, BN, Relu, depthwise Conv, BN, Relu, Conv, BN, the statistics being those of
+    the data.
+    """
     graph = Graph(dtype=F64)
     graph.input("x", [8, 3, 6, 6])
     data = {"x": graph.random(8, 3, 6, 6)}
@@ -747,7 +842,9 @@ def test_the_source_comes_back_from_a_model_with_limits() -> None:
 def test_it_may_stand_anywhere_behind_the_fold() -> None:
     """Before FoldConstant the weights are products, which are rounded once with both factors."""
     model, data = statistical()
-    early = compile_model(model, f"SimplifyInference,FoldScaleAxis,{PASS},CanonicalizeOps,SimplifyExpr,FoldConstant")
+    early = compile_model(
+        model, f"SimplifyInference,FoldScaleAxis,{PASS},CanonicalizeOps,SimplifyExpr,FoldConstant"
+    )
     late = compile_model(model, f"default,{PASS},FoldConstant")
     assert_statistics_are_true(early, data)
     found = weights(late.model)
@@ -761,7 +858,9 @@ def test_random_graphs_compute_the_same(block: int) -> None:
     links = 0
     for seed in range(block, 160, 4):
         model = grow(seed, F64)
-        options = ("", "objective=noise", "iterations=2", "iterations=2,objective=noise")[seed // 4 % 4]
+        options = ("", "objective=noise", "iterations=2", "iterations=2,objective=noise")[
+            seed // 4 % 4
+        ]
         passes = f"{'default,' * (seed // 4 % 2)}{PASS}{{{options}}}"
         result = compile_model(model, passes, context=PassContext([Verify()]))
         links += len(fold_records(result.module).history)
@@ -787,8 +886,12 @@ def test_a_trained_model_of_channels_of_2_to_the_14_is_equalized() -> None:
     for model in (plain, even):
         found = weights(model)
         arrays = [found[node.input[1]] for node in model.graph.node if node.op_type == "Conv"]
-        arrays = [array for array in arrays if array.shape[1:] == (1, 3, 3) and len(array) > 16]  # depthwise
-        ratios.append(max(float(largest(array, 0).max() / largest(array, 0).min()) for array in arrays))
+        arrays = [
+            array for array in arrays if array.shape[1:] == (1, 3, 3) and len(array) > 16
+        ]  # depthwise
+        ratios.append(
+            max(float(largest(array, 0).max() / largest(array, 0).min()) for array in arrays)
+        )
     assert ratios[1] < 1e-2 * ratios[0]
 
 
@@ -805,7 +908,9 @@ def test_clips_of_a_trained_model() -> None:
 
 
 def test_weights_that_would_leave_the_normal_numbers_stay() -> None:
-    """float16: 6.2e-5 is the least normal number; divided by more it loses its digits, and then itself."""
+    """float16: 6.2e-5 is the least normal number; divided by more it loses its digits, and then
+    itself.
+    """
     graph = Graph(dtype=F16)
     x = graph.input("x", [1, 1, 3, 3])
     first = graph.initializer(np.full((1, 1, 1, 1), 6.2e-5, np.float16))
@@ -825,7 +930,9 @@ def unchanged(graph: Graph, before: str = "default") -> None:
 def test_an_operator_that_would_change_twice_stays() -> None:
     """Both halves of a Split, put together again."""
     graph = Graph(dtype=F64)
-    h = graph.node("Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(8, 3, 1, 1))])
+    h = graph.node(
+        "Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(8, 3, 1, 1))]
+    )
     graph.node("Split", [h], ["a", "b"], axis=1, num_outputs=2)
     h = graph.node("Relu", [graph.node("Add", ["a", "b"])])
     graph.output(graph.node("Conv", [h, graph.initializer(graph.random(2, 4, 1, 1))], "y"))
@@ -844,7 +951,9 @@ def test_a_batch_norm_that_stays_is_no_layer() -> None:
 
 def test_what_reads_the_shape_alone_is_no_layer() -> None:
     graph = Graph(dtype=F64)
-    h = graph.node("Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")])
+    h = graph.node(
+        "Conv", [graph.input("x", [2, 3, 5, 5]), graph.initializer(graph.random(4, 3, 1, 1), "w")]
+    )
     graph.output(graph.node("Shape", [graph.node("Relu", [h])], "y"), [4], np.dtype(np.int64))
     unchanged(graph, "none")
 
@@ -864,7 +973,9 @@ def test_the_scores_of_an_attention_are_no_layer() -> None:
     """A MatMul of two computed values has no weight to equalize; the layers around it have."""
     graph = Graph()
     x = graph.input("x", [2, 4, 6])
-    queries, keys = (graph.node("MatMul", [x, graph.initializer(graph.random(6, 6))]) for _ in range(2))
+    queries, keys = (
+        graph.node("MatMul", [x, graph.initializer(graph.random(6, 6))]) for _ in range(2)
+    )
     scores = graph.node("MatMul", [queries, graph.node("Transpose", [keys], perm=[0, 2, 1])])
     graph.node("MatMul", [graph.node("Relu", [scores]), graph.initializer(graph.random(4, 3))], "y")
     graph.output("y")

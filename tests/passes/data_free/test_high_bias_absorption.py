@@ -45,11 +45,15 @@ Build = Callable[[Graph, str], str]
 def conv(graph: Graph, x: str, kernel: int = 1, scale: float = 1.0, **attrs: object) -> str:
     """A convolution of four channels with a bias."""
     weight, bias = graph.random(6, 4, kernel, kernel) * scale, graph.random(6)
-    return graph.node("Conv", [x, graph.initializer(weight, "second"), graph.initializer(bias, "b2")], **attrs)
+    return graph.node(
+        "Conv", [x, graph.initializer(weight, "second"), graph.initializer(bias, "b2")], **attrs
+    )
 
 
 def model_of(build: Build) -> tuple[ModelProto, dict[str, Array]]:
-    """Conv and BatchNormalization, whose statistics are those of the data, and what `build` puts behind."""
+    """Conv and BatchNormalization, whose statistics are those of the data, and what `build` puts
+    behind.
+    """
     graph = Graph(dtype=F64)
     graph.input("x", [16, 3, 6, 6])
     data = {"x": graph.random(16, 3, 6, 6)}
@@ -62,7 +66,9 @@ def model_of(build: Build) -> tuple[ModelProto, dict[str, Array]]:
 
 def absorbed(model: ModelProto, options: str = "") -> Result:
     """The result of the pass behind the default pipeline."""
-    result = compile_model(model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
+    result = compile_model(
+        model, f"default,{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()])
+    )
     assert_interface(model, result.model)
     assert operators(result.model) == operators(compile_model(model).model)
     return result
@@ -77,7 +83,9 @@ def test_a_high_bias_moves_behind_the_activation(how: str) -> None:
     np.testing.assert_allclose(after[bias], before[bias] - AMOUNT, rtol=1e-10, atol=1e-10)
     np.testing.assert_array_equal(after["first"], before["first"])
     np.testing.assert_array_equal(after["second"], before["second"])
-    np.testing.assert_allclose(after["b2"], before["b2"] + before["second"].sum(axis=(2, 3)) @ AMOUNT, rtol=1e-10)
+    np.testing.assert_allclose(
+        after["b2"], before["b2"] + before["second"].sum(axis=(2, 3)) @ AMOUNT, rtol=1e-10
+    )
     first, second = fold_records(result.module).history[0].layers.values()
     np.testing.assert_allclose(first["absorbed"], AMOUNT, atol=1e-10)
     np.testing.assert_allclose(second["received"], AMOUNT, atol=1e-10)
@@ -142,24 +150,40 @@ def test_a_high_bias_moves_behind_a_clip_that_is_limited_per_channel(low: float)
     assert assert_statistics_are_true(result, data) == 1
     limits = [node for node in result.model.graph.node if node.op_type in ("Clip", "Min")]
     after = weights(result.model)
-    np.testing.assert_allclose(after[limits[1].input[1]].ravel(), np.array([3.5, 2.0, 1.0, 4.0]) - AMOUNT, atol=1e-10)
+    np.testing.assert_allclose(
+        after[limits[1].input[1]].ravel(), np.array([3.5, 2.0, 1.0, 4.0]) - AMOUNT, atol=1e-10
+    )
     assert after[limits[0].input[2]] == after[limits[1].input[1]].max()
     before, found = (values(made.model, data) for made in (plain, result))
-    convs = [[node for node in made.model.graph.node if node.op_type == "Conv"] for made in (plain, result)]
+    convs = [
+        [node for node in made.model.graph.node if node.op_type == "Conv"]
+        for made in (plain, result)
+    ]
     x = before[convs[0][0].output[0]]
     c = AMOUNT.reshape(1, -1, 1, 1)
     same = ((x >= c) | (c == 0)).all(axis=1)
     assert same.mean() > 0.9
     y, z = (
-        part[layers[1].output[0]].transpose(0, 2, 3, 1) for part, layers in zip((before, found), convs, strict=True)
+        part[layers[1].output[0]].transpose(0, 2, 3, 1)
+        for part, layers in zip((before, found), convs, strict=True)
     )
     np.testing.assert_allclose(z[same], y[same], atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("low", "high", "limit"),
-    [(0.0, 6.0, ()), (0.0, 6.0, (3.0, 7.0, 3.0, 3.0)), (0.25, 6.0, (3.0, 2.0, 3.0, 3.0)), (0.0, 6.0, (3.0,))],
-    ids=["no Min", "a Min that is not further", "a lower bound above 0", "a Min of one bound, which the Clip takes"],
+    [
+        (0.0, 6.0, ()),
+        (0.0, 6.0, (3.0, 7.0, 3.0, 3.0)),
+        (0.25, 6.0, (3.0, 2.0, 3.0, 3.0)),
+        (0.0, 6.0, (3.0,)),
+    ],
+    ids=[
+        "no Min",
+        "a Min that is not further",
+        "a lower bound above 0",
+        "a Min of one bound, which the Clip takes",
+    ],
 )
 def test_clips_that_stop_it(low: float, high: float, limit: tuple[float, ...]) -> None:
     model, _ = model_of(clipped(low, high, limit))
@@ -169,7 +193,9 @@ def test_clips_that_stop_it(low: float, high: float, limit: tuple[float, ...]) -
 
 
 def test_padding_stops_it_unless_it_is_ignored() -> None:
-    model, data = model_of(lambda graph, h: conv(graph, graph.node("Relu", [h]), 3, pads=[1, 1, 1, 1]))
+    model, data = model_of(
+        lambda graph, h: conv(graph, graph.node("Relu", [h]), 3, pads=[1, 1, 1, 1])
+    )
     exact = absorbed(model)
     assert not fold_records(exact.module).history
     assert exact.model == compile_model(model).model
@@ -179,7 +205,10 @@ def test_padding_stops_it_unless_it_is_ignored() -> None:
     assert "padding=exact" in warning
     assert_statistics_are_true(ignoring, data)
     found = [values(made, data) for made in (exact.model, ignoring.model)]
-    names = [[n.output[0] for n in made.graph.node if n.op_type == "Conv"][1] for made in (exact.model, ignoring.model)]
+    names = [
+        [n.output[0] for n in made.graph.node if n.op_type == "Conv"][1]
+        for made in (exact.model, ignoring.model)
+    ]
     error = np.abs(found[0][names[0]] - found[1][names[1]])
     inner = error[:, :, 1:-1, 1:-1]
     assert np.sqrt((inner**2).mean()) < 0.1 * np.sqrt((error**2).mean())
@@ -204,7 +233,10 @@ STOPPED: dict[str, Build] = {
     "no layer": lambda graph, h: graph.node("Relu", [h]),
     "a MatMul, which has no bias": lambda graph, h: graph.node(
         "MatMul",
-        [graph.node("GlobalAveragePool", [graph.node("Relu", [h])]), graph.initializer(graph.random(1, 3))],
+        [
+            graph.node("GlobalAveragePool", [graph.node("Relu", [h])]),
+            graph.initializer(graph.random(1, 3)),
+        ],
     ),
     "a pool that counts its padding": lambda graph, h: conv(
         graph,
@@ -230,9 +262,18 @@ def test_gamma_is_no_deviation_where_epsilon_counts() -> None:
     graph.node("Tanh", [conv(graph, graph.node("Relu", [h]))], "y")
     graph.output("y")
     epsilon = float(np.float32(1e-3))
-    for spread, deviation in {"std": GAMMA * np.sqrt(var / (var + epsilon)), "gamma": GAMMA}.items():
-        first, _ = fold_records(absorbed(graph.model(), f"spread={spread}").module).history[0].layers.values()
-        np.testing.assert_allclose(first["absorbed"], np.maximum(0, BETA - 3 * deviation), rtol=1e-12, atol=1e-12)
+    for spread, deviation in {
+        "std": GAMMA * np.sqrt(var / (var + epsilon)),
+        "gamma": GAMMA,
+    }.items():
+        first, _ = (
+            fold_records(absorbed(graph.model(), f"spread={spread}").module)
+            .history[0]
+            .layers.values()
+        )
+        np.testing.assert_allclose(
+            first["absorbed"], np.maximum(0, BETA - 3 * deviation), rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("option", ["padding", "spread"])
@@ -247,7 +288,9 @@ def test_a_trained_model_keeps_its_predictions() -> None:
     plain = compile_model(path).model
     result = compile_model(path, f"default,CrossLayerEqualization,{PASS}")
     assert fold_records(result.module).history[1].layers
-    share = (logits(result.model, images).argmax(axis=1) == logits(plain, images).argmax(axis=1)).mean()
+    share = (
+        logits(result.model, images).argmax(axis=1) == logits(plain, images).argmax(axis=1)
+    ).mean()
     assert share > 0.99
     assert accuracy(result.model, images, labels) > accuracy(plain, images, labels) - 0.01
 
@@ -275,7 +318,11 @@ def test_a_matmul_without_a_place_for_a_bias_stays() -> None:
     data = {"x": graph.random(32, 4)}
     h = graph.node("MatMul", [graph.node("Tanh", [x]), graph.initializer(graph.random(4, 4))], "t")
     norm = calibrated(graph, h, data, GAMMA, BETA)
-    graph.output(graph.node("Relu", [graph.node("MatMul", [norm, graph.initializer(graph.random(4, 4))])], "y"))
+    graph.output(
+        graph.node(
+            "Relu", [graph.node("MatMul", [norm, graph.initializer(graph.random(4, 4))])], "y"
+        )
+    )
     dense = [h, graph.initializer(graph.random(4, 4)), graph.initializer(graph.random(4))]
     graph.output(graph.node("Relu", [graph.node("Gemm", dense)], "z"))
     model = graph.model()
@@ -297,10 +344,14 @@ def test_one_bias_moves_behind_a_clip_that_is_the_same_in_all_channels(high: flo
     np.testing.assert_allclose(first["absorbed"], 2.25, rtol=1e-6)
     np.testing.assert_allclose(second["received"], 2.25, rtol=1e-6)
     before, found = (values(made.model, data) for made in (plain, result))
-    convs = [[node for node in made.model.graph.node if node.op_type == "Conv"] for made in (plain, result)]
+    convs = [
+        [node for node in made.model.graph.node if node.op_type == "Conv"]
+        for made in (plain, result)
+    ]
     same = (before[convs[0][0].output[0]] >= 2.25).all(axis=1)
     assert same.mean() > 0.9
     y, z = (
-        part[layers[1].output[0]].transpose(0, 2, 3, 1) for part, layers in zip((before, found), convs, strict=True)
+        part[layers[1].output[0]].transpose(0, 2, 3, 1)
+        for part, layers in zip((before, found), convs, strict=True)
     )
     np.testing.assert_allclose(z[same], y[same], atol=1e-6)

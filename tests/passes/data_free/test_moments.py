@@ -23,7 +23,9 @@ def normal_samples() -> Array:
     """Normal in each of four channels: the quantiles of 20000 equal parts, [20000, 4, 1, 1]."""
     count = 20000
     quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
-    return np.asarray(np.stack([np.roll(quantiles, 37 * c) for c in range(4)], axis=1).reshape(count, 4, 1, 1))
+    return np.asarray(
+        np.stack([np.roll(quantiles, 37 * c) for c in range(4)], axis=1).reshape(count, 4, 1, 1)
+    )
 
 
 def image_samples() -> Array:
@@ -31,7 +33,9 @@ def image_samples() -> Array:
 
 
 def measured(build: Build, data: Array, sigmas: float = 6.0) -> tuple[Moments | None, Array]:
-    """What follows for the result of `build` behind a BatchNormalization of the data, and what it is for the data."""
+    """What follows for the result of `build` behind a BatchNormalization of the data, and what it
+    is for the data.
+    """
     graph = Graph(dtype=F64)
     graph.input("x", list(data.shape))
     inputs = {"x": data}
@@ -40,7 +44,10 @@ def measured(build: Build, data: Array, sigmas: float = 6.0) -> tuple[Moments | 
     graph.output("y", None)
     module = from_model(graph.model())
     found = propagate(module, sigmas=sigmas)
-    assert all(np.isfinite(moments.low).all() and (moments.low <= moments.high).all() for moments in found.values())
+    assert all(
+        np.isfinite(moments.low).all() and (moments.low <= moments.high).all()
+        for moments in found.values()
+    )
     by_name = {value.name: moments for value, moments in found.items()}
     return by_name.get("y"), values(graph.model(), inputs)["y"]
 
@@ -50,7 +57,9 @@ def one(op: str, **attrs: object) -> Build:
 
 
 def prelu(graph: Graph, h: str) -> str:
-    return graph.node("PRelu", [h, graph.initializer(np.array([0.1, 0.2, -0.3, 1.5]).reshape(4, 1, 1))])
+    return graph.node(
+        "PRelu", [h, graph.initializer(np.array([0.1, 0.2, -0.3, 1.5]).reshape(4, 1, 1))]
+    )
 
 
 def clip(low: float | None, high: float | None) -> Build:
@@ -84,10 +93,14 @@ def columns(*numbers: float) -> list[list[list[float]]]:
 
 ACTIVATIONS: dict[str, Build] = {
     "Clip: Relu, Min": limited(("Min", columns(0.5, 1, 2, 0.1)), first="Relu"),
-    "Clip: Relu, Max, Min": limited(("Max", columns(0, 0.5, 0, 1)), ("Min", columns(1, 0.25, 2, 3)), first="Relu"),
+    "Clip: Relu, Max, Min": limited(
+        ("Max", columns(0, 0.5, 0, 1)), ("Min", columns(1, 0.25, 2, 3)), first="Relu"
+    ),
     "Clip: Max": limited(("Max", columns(-0.5, 0.5, 0, 1))),
     "Clip: Min": limited(("Min", 0.25)),
-    "Clip: Min on the left": lambda g, h: g.node("Min", [g.initializer(np.array(columns(0, 1, -1, 0.5))), h]),
+    "Clip: Min on the left": lambda g, h: g.node(
+        "Min", [g.initializer(np.array(columns(0, 1, -1, 0.5))), h]
+    ),
     "Relu": one("Relu"),
     "Relu6": clip(0.0, 6.0),
     "a narrow Clip": clip(-0.3, 0.4),
@@ -132,7 +145,9 @@ LIMITS: dict[str, Build] = {
     "a NaN": limited(("Min", columns(1, 2, np.nan, 1))),
     "a value": lambda g, h: g.node("Min", [h, g.input("z", [20000, 4, 1, 1])]),
     "three operands": lambda g, h: g.node("Min", [h, g.initializer(1.0), g.initializer(2.0)]),
-    "one channel made many": lambda g, h: g.node("Min", [g.node("ReduceMean", [h, ints(g, 1)]), g.initializer(C4)]),
+    "one channel made many": lambda g, h: g.node(
+        "Min", [g.node("ReduceMean", [h, ints(g, 1)]), g.initializer(C4)]
+    ),
 }
 C4 = np.array(columns(0, 1, -1, 0.5))
 
@@ -161,10 +176,14 @@ def test_ranges_are_sigmas_wide_and_clipped_by_the_activation() -> None:
 def test_a_constant_channel_is_its_own_mean() -> None:
     graph = Graph(dtype=F64)
     graph.input("x", [2, 4, 3, 3])
-    h = calibrated(graph, "x", {"x": image_samples()[:2, :, :3, :3]}, np.array([0.0, 0, 1, 1]), BETA)
+    h = calibrated(
+        graph, "x", {"x": image_samples()[:2, :, :3, :3]}, np.array([0.0, 0, 1, 1]), BETA
+    )
     graph.node("Relu", [h], "y")
     graph.output("y")
-    moments = {value.name: found for value, found in propagate(from_model(graph.model())).items()}["y"]
+    moments = {value.name: found for value, found in propagate(from_model(graph.model())).items()}[
+        "y"
+    ]
     np.testing.assert_allclose(moments.mean[:2], np.maximum(BETA[:2], 0))
     np.testing.assert_array_equal(moments.std[:2], 0)
 
@@ -177,11 +196,15 @@ def ints(graph: Graph, *items: int) -> str:
 
 
 def conv(graph: Graph, h: str) -> str:
-    return graph.node("Conv", [h, graph.initializer(graph.random(6, 4, 1, 1)), graph.initializer(graph.random(6))])
+    return graph.node(
+        "Conv", [h, graph.initializer(graph.random(6, 4, 1, 1)), graph.initializer(graph.random(6))]
+    )
 
 
 def padded(graph: Graph, h: str) -> str:
-    constant = graph.node("Expand", [graph.node("GlobalAveragePool", [h]), ints(graph, 64, 4, 6, 6)])
+    constant = graph.node(
+        "Expand", [graph.node("GlobalAveragePool", [h]), ints(graph, 64, 4, 6, 6)]
+    )
     weight = graph.initializer(graph.random(6, 4, 3, 3))
     return graph.node("Conv", [constant, weight], pads=[1, 0, 2, 1], strides=[2, 1])
 
@@ -196,7 +219,11 @@ def gemm(graph: Graph, h: str) -> str:
 def matmul(graph: Graph, h: str) -> str:
     last = graph.node("Transpose", [h], perm=[0, 2, 3, 1])
     return graph.node(
-        "Add", [graph.node("MatMul", [last, graph.initializer(graph.random(4, 5))]), graph.initializer(graph.random(5))]
+        "Add",
+        [
+            graph.node("MatMul", [last, graph.initializer(graph.random(4, 5))]),
+            graph.initializer(graph.random(5)),
+        ],
     )
 
 
@@ -208,7 +235,9 @@ LINEAR: dict[str, tuple[Build, int]] = {
         1,
     ),
     "ConvTranspose with strides": (
-        lambda g, h: g.node("ConvTranspose", [h, g.initializer(g.random(4, 3, 2, 2))], strides=[2, 2], group=2),
+        lambda g, h: g.node(
+            "ConvTranspose", [h, g.initializer(g.random(4, 3, 2, 2))], strides=[2, 2], group=2
+        ),
         1,
     ),
     "Gemm": (gemm, 1),
@@ -216,14 +245,20 @@ LINEAR: dict[str, tuple[Build, int]] = {
     "Mul, Neg, Sub": (
         lambda g, h: g.node(
             "Sub",
-            [g.node("Neg", [g.node("Mul", [h, g.initializer(g.random(4, 1, 1))])]), g.initializer(np.array(0.5))],
+            [
+                g.node("Neg", [g.node("Mul", [h, g.initializer(g.random(4, 1, 1))])]),
+                g.initializer(np.array(0.5)),
+            ],
         ),
         1,
     ),
     "Concat": (lambda g, h: g.node("Concat", [g.node("Neg", [h]), h], axis=1), 1),
     "Add": (lambda g, h: g.node("Add", [h, conv_back(g, h)]), 1),
     "Sub": (lambda g, h: g.node("Sub", [conv_back(g, h), h]), 1),
-    "AveragePool": (lambda g, h: g.node("AveragePool", [h], kernel_shape=[2, 2], strides=[2, 2]), 1),
+    "AveragePool": (
+        lambda g, h: g.node("AveragePool", [h], kernel_shape=[2, 2], strides=[2, 2]),
+        1,
+    ),
     "ReduceMean": (lambda g, h: g.node("ReduceMean", [h, ints(g, 2, 3)], keepdims=0), 1),
 }
 
@@ -261,7 +296,9 @@ MOVERS: dict[str, tuple[Build, int]] = {
     "SpaceToDepth": (one("SpaceToDepth", blocksize=2), 1),
     "Unsqueeze": (lambda g, h: g.node("Unsqueeze", [h, ints(g, 1)]), 2),
     "Resize": (
-        lambda g, h: g.node("Resize", [h, "", g.initializer(np.array([1, 1, 2, 2], np.float32))], mode="nearest"),
+        lambda g, h: g.node(
+            "Resize", [h, "", g.initializer(np.array([1, 1, 2, 2], np.float32))], mode="nearest"
+        ),
         1,
     ),
 }
@@ -283,7 +320,9 @@ def test_a_mover_takes_everything_along(name: str) -> None:
 
 
 def test_of_a_maximum_only_the_range_is_known() -> None:
-    found, y = measured(lambda g, h: g.node("Relu", [g.node("MaxPool", [h], kernel_shape=[2, 2])]), image_samples())
+    found, y = measured(
+        lambda g, h: g.node("Relu", [g.node("MaxPool", [h], kernel_shape=[2, 2])]), image_samples()
+    )
     assert found is not None
     assert not found.has_mean
     assert np.isnan(found.mean).all()
@@ -322,7 +361,9 @@ C = 4
 
 @pytest.mark.parametrize("form", ["hard swish", "erf gelu", "square", "swish"])
 def test_products_of_functions_of_one_value(form: str) -> None:
-    """As exporters write activations: the mean is that of the function, not of independent operands."""
+    """As exporters write activations: the mean is that of the function, not of independent
+    operands.
+    """
     graph = Graph(dtype=F64)
     x = graph.input("x", [4000, C, 4])
     params = batch_norm(C, dtype=F64)
@@ -333,7 +374,9 @@ def test_products_of_functions_of_one_value(form: str) -> None:
         y = graph.node("Mul", [graph.node("Mul", [x, gate]), number(1 / 6)])
     elif form == "erf gelu":
         erf = graph.node("Erf", [graph.node("Div", [x, number(np.sqrt(2))])])
-        y = graph.node("Mul", [graph.node("Mul", [x, graph.node("Add", [erf, number(1.0)])]), number(0.5)])
+        y = graph.node(
+            "Mul", [graph.node("Mul", [x, graph.node("Add", [erf, number(1.0)])]), number(0.5)]
+        )
     elif form == "square":
         y = graph.node("Mul", [x, x])
     else:
@@ -342,7 +385,9 @@ def test_products_of_functions_of_one_value(form: str) -> None:
     model = graph.model()
     rng = np.random.default_rng(0)
     shape = (1, C, 1)
-    data = rng.standard_normal((4000, C, 4)) * np.sqrt(params.var).reshape(shape) + params.mean.reshape(shape)
+    data = rng.standard_normal((4000, C, 4)) * np.sqrt(params.var).reshape(
+        shape
+    ) + params.mean.reshape(shape)
     module = from_model(model)
     found = next(m for value, m in propagate(module).items() if value.name == y)
     wanted = Interpreter(model, None).evaluate({"x": data}, keep=True)[y]

@@ -1,4 +1,6 @@
-"""Scales of least noise: the minimum, the noise that a rounding makes, and what int8 gains by them."""
+"""Scales of least noise: the minimum, the noise that a rounding makes, and what int8
+gains by them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from irc.passes import propagate
 from irc.passes.affine.algebra.operands import Parameters
 from irc.passes.data_free.layer_noise import quantized_tensors
 from irc.passes.data_free.linear import Linear, read_linear
-from irc.passes.data_free.noise import LEVELS, WEIGHT_LEVELS, QuantizedTensor, least_noise, noise_gain
+from irc.passes.data_free.noise import (
+    LEVELS,
+    WEIGHT_LEVELS,
+    QuantizedTensor,
+    least_noise,
+    noise_gain,
+)
 from onnx import ModelProto
 
 PASS = "CrossLayerEqualization"
@@ -26,7 +34,9 @@ def tensors_of(seed: int, channels: int = 6) -> list[QuantizedTensor]:
     rng = np.random.default_rng(seed)
     levels = (WEIGHT_LEVELS, LEVELS, WEIGHT_LEVELS, LEVELS, WEIGHT_LEVELS)
     return [
-        QuantizedTensor(2 ** rng.uniform(-4, 4, channels), 2 ** rng.uniform(-6, 6, channels), powers, level)
+        QuantizedTensor(
+            2 ** rng.uniform(-4, 4, channels), 2 ** rng.uniform(-6, 6, channels), powers, level
+        )
         for powers, level in zip(POWERS, levels, strict=True)
     ]
 
@@ -35,14 +45,21 @@ def noise(tensors: Sequence[QuantizedTensor], scales: Array) -> float:
     """The sum over the tensors of (max r f / levels)^2 sum c / f^2."""
     total = 0.0
     for tensor in tensors:
-        factor = np.prod([scale**power for scale, power in zip(scales, tensor.powers, strict=True)], axis=0)
-        total += float(((tensor.ranges * factor).max() / tensor.levels) ** 2 * (tensor.noise / factor**2).sum())
+        factor = np.prod(
+            [scale**power for scale, power in zip(scales, tensor.powers, strict=True)], axis=0
+        )
+        total += float(
+            ((tensor.ranges * factor).max() / tensor.levels) ** 2 * (tensor.noise / factor**2).sum()
+        )
     return total
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_scales_nearby_have_less_noise(seed: int) -> None:
-    """The problem is convex: a minimum among all neighbours is the minimum. The grid of scales is 2^(1/64)."""
+    """The problem is convex: a minimum among all neighbours is the minimum.
+
+    The grid of scales is 2^(1/64).
+    """
     tensors = tensors_of(seed)
     start = np.ones((2, 6))
     found = least_noise(tensors, start)
@@ -85,10 +102,12 @@ def test_a_channel_of_zeros_is_left_alone() -> None:
 def network(
     dead: bool = False, activation: str = "Relu", seed: int = 0, *, tails: bool = False
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """BN, Conv, BN, activation, depthwise Conv, BN, activation, Conv; 1x1, with statistics of the data.
+    """BN, Conv, BN, activation, depthwise Conv, BN, activation, Conv; 1x1, with statistics of the
+    data.
 
-    Some channels are much larger than others; with `dead` some hardly ever pass the first activation. The data are
-    normal; with `tails` they reach some 20 deviations, as in trained networks.
+    Some channels are much larger than others; with `dead` some hardly ever pass the first
+    activation. The data are normal; with `tails` they reach some 20 deviations, as in trained
+    networks.
     """
     graph = Graph(dtype=F64, seed=seed)
     extents = (64, 5, 4, 4)
@@ -97,7 +116,9 @@ def network(
     spread = 2.0 ** np.linspace(-2, 2, 8)
     for name, shape in (("first", (8, 5, 1, 1)), ("middle", (8, 1, 1, 1))):
         h = graph.node(
-            "Conv", [h, graph.initializer(graph.random(*shape), name)], group=8 // shape[1] if shape[1] == 1 else 1
+            "Conv",
+            [h, graph.initializer(graph.random(*shape), name)],
+            group=8 // shape[1] if shape[1] == 1 else 1,
         )
         beta = np.where(np.arange(8) % 3 == 0, -3.5, 0.5) if dead else np.full(8, 0.5)
         h = calibrated(graph, h, data, spread if name == "first" else spread[::-1], beta * spread)
@@ -121,11 +142,17 @@ def layers_of(model: ModelProto) -> tuple[list[Linear], list[QuantizedTensor]]:
 
 @pytest.mark.parametrize("tensor", range(5))
 def test_the_noise_of_a_rounding_is_that_of_random_noise(tensor: int) -> None:
-    """Noise of variance 1 in a channel of one tensor, and the variance of the results, both with respect to the sum."""
+    """Noise of variance 1 in a channel of one tensor, and the variance of the results, both with
+    respect to the sum.
+    """
     model, data = network(activation="")
     (first, middle, last), tensors = layers_of(model)
     arrays = [layer.weight.reshape(layer.weight.shape[:2]) for layer in (first, middle, last)]
-    x = values(compile_model(model).model, data)[first.data.name] if first.data.node is not None else data["x"]
+    x = (
+        values(compile_model(model).model, data)[first.data.name]
+        if first.data.node is not None
+        else data["x"]
+    )
     samples = x.transpose(1, 0, 2, 3).reshape(5, -1)
     rng = np.random.default_rng(0)
     bias = [layer.bias(Parameters(from_model(model).constants)) for layer in (first, middle)]
@@ -146,14 +173,19 @@ def test_the_noise_of_a_rounding_is_that_of_random_noise(tensor: int) -> None:
 
     plain = result(-1, 0)
     found = np.array(
-        [np.mean([((result(tensor, c) - plain) ** 2).sum(axis=0).mean() for _ in range(200)]) for c in range(8)]
+        [
+            np.mean([((result(tensor, c) - plain) ** 2).sum(axis=0).mean() for _ in range(200)])
+            for c in range(8)
+        ]
     )
     np.testing.assert_allclose(tensors[tensor].noise, found, rtol=0.4)
     assert np.corrcoef(np.log(tensors[tensor].noise), np.log(found))[0, 1] > 0.99
 
 
 def int8_noise(model: ModelProto, data: dict[str, Array]) -> float:
-    """Noise to signal of the results with weights and activations rounded to one int8 scale each, in numpy."""
+    """Noise to signal of the results with weights and activations rounded to one int8 scale each,
+    in numpy.
+    """
     found = weights(model)
     convs = [node for node in model.graph.node if node.op_type == "Conv"]
     exact = values(model, data)
@@ -168,7 +200,11 @@ def int8_noise(model: ModelProto, data: dict[str, Array]) -> float:
         weight = rounded(weight, WEIGHT_LEVELS, np.abs(weight).max())
         bias = found[node.input[2]].reshape(1, -1, 1, 1) if len(node.input) > 2 else 0.0
         depthwise = weight.shape[1] == 1
-        h = h * weight.reshape(1, -1, 1, 1) if depthwise else np.einsum("nchw,mc->nmhw", h, weight[:, :, 0, 0])
+        h = (
+            h * weight.reshape(1, -1, 1, 1)
+            if depthwise
+            else np.einsum("nchw,mc->nmhw", h, weight[:, :, 0, 0])
+        )
         h = h + bias
         if node is not convs[-1]:
             h = np.maximum(h, 0)
@@ -180,10 +216,18 @@ def int8_noise(model: ModelProto, data: dict[str, Array]) -> float:
 @pytest.mark.parametrize(
     ("dead", "tails", "least"),
     [(True, False, 1.0), (False, True, -0.5), (False, False, -1.5)],
-    ids=["channels that rarely pass", "tails", "normal data, which pay for the room that tails have"],
+    ids=[
+        "channels that rarely pass",
+        "tails",
+        "normal data, which pay for the room that tails have",
+    ],
 )
-def test_int8_has_less_noise_where_channels_rarely_pass_an_activation(dead: bool, tails: bool, least: float) -> None:
-    """Decibels over eight networks on average: a gain, as much as by ranges, and no more than the room costs."""
+def test_int8_has_less_noise_where_channels_rarely_pass_an_activation(
+    dead: bool, tails: bool, least: float
+) -> None:
+    """Decibels over eight networks on average: a gain, as much as by ranges, and no more than the
+    room costs.
+    """
     gained = []
     for seed in range(8):
         model, data = network(dead, seed=seed, tails=tails)
@@ -201,7 +245,8 @@ def test_without_statistics_the_ranges_decide() -> None:
     model, _ = network()
     folded = compile_model(model).model
     plain, noisy = (
-        compile_model(folded, f"{PASS}{{objective={objective}}},FoldConstant").model for objective in ("range", "noise")
+        compile_model(folded, f"{PASS}{{objective={objective}}},FoldConstant").model
+        for objective in ("range", "noise")
     )
     assert plain == noisy != folded
 
@@ -210,7 +255,11 @@ def test_a_second_sweep_finds_little_to_do() -> None:
     """The moments of the values are rescaled with them."""
     model, _ = network(dead=True)
     once, twice = (
-        weights(compile_model(model, f"default,{PASS}{{objective=noise,iterations={n}}},FoldConstant").model)
+        weights(
+            compile_model(
+                model, f"default,{PASS}{{objective=noise,iterations={n}}},FoldConstant"
+            ).model
+        )
         for n in (1, 2)
     )
     for name, array in once.items():
@@ -229,7 +278,9 @@ def test_a_second_sweep_finds_little_to_do() -> None:
         ("MatMul", (4, 5), {}),
     ],
 )
-def test_sums_over_the_results_of_a_layer(kind: str, shape: tuple[int, ...], attrs: dict[str, object]) -> None:
+def test_sums_over_the_results_of_a_layer(
+    kind: str, shape: tuple[int, ...], attrs: dict[str, object]
+) -> None:
     graph = Graph(dtype=F64)
     x = graph.input("x", [2, 4] if len(shape) == 2 else [2, 4, 6, 6])
     graph.output(graph.node(kind, [x, graph.initializer(graph.random(*shape))], "y", **attrs))

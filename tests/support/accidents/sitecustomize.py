@@ -1,7 +1,8 @@
-"""Accidents for processes that have this folder on PYTHONPATH: by its name, what an output meets before it is in place.
+"""Accidents for processes that have this folder on PYTHONPATH: by its name, what an output meets
+before it is in place.
 
-`segv.*`, `kill.*` and `odd.*` end the process by a signal, the last by one without a name, `stall.*` takes a
-minute, `deaf.*` does and ignores interrupts.
+`segv.*`, `kill.*` and `odd.*` end the process by a signal, the last by one without a name,
+`stall.*` takes a minute, `deaf.*` does and ignores interrupts.
 """
 
 import os

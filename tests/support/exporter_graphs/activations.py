@@ -88,7 +88,9 @@ def gelu_tanh(w: Writer, x: Value) -> Value:
     else:
         cube = w.binary("Mul", w.binary("Mul", x, x), x)
     inner = w.binary("Add", x, w.binary("Mul", cube, w.scalar(0.044715)))
-    factor = w.binary("Add", w.unary("Tanh", w.binary("Mul", inner, w.scalar((2 / np.pi) ** 0.5))), w.scalar(1.0))
+    factor = w.binary(
+        "Add", w.unary("Tanh", w.binary("Mul", inner, w.scalar((2 / np.pi) ** 0.5))), w.scalar(1.0)
+    )
     return w.binary("Mul", w.binary("Mul", x, w.scalar(0.5)), factor)
 
 
@@ -115,7 +117,19 @@ def dropout(w: Writer, x: Value) -> Value:
 
 
 ACTIVATIONS: tuple[Activation, ...] = (
-    *(relu, relu, relu, relu6, leaky, leaky_written, prelu, hard_swish_written, hard_swish_written, hard_swish, silu),
+    *(
+        relu,
+        relu,
+        relu,
+        relu6,
+        leaky,
+        leaky_written,
+        prelu,
+        hard_swish_written,
+        hard_swish_written,
+        hard_swish,
+        silu,
+    ),
     *(mish, gelu_erf, gelu_tanh, gelu_quick, plain, nothing, dropout),
 )
 

@@ -29,15 +29,25 @@ def condition(w: Writer, x: Value) -> Value:
         case 0:
             return w.constant(np.asarray(w.one_in(2)))
         case 1:
-            extent = w.op("Gather", [w.shape(x), w.constant(np.asarray(1, np.int64))], (), TensorProto.INT64, axis=0)
+            extent = w.op(
+                "Gather",
+                [w.shape(x), w.constant(np.asarray(1, np.int64))],
+                (),
+                TensorProto.INT64,
+                axis=0,
+            )
             want = x.dims[1] if isinstance(x.dims[1], int) and w.one_in(2) else 3
             wanted = w.constant(np.asarray(want, np.int64))
             if w.opset >= 11:
                 return w.op("Equal", [extent, wanted], (), TensorProto.BOOL)
-            return w.op("Not", [w.op("Equal", [extent, wanted], (), TensorProto.BOOL)], (), TensorProto.BOOL)
+            return w.op(
+                "Not", [w.op("Equal", [extent, wanted], (), TensorProto.BOOL)], (), TensorProto.BOOL
+            )
         case 2:
             rank = w.op("Size", [w.shape(x)], (), TensorProto.INT64)
-            return w.op("Greater", [rank, w.constant(np.asarray(2, np.int64))], (), TensorProto.BOOL)
+            return w.op(
+                "Greater", [rank, w.constant(np.asarray(2, np.int64))], (), TensorProto.BOOL
+            )
         case _:
             top = w.op("ReduceMax", [x], (), keepdims=0)
             return w.op("Greater", [top, w.constant(np.float32(0.5))], (), TensorProto.BOOL)
@@ -50,7 +60,9 @@ def choice(w: Writer, x: Value, block: Block) -> Value:
     bodies = []
     for i in range(2):
         inner = w.inner()
-        made = alike(inner, outside, block) if not (i and w.one_in(3)) else inner.unary("Identity", x)
+        made = (
+            alike(inner, outside, block) if not (i and w.one_in(3)) else inner.unary("Identity", x)
+        )
         if w.one_in(3):
             made = inner.binary("Add", made, x)
         bodies.append(inner.graph(w.name("branch"), [made], declare=lambda _: not w.one_in(3)))
@@ -60,7 +72,9 @@ def choice(w: Writer, x: Value, block: Block) -> Value:
 
 
 def loop(w: Writer, x: Value, block: Block) -> Value:
-    """A Loop of constant trips with a carried value; its body captures `x` and a constant from outside."""
+    """A Loop of constant trips with a carried value; its body captures `x` and a constant from
+    outside.
+    """
     outside = w.constant(np.asarray(0.5, np.float32))
     trips, keep = w.constant(np.asarray(w.upto(0, 3), np.int64)), w.constant(np.asarray(True))
     inner = w.inner()
@@ -96,7 +110,10 @@ def scan(w: Writer, x: Value, block: Block) -> Value:
     state, part = inner.input(w.name("state"), rest), inner.input(w.name("part"), rest)
     summed = inner.binary("Add", inner.binary("Mul", state, inner.constant(np.float32(0.5))), part)
     scaled = inner.binary("Mul", summed, outside)
-    body = inner.graph(w.name("body"), [summed, inner.binary("Add", scaled, inner.constant(w.numbers(int(rest[-1]))))])
+    body = inner.graph(
+        w.name("body"),
+        [summed, inner.binary("Add", scaled, inner.constant(w.numbers(int(rest[-1]))))],
+    )
     names = w.emit("Scan", [zeros, x], 2, body=body, num_scan_inputs=1)
     return Value(names[1], x.dims)
 
@@ -111,9 +128,13 @@ def call(w: Writer, x: Value, block: Block) -> Value:
     given, scale = Value("x", x.dims), Value("scale", ())
     made = inner.binary("Mul", alike(inner, given, block), scale)
     imports = [helper.make_opsetid("", w.opset)]
-    functions[kind] = helper.make_function("local", kind, ["x", "scale"], [made.name], inner.nodes, imports)
+    functions[kind] = helper.make_function(
+        "local", kind, ["x", "scale"], [made.name], inner.nodes, imports
+    )
     for _ in range(w.upto(1, 2)):
-        x = w.op(kind, [x, w.constant(np.float32(w.pick([0.5, 1.0, -2.0])))], x.dims, domain="local")
+        x = w.op(
+            kind, [x, w.constant(np.float32(w.pick([0.5, 1.0, -2.0])))], x.dims, domain="local"
+        )
     return x
 
 
@@ -122,4 +143,11 @@ def functions_of(w: Writer) -> list[onnx.FunctionProto]:
     return list(w.shared.functions.values())
 
 
-WRAPPERS: tuple[Callable[[Writer, Value, Block], Value], ...] = (choice, choice, loop, scan, call, call)
+WRAPPERS: tuple[Callable[[Writer, Value, Block], Value], ...] = (
+    choice,
+    choice,
+    loop,
+    scan,
+    call,
+    call,
+)

@@ -12,7 +12,21 @@ from .activations import activate
 from .control import WRAPPERS, Block, functions_of
 from .writer import OPSETS, STYLES, Dims, Shared, Value, Writer
 
-NEWEST_IR = {9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
+NEWEST_IR = {
+    9: 4,
+    10: 5,
+    11: 6,
+    12: 7,
+    13: 7,
+    14: 7,
+    15: 8,
+    16: 8,
+    17: 8,
+    18: 8,
+    19: 9,
+    20: 9,
+    21: 10,
+}
 """The IR version that belongs to an opset."""
 
 BATCHES: tuple[int | str, ...] = (1, 2, "N", "N")
@@ -25,7 +39,11 @@ def export(seed: int) -> ModelProto:
     random = Random(seed)
     w = Writer(Shared(random, random.choice(OPSETS), random.choice(STYLES)))
     is_quantized = w.opset >= 10 and w.one_in(5)
-    heads = images(w, is_quantized=is_quantized) if w.one_in(3) or w.one_in(2) else texts(w, is_quantized=is_quantized)
+    heads = (
+        images(w, is_quantized=is_quantized)
+        if w.one_in(3) or w.one_in(2)
+        else texts(w, is_quantized=is_quantized)
+    )
     return finished(w, heads)
 
 
@@ -47,7 +65,13 @@ def images(w: Writer, *, is_quantized: bool) -> list[Value]:
         if vision.channels(x) > 16:
             x = vision.conv_block(w, x, 4)
         kept.append(x)
-    heads: list[Block] = [vision.classifier, vision.classifier, vision.detection, vision.conv_block, activate]
+    heads: list[Block] = [
+        vision.classifier,
+        vision.classifier,
+        vision.detection,
+        vision.conv_block,
+        activate,
+    ]
     results = [w.pick(heads)(w, x)]
     if w.one_in(3):
         results.append(w.pick(heads)(w, w.pick(kept)))
@@ -90,7 +114,9 @@ def step(w: Writer, x: Value, blocks: tuple[Block, ...], on_integers: tuple[Bloc
 
 
 def finished(w: Writer, heads: list[Value]) -> ModelProto:
-    """The model with these results, each behind the last operator or an Identity that gives it a name."""
+    """The model with these results, each behind the last operator or an Identity that gives it a
+    name.
+    """
     results = []
     for i, head in enumerate(heads):
         name = f"output{i or ''}"
@@ -109,20 +135,33 @@ def finished(w: Writer, heads: list[Value]) -> ModelProto:
     if w.style == "listed":
         ir = 3 if w.one_in(2) and not functions else ir
         w.inputs = list(graph.input)
-        some = [tensor for tensor in graph.initializer if ir == 3 or (may_be_listed(tensor, w) and not w.one_in(3))]
-        graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in some)
+        some = [
+            tensor
+            for tensor in graph.initializer
+            if ir == 3 or (may_be_listed(tensor, w) and not w.one_in(3))
+        ]
+        graph.input.extend(
+            helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in some
+        )
     elif w.one_in(8):
         ir = max(ir, 8)
-    imports = [helper.make_opsetid("", w.opset), *([helper.make_opsetid("local", 1)] if functions else [])]
+    imports = [
+        helper.make_opsetid("", w.opset),
+        *([helper.make_opsetid("local", 1)] if functions else []),
+    ]
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir, functions=functions)
-    model.producer_name = {"torch": "pytorch", "tf": "tf2onnx", "paddle": "PaddlePaddle"}.get(w.style, "")
+    model.producer_name = {"torch": "pytorch", "tf": "tf2onnx", "paddle": "PaddlePaddle"}.get(
+        w.style, ""
+    )
     if w.one_in(3):
         model.graph.value_info.extend(onnx.shape_inference.infer_shapes(model).graph.value_info)
     return model
 
 
 def may_be_listed(tensor: TensorProto, w: Writer) -> bool:
-    """Whether an initializer can be overridable: onnx infers wrong sizes for Resize from a Slice with such bounds."""
+    """Whether an initializer can be overridable: onnx infers wrong sizes for Resize from a Slice
+    with such bounds.
+    """
     return tensor.data_type != TensorProto.INT64 or "Resize" not in w.shared.operators
 
 

@@ -22,12 +22,21 @@ def layer_norm(w: Writer, x: Value) -> Value:
     """LayerNormalization, as an operator or written out by ReduceMean; at times RMSNorm."""
     n = width(x)
     if w.opset >= 17 and w.one_in(3):
-        parameters = [w.constant(w.numbers(n)), *([w.constant(w.numbers(n))] if w.one_in(2) else [])]
+        parameters = [
+            w.constant(w.numbers(n)),
+            *([w.constant(w.numbers(n))] if w.one_in(2) else []),
+        ]
         return w.op("LayerNormalization", [x, *parameters], x.dims, axis=-1, epsilon=1e-2)
     if w.one_in(4):
         square = w.op("Pow", [x, w.scalar(2.0)], x.dims)
-        root = w.unary("Sqrt", w.binary("Add", w.reduce("ReduceMean", square, [-1]), w.scalar(1e-2)))
-        normal = w.binary("Mul", x, w.unary("Reciprocal", root)) if w.one_in(2) else w.binary("Div", x, root)
+        root = w.unary(
+            "Sqrt", w.binary("Add", w.reduce("ReduceMean", square, [-1]), w.scalar(1e-2))
+        )
+        normal = (
+            w.binary("Mul", x, w.unary("Reciprocal", root))
+            if w.one_in(2)
+            else w.binary("Div", x, root)
+        )
         return w.binary("Mul", w.constant(w.numbers(n)), normal)
     centred = w.binary("Sub", x, w.reduce("ReduceMean", x, [-1]))
     if w.one_in(3):
@@ -36,7 +45,9 @@ def layer_norm(w: Writer, x: Value) -> Value:
         square = w.op("Pow", [centred, w.scalar(2.0)], x.dims)
     variance = w.binary("Add", w.reduce("ReduceMean", square, [-1]), w.scalar(1e-2))
     normal = w.binary("Div", centred, w.unary("Sqrt", variance))
-    return w.binary("Add", w.binary("Mul", normal, w.constant(w.numbers(n))), w.constant(w.numbers(n)))
+    return w.binary(
+        "Add", w.binary("Mul", normal, w.constant(w.numbers(n))), w.constant(w.numbers(n))
+    )
 
 
 def heads(w: Writer, x: Value, count: int, *, turned: bool = False) -> Value:
@@ -96,7 +107,13 @@ def attention(w: Writer, x: Value) -> Value:
 def masked(w: Writer, scores: Value, x: Value) -> Value:
     """A causal mask from Range and Less, or by Where over a constant."""
     if w.opset >= 11:
-        one = w.op("Gather", [w.shape(x), w.constant(np.asarray(1, np.int64))], (), TensorProto.INT64, axis=0)
+        one = w.op(
+            "Gather",
+            [w.shape(x), w.constant(np.asarray(1, np.int64))],
+            (),
+            TensorProto.INT64,
+            axis=0,
+        )
         bounds = [w.constant(np.asarray(0, np.int64)), one, w.constant(np.asarray(1, np.int64))]
         steps = w.op("Range", bounds, (x.dims[1],), TensorProto.INT64)
         rows, columns = w.unsqueeze(steps, 1), w.unsqueeze(steps, 0)
@@ -129,7 +146,9 @@ def positions(w: Writer, x: Value) -> Value:
 
 
 def class_token(w: Writer, x: Value) -> Value:
-    """A learned token in front, expanded to the batch by Where over Equal, as torch's expand is exported."""
+    """A learned token in front, expanded to the batch by Where over Equal, as torch's expand is
+    exported.
+    """
     batch, time, n = x.dims[0], x.dims[1], width(x)
     token = w.constant(w.numbers(1, 1, n))
     target = w.concat([w.extent(x, 0), w.ints(-1, -1)], 0, 3)
@@ -150,7 +169,9 @@ def conv_1d(w: Writer, x: Value) -> Value:
     """A Conv over time between two Transposes, with BatchNormalization."""
     batch, time, n = x.dims[0], x.dims[1], width(x)
     turned = w.transpose(x, 0, 2, 1)
-    made = w.op("Conv", [turned, w.weight(n, n, 3)], (batch, n, time), kernel_shape=[3], pads=[1, 1])
+    made = w.op(
+        "Conv", [turned, w.weight(n, n, 3)], (batch, n, time), kernel_shape=[3], pads=[1, 1]
+    )
     arrays = (w.numbers(n), w.numbers(n), w.numbers(n), w.positive(n))
     made = w.op("BatchNormalization", [made, *(w.constant(a) for a in arrays)], made.dims)
     return w.transpose(activate(w, made), 0, 2, 1)
@@ -164,8 +185,13 @@ def recurrent(w: Writer, x: Value) -> Value:
     gates = 4 if op == "LSTM" else 3
     turned = w.transpose(x, 1, 0, 2)
     weights = [w.weight(ways, gates * hidden, n), w.weight(ways, gates * hidden, hidden)]
-    bias: list[Value | str] = [w.constant(w.numbers(ways, 2 * gates * hidden))] if w.one_in(2) else []
-    attrs: dict[str, Any] = {"hidden_size": hidden, "direction": "forward" if ways == 1 else "bidirectional"}
+    bias: list[Value | str] = (
+        [w.constant(w.numbers(ways, 2 * gates * hidden))] if w.one_in(2) else []
+    )
+    attrs: dict[str, Any] = {
+        "hidden_size": hidden,
+        "direction": "forward" if ways == 1 else "bidirectional",
+    }
     if op == "GRU":
         attrs["linear_before_reset"] = w.upto(0, 1)
     batch = x.dims[0]
@@ -186,7 +212,9 @@ def recurrent(w: Writer, x: Value) -> Value:
 def embedded(w: Writer, ids: Value) -> Value:
     """Rows of a table by ids [N, T]."""
     n = w.pick([4, 8])
-    table = w.constant(w.numbers(2 + w.upto(0, 6), n), "initializer" if not w.in_function else "node")
+    table = w.constant(
+        w.numbers(2 + w.upto(0, 6), n), "initializer" if not w.in_function else "node"
+    )
     return w.op("Gather", [table, ids], (*ids.dims, n))
 
 
@@ -212,10 +240,22 @@ def einsum(w: Writer, x: Value) -> Value:
     made = linear(w, rows, n)
     if isinstance(time, int):
         return w.op("Reshape", [made, w.ints(-1, time, n)], (batch, time, n))
-    return w.op("Reshape", [made, w.concat([w.slice(w.shape(x), 0, 0, 2, 2), w.ints(n)], 0, 3)], x.dims)
+    return w.op(
+        "Reshape", [made, w.concat([w.slice(w.shape(x), 0, 0, 2, 2), w.ints(n)], 0, 3)], x.dims
+    )
 
 
 BLOCKS = (
-    *(residual_norm, residual_norm, residual_norm, layer_norm, attention, feed_forward, conv_1d, einsum, positions),
+    *(
+        residual_norm,
+        residual_norm,
+        residual_norm,
+        layer_norm,
+        attention,
+        feed_forward,
+        conv_1d,
+        einsum,
+        positions,
+    ),
     *(class_token, recurrent, activate),
 )

@@ -19,7 +19,10 @@ def channels(x: Value) -> int:
 
 def halved(w: Writer, x: Value, size: int = 3, stride: int = 2, pads: int = 1) -> Dims:
     """The spatial extents behind a window."""
-    return tuple((d + 2 * pads - size) // stride + 1 if isinstance(d, int) else w.symbol() for d in x.dims[2:])
+    return tuple(
+        (d + 2 * pads - size) // stride + 1 if isinstance(d, int) else w.symbol()
+        for d in x.dims[2:]
+    )
 
 
 def fits(x: Value, least: int = 2) -> bool:
@@ -28,7 +31,14 @@ def fits(x: Value, least: int = 2) -> bool:
 
 
 def conv(
-    w: Writer, x: Value, out: int, size: int = 1, stride: int = 1, group: int = 1, *, bias: bool | None = None
+    w: Writer,
+    x: Value,
+    out: int,
+    size: int = 1,
+    stride: int = 1,
+    group: int = 1,
+    *,
+    bias: bool | None = None,
 ) -> Value:
     """A Conv that keeps the extents unless it has a stride."""
     bias = w.one_in(2) if bias is None else bias
@@ -59,7 +69,9 @@ def batch_norm(w: Writer, x: Value) -> Value:
     parameters = [w.constant(array) for array in (gamma, beta, mean, var)]
     if w.one_in(15):  # computed by the exporter's own nodes
         parameters[0] = w.unary(w.pick(["Exp", "Sigmoid", "Softplus", "Neg"]), parameters[0])
-    return w.op("BatchNormalization", [x, *parameters], x.dims, epsilon=w.pick([1e-5, 1e-3]), momentum=0.9)
+    return w.op(
+        "BatchNormalization", [x, *parameters], x.dims, epsilon=w.pick([1e-5, 1e-3]), momentum=0.9
+    )
 
 
 def added_bias(w: Writer, x: Value) -> Value:
@@ -89,7 +101,9 @@ def conv_block(w: Writer, x: Value, out: int = 0, stride: int = 1) -> Value:
 
 
 def conv_nhwc(w: Writer, x: Value, out: int, stride: int) -> Value:
-    """A Conv of TensorFlow: behind a Transpose, its bias in the last axis, and Transposes around."""
+    """A Conv of TensorFlow: behind a Transpose, its bias in the last axis, and
+    Transposes around.
+    """
     last = w.transpose(x, 0, 2, 3, 1)
     if w.one_in(2):
         last = activate(w, last)
@@ -152,7 +166,9 @@ def squeeze_excite(w: Writer, x: Value) -> Value:
         gate = conv(w, gate, n)
     else:
         flat = w.reshape(gate, (x.dims[0], n), [x.dims[0], n])
-        flat = w.op("Gemm", [flat, w.weight(2, n), w.constant(w.numbers(2))], (x.dims[0], 2), transB=1)
+        flat = w.op(
+            "Gemm", [flat, w.weight(2, n), w.constant(w.numbers(2))], (x.dims[0], 2), transB=1
+        )
         flat = w.unary("Relu", flat)
         flat = w.op("MatMul", [flat, w.weight(2, n)], (x.dims[0], n))
         gate = w.unsqueeze(flat, 2, 3) if w.one_in(2) else w.unsqueeze(w.unsqueeze(flat, -1), -1)
@@ -186,10 +202,15 @@ def branches(w: Writer, x: Value) -> Value:
         low = w.upto(1, n - 1)
         parts = w.split(x, 1, (low, n - low))
         if w.one_in(3):
-            parts = [w.slice(x, 1, 0, low, low), w.slice(x, 1, low, w.pick([n, 2**63 - 1]), n - low)]
+            parts = [
+                w.slice(x, 1, 0, low, low),
+                w.slice(x, 1, low, w.pick([n, 2**63 - 1]), n - low),
+            ]
         parts[-1] = conv_block(w, parts[-1], 4)
     else:
-        parts = [x if w.one_in(3) else conv_block(w, x, w.pick([2, 4])) for _ in range(w.upto(2, 3))]
+        parts = [
+            x if w.one_in(3) else conv_block(w, x, w.pick([2, 4])) for _ in range(w.upto(2, 3))
+        ]
     if w.one_in(3):
         w.random.shuffle(parts)
     joined = w.concat(parts, 1, sum(channels(part) for part in parts))
@@ -217,11 +238,16 @@ def context(w: Writer, x: Value) -> Value:
 
 
 def resized(w: Writer, x: Value, like: Value) -> Value:
-    """To the extents of another value, by Resize with computed sizes, or by computed scales in older opsets."""
+    """To the extents of another value, by Resize with computed sizes, or by computed scales in
+    older opsets.
+    """
     n = channels(x)
     dims: Dims = (x.dims[0], n, *like.dims[2:])
     if w.opset < 11:
-        of = [w.op("Cast", [w.shape(v)], (4,), TensorProto.FLOAT, to=TensorProto.FLOAT) for v in (like, x)]
+        of = [
+            w.op("Cast", [w.shape(v)], (4,), TensorProto.FLOAT, to=TensorProto.FLOAT)
+            for v in (like, x)
+        ]
         rate = w.slice(w.binary("Div", *of), 0, 2, 4, 2)
         scales = w.concat([w.constant(np.ones(2, np.float32)), rate], 0, 4)
         return w.op("Upsample" if w.opset < 10 else "Resize", [x, scales], dims, mode="nearest")
@@ -233,7 +259,10 @@ def resized(w: Writer, x: Value, like: Value) -> Value:
     roi: Value | str = w.constant(np.zeros(0, np.float32)) if w.opset < 13 else ""
     none: Value | str = w.constant(np.zeros(0, np.float32)) if w.opset < 13 else ""
     mode = w.pick(["nearest", "linear"])
-    attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": w.pick(["asymmetric", "half_pixel"])}
+    attrs: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": w.pick(["asymmetric", "half_pixel"]),
+    }
     if mode == "nearest":
         attrs["nearest_mode"] = "floor"
     return w.op("Resize", [x, roi, none, sizes], dims, **attrs)
@@ -247,7 +276,13 @@ def doubled(w: Writer, x: Value) -> Value:
     match w.upto(0, 3):
         case 0:
             weight = w.weight(n, 4, 2, 2)
-            made = w.op("ConvTranspose", [x, weight], (x.dims[0], 4, *spatial), kernel_shape=[2, 2], strides=[2, 2])
+            made = w.op(
+                "ConvTranspose",
+                [x, weight],
+                (x.dims[0], 4, *spatial),
+                kernel_shape=[2, 2],
+                strides=[2, 2],
+            )
             return activate(w, batch_norm(w, made))
         case 1 if n % 4 == 0:
             attrs: dict[str, Any] = {"mode": w.pick(["DCR", "CRD"])} if w.opset >= 11 else {}
@@ -260,7 +295,9 @@ def doubled(w: Writer, x: Value) -> Value:
         case _:
             scales = w.constant(np.asarray([1, 1, 2, 2], np.float32))
             if w.opset < 11:
-                return w.op("Upsample" if w.opset < 10 else "Resize", [x, scales], dims, mode="nearest")
+                return w.op(
+                    "Upsample" if w.opset < 10 else "Resize", [x, scales], dims, mode="nearest"
+                )
             roi: Value | str = w.constant(np.zeros(0, np.float32)) if w.opset < 13 else ""
             return w.op("Resize", [x, roi, scales], dims, mode=w.pick(["nearest", "linear"]))
 
@@ -285,11 +322,19 @@ def padded(w: Writer, x: Value) -> Value:
     else:
         # [l, r, t, b] with zeros appended, as rows in reverse order, transposed
         given = w.concat(
-            [w.ints(1, 1, 1, 1), w.op("ConstantOfShape", [w.ints(4)], (4,), TensorProto.INT64, value=zero())], 0, 8
+            [
+                w.ints(1, 1, 1, 1),
+                w.op("ConstantOfShape", [w.ints(4)], (4,), TensorProto.INT64, value=zero()),
+            ],
+            0,
+            8,
         )
         rows = w.op("Reshape", [given, w.ints(-1, 2)], (4, 2), TensorProto.INT64)
         turned = w.op(
-            "Slice", [rows, w.ints(-1), w.ints(-(2**63) + 1), w.ints(0), w.ints(-1)], (4, 2), TensorProto.INT64
+            "Slice",
+            [rows, w.ints(-1), w.ints(-(2**63) + 1), w.ints(0), w.ints(-1)],
+            (4, 2),
+            TensorProto.INT64,
         )
         flat = w.op("Reshape", [w.transpose(turned, 1, 0), w.ints(-1)], (8,), TensorProto.INT64)
         grown = tuple(d + 2 if isinstance(d, int) else w.symbol() for d in x.dims[2:])
@@ -308,7 +353,9 @@ def preprocessed(w: Writer, x: Value) -> Value:
     n = channels(x)
     mean: Array = w.positive(1, n, 1, 1)
     if w.one_in(2):
-        return w.binary("Div", w.binary("Sub", x, w.constant(mean)), w.constant(w.positive(1, n, 1, 1)))
+        return w.binary(
+            "Div", w.binary("Sub", x, w.constant(mean)), w.constant(w.positive(1, n, 1, 1))
+        )
     made = w.binary("Mul", x, w.scalar(1 / 255))
     return w.binary("Mul", w.binary("Sub", made, w.constant(mean)), w.constant(w.positive(n, 1, 1)))
 
@@ -352,7 +399,9 @@ def detection(w: Writer, x: Value) -> Value:
     anchors, fields, batch = 2, 5, x.dims[0]
     made = conv(w, x, anchors * fields)
     height, width = x.dims[2:]
-    cells: int | str = height * width if isinstance(height, int) and isinstance(width, int) else w.symbol()
+    cells: int | str = (
+        height * width if isinstance(height, int) and isinstance(width, int) else w.symbol()
+    )
     wide = w.op("Reshape", [made, w.concat([w.extent(x, 0), w.ints(anchors, fields), w.ints(-1)], 0, 4)],
                 (batch, anchors, fields, cells))  # fmt: skip
     turned = w.transpose(wide, 0, 1, 3, 2)
@@ -369,7 +418,9 @@ def detection(w: Writer, x: Value) -> Value:
 def tokens(w: Writer, x: Value) -> Value:
     """[N, C, H, W] to [N, H W, C], as vision transformers do."""
     n, (batch, _, height, width) = channels(x), x.dims
-    cells: int | str = height * width if isinstance(height, int) and isinstance(width, int) else w.symbol()
+    cells: int | str = (
+        height * width if isinstance(height, int) and isinstance(width, int) else w.symbol()
+    )
     if w.one_in(2):
         flat = w.op("Reshape", [x, w.ints(0, 0, -1)], (batch, n, cells))
     else:
@@ -379,6 +430,28 @@ def tokens(w: Writer, x: Value) -> Value:
 
 
 BLOCKS = (
-    *(conv_block, conv_block, conv_block, residual, residual, depthwise, squeeze_excite, squeeze_excite, shuffle),
-    *(branches, branches, down, context, pyramid, padded, doubled, activate, batch_norm, added_bias, instance_norm),
+    *(
+        conv_block,
+        conv_block,
+        conv_block,
+        residual,
+        residual,
+        depthwise,
+        squeeze_excite,
+        squeeze_excite,
+        shuffle,
+    ),
+    *(
+        branches,
+        branches,
+        down,
+        context,
+        pyramid,
+        padded,
+        doubled,
+        activate,
+        batch_norm,
+        added_bias,
+        instance_norm,
+    ),
 )

@@ -1,6 +1,7 @@
 """Write ONNX as exporters do: one model, its scopes, and the spelling of an operator in each opset.
 
-A `Value` carries its extents; an int is known, a string is a symbol, and equal symbols are equal extents.
+A `Value` carries its extents; an int is known, a string is a symbol, and equal symbols are equal
+extents.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Item = TypeVar("Item")
 
 OPSETS = (9, 10, 11, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 19, 20, 21)
 STYLES = ("torch", "torch", "tf", "paddle", "listed", "mixed")
-"""How constants and names look: `listed` is an exporter that lists every initializer among the inputs."""
+"""How constants and names look: `listed` is an exporter that lists every initializer among the
+inputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,15 @@ class Shared:
 class Writer:
     """A graph, or the body of an operator or function, in the making."""
 
-    def __init__(self, shared: Shared, *, outer: Writer | None = None, in_function: bool = False) -> None:
-        self.shared, self.random, self.opset, self.style = shared, shared.random, shared.opset, shared.style
+    def __init__(
+        self, shared: Shared, *, outer: Writer | None = None, in_function: bool = False
+    ) -> None:
+        self.shared, self.random, self.opset, self.style = (
+            shared,
+            shared.random,
+            shared.opset,
+            shared.style,
+        )
         self.outer, self.in_function = outer, in_function
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
@@ -108,7 +118,12 @@ class Writer:
         array = np.asarray(array)
         large = array.size > 8
         if not how:
-            nodes = {"torch": not large, "paddle": not self.one_in(4), "tf": False, "listed": self.one_in(6)}
+            nodes = {
+                "torch": not large,
+                "paddle": not self.one_in(4),
+                "tf": False,
+                "listed": self.one_in(6),
+            }
             how = "node" if nodes.get(self.style, self.one_in(2)) else "initializer"
         if self.in_function or (self.outer is not None and self.style == "listed"):
             how = "node"  # initializers of bodies are no inputs of them
@@ -120,7 +135,9 @@ class Writer:
             self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
         else:
             self.initializers.append(tensor)
-        if array.dtype == np.float32 and self.one_in(40):  # onnx infers wrong shapes from integers behind Identity
+        if array.dtype == np.float32 and self.one_in(
+            40
+        ):  # onnx infers wrong shapes from integers behind Identity
             return self.op("Identity", [value], value.dims)
         return value
 
@@ -134,7 +151,12 @@ class Writer:
     # nodes
 
     def emit(
-        self, op: str, inputs: Sequence[Value | str], outputs: int = 1, domain: str = "", **attrs: Any
+        self,
+        op: str,
+        inputs: Sequence[Value | str],
+        outputs: int = 1,
+        domain: str = "",
+        **attrs: Any,
     ) -> list[str]:
         """Append a node, and return the names of its results."""
         self.shared.operators.add(op)
@@ -147,7 +169,12 @@ class Writer:
         return results
 
     def op(
-        self, op: str, inputs: Sequence[Value | str], dims: Dims, dtype: int = TensorProto.FLOAT, **attrs: Any
+        self,
+        op: str,
+        inputs: Sequence[Value | str],
+        dims: Dims,
+        dtype: int = TensorProto.FLOAT,
+        **attrs: Any,
     ) -> Value:
         """A node with one result."""
         return Value(self.emit(op, inputs, **attrs)[0], dims, dtype)
@@ -166,11 +193,17 @@ class Writer:
 
     def clip(self, x: Value, low: float | None, high: float | None) -> Value:
         if self.opset < 11:
-            return self.unary("Clip", x, **{k: v for k, v in (("min", low), ("max", high)) if v is not None})
-        bounds = ["" if bound is None else self.constant(np.float32(bound)) for bound in (low, high)]
+            return self.unary(
+                "Clip", x, **{k: v for k, v in (("min", low), ("max", high)) if v is not None}
+            )
+        bounds = [
+            "" if bound is None else self.constant(np.float32(bound)) for bound in (low, high)
+        ]
         return self.op("Clip", [x, *bounds], x.dims)
 
-    def with_axes(self, op: str, x: Value, axes: Sequence[int], dims: Dims, since: int, **attrs: Any) -> Value:
+    def with_axes(
+        self, op: str, x: Value, axes: Sequence[int], dims: Dims, since: int, **attrs: Any
+    ) -> Value:
         """An operator whose axes are an attribute before an opset, and an operand from there on."""
         if self.opset < since:
             return self.op(op, [x], dims, x.dtype, axes=list(axes), **attrs)
@@ -188,11 +221,15 @@ class Writer:
         places = {axis % len(x.dims) for axis in axes}
         if self.opset < 11:
             axes = tuple(sorted(places))
-        return self.with_axes("Squeeze", x, axes, tuple(d for i, d in enumerate(x.dims) if i not in places), 13)
+        return self.with_axes(
+            "Squeeze", x, axes, tuple(d for i, d in enumerate(x.dims) if i not in places), 13
+        )
 
     def reduce(self, op: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
         places = {axis % len(x.dims) for axis in axes}
-        dims = tuple(1 if i in places else d for i, d in enumerate(x.dims) if keep or i not in places)
+        dims = tuple(
+            1 if i in places else d for i, d in enumerate(x.dims) if keep or i not in places
+        )
         if self.opset < 11:
             axes = sorted(places)
         since = 13 if op == "ReduceSum" else 18
@@ -202,10 +239,14 @@ class Writer:
         """The elements from `start` to `end` of an axis, of which there are `extent`."""
         dims = tuple(extent if i == axis % len(x.dims) else d for i, d in enumerate(x.dims))
         if self.opset < 10:
-            return self.op("Slice", [x], dims, x.dtype, starts=[start], ends=[end], axes=[axis % len(x.dims)])
+            return self.op(
+                "Slice", [x], dims, x.dtype, starts=[start], ends=[end], axes=[axis % len(x.dims)]
+            )
         axis = axis % len(x.dims) if self.opset < 11 else axis
         rest = [self.ints(1)] if self.one_in(2) else []
-        return self.op("Slice", [x, self.ints(start), self.ints(end), self.ints(axis), *rest], dims, x.dtype)
+        return self.op(
+            "Slice", [x, self.ints(start), self.ints(end), self.ints(axis), *rest], dims, x.dtype
+        )
 
     def split(self, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
         equal = len(set(sizes)) == 1 and self.one_in(2)
@@ -225,8 +266,16 @@ class Writer:
         ]
 
     def concat(self, values: Sequence[Value], axis: int, extent: int | str) -> Value:
-        dims = tuple(extent if i == axis % len(values[0].dims) else d for i, d in enumerate(values[0].dims))
-        return self.op("Concat", values, dims, values[0].dtype, axis=axis if self.opset >= 11 else axis % len(dims))
+        dims = tuple(
+            extent if i == axis % len(values[0].dims) else d for i, d in enumerate(values[0].dims)
+        )
+        return self.op(
+            "Concat",
+            values,
+            dims,
+            values[0].dtype,
+            axis=axis if self.opset >= 11 else axis % len(dims),
+        )
 
     def transpose(self, x: Value, *perm: int) -> Value:
         return self.op("Transpose", [x], tuple(x.dims[i] for i in perm), x.dtype, perm=list(perm))
@@ -255,13 +304,21 @@ class Writer:
         return self.op("Shape", [x], (len(x.dims),), TensorProto.INT64)
 
     def extent(self, x: Value, axis: int, shape: Value | None = None) -> Value:
-        """An extent as a vector of one element: by Gather and Unsqueeze, or by Slice, maybe with casts between."""
+        """An extent as a vector of one element: by Gather and Unsqueeze, or by Slice, maybe with
+        casts between.
+        """
         if self.opset >= 15 and self.one_in(6):
             return self.op("Shape", [x], (1,), TensorProto.INT64, start=axis, end=axis + 1)
         shape = shape if shape is not None and self.one_in(2) else self.shape(x)
         if self.one_in(3):
             return self.slice(shape, 0, axis, axis + 1, 1)
-        one = self.op("Gather", [shape, self.constant(np.asarray(axis, np.int64))], (), TensorProto.INT64, axis=0)
+        one = self.op(
+            "Gather",
+            [shape, self.constant(np.asarray(axis, np.int64))],
+            (),
+            TensorProto.INT64,
+            axis=0,
+        )
         if self.one_in(4):
             one = self.op("Cast", [one], (), TensorProto.FLOAT, to=TensorProto.FLOAT)
             one = self.op("Cast", [one], (), TensorProto.INT64, to=TensorProto.INT64)
@@ -280,7 +337,11 @@ class Writer:
                 numbers.append(0)
             else:
                 numbers.append(-1)
-        if numbers.count(-1) <= 1 and self.one_in(2) and not any(isinstance(item, Value) for item in target):
+        if (
+            numbers.count(-1) <= 1
+            and self.one_in(2)
+            and not any(isinstance(item, Value) for item in target)
+        ):
             return self.op("Reshape", [x, self.ints(*numbers)], dims, x.dtype)
         shape = self.shape(x)
         parts: list[Value] = []
@@ -305,8 +366,12 @@ class Writer:
         self.inputs.append(helper.make_tensor_value_info(name, dtype, dims))
         return Value(name, dims, dtype)
 
-    def graph(self, name: str, outputs: Sequence[Value], *, declare: Callable[[Value], bool] = bool) -> onnx.GraphProto:
-        """The graph with these results; those that `declare` admits are given with their extents."""
+    def graph(
+        self, name: str, outputs: Sequence[Value], *, declare: Callable[[Value], bool] = bool
+    ) -> onnx.GraphProto:
+        """The graph with these results; those that `declare` admits are given with
+        their extents.
+        """
         infos = []
         for value in outputs:
             dims = value.dims if declare(value) else [None] * len(value.dims)

@@ -46,16 +46,24 @@ def _scan(call: Call) -> tuple[Value, ...]:
 def _scan_once(call: Call, inputs: list[Value]) -> tuple[Value, ...]:
     body = call.graph("body")
     count = call.integer("num_scan_inputs", 1)
-    states, scanned = inputs[: len(inputs) - count], [np.asarray(value) for value in inputs[len(inputs) - count :]]
+    states, scanned = (
+        inputs[: len(inputs) - count],
+        [np.asarray(value) for value in inputs[len(inputs) - count :]],
+    )
     outputs = len(body.outputs) - len(states)
     if call.version < 9:
         input_directions, output_directions = call.ints("directions"), None
     else:
-        input_directions, output_directions = call.ints("scan_input_directions"), call.ints("scan_output_directions")
+        input_directions, output_directions = (
+            call.ints("scan_input_directions"),
+            call.ints("scan_output_directions"),
+        )
     axes = call.ints("scan_input_axes") or (0,) * count
     sequences = [
         np.moveaxis(value, axis, 0)[:: -1 if backward else 1]
-        for value, axis, backward in zip(scanned, axes, input_directions or (0,) * count, strict=True)
+        for value, axis, backward in zip(
+            scanned, axes, input_directions or (0,) * count, strict=True
+        )
     ]
     rows: list[list[Value]] = [[] for _ in range(outputs)]
     for time in range(sequences[0].shape[0]):
@@ -66,13 +74,17 @@ def _scan_once(call: Call, inputs: list[Value]) -> tuple[Value, ...]:
     output_axes = call.ints("scan_output_axes") or (0,) * outputs
     stacked = [
         _stacked(row[:: -1 if backward else 1], axis)
-        for row, axis, backward in zip(rows, output_axes, output_directions or (0,) * outputs, strict=True)
+        for row, axis, backward in zip(
+            rows, output_axes, output_directions or (0,) * outputs, strict=True
+        )
     ]
     return (*states, *stacked)
 
 
 def _scan_batches(call: Call) -> tuple[Value, ...]:
-    """Opset 8: a first input of sequence lengths, and a batch axis in front of every other value."""
+    """Opset 8: a first input of sequence lengths, and a batch axis in front of every
+    other value.
+    """
     lengths = call.optional(0)
     inputs = [np.asarray(value) for value in call.inputs[1:]]
     count = call.integer("num_scan_inputs", 1)
@@ -91,7 +103,9 @@ def _split_to_sequence(call: Call) -> tuple[Value, ...]:
     extent = x.shape[axis]
     if sizes is None:
         parts = np.split(x, extent, axis=axis)
-        return (parts if call.integer("keepdims", 1) else [np.squeeze(part, axis) for part in parts],)
+        return (
+            parts if call.integer("keepdims", 1) else [np.squeeze(part, axis) for part in parts],
+        )
     if sizes.ndim:
         return (np.split(x, split_points(extent, sizes.tolist(), 0), axis=axis),)
     return (np.split(x, range(int(sizes), extent, int(sizes)), axis=axis),)

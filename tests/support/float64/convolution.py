@@ -23,7 +23,9 @@ def convolve(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     batch, channels = x.shape[:2]
     features = weight.shape[0]
     matrix = weight.reshape(groups, features // groups, -1)
-    result = np.empty((batch, groups, features // groups, *window.output), np.result_type(x, weight))
+    result = np.empty(
+        (batch, groups, features // groups, *window.output), np.result_type(x, weight)
+    )
     columns = _columns(padded, window)
     rows, rest = window.output[0], window.output[1:]
     step = max(1, _CHUNK // max(1, channels * math.prod(window.kernel) * math.prod(rest)))
@@ -32,7 +34,9 @@ def convolve(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
             index: Any = (item, ..., slice(start, start + step), *(slice(None),) * len(rest))
             part = columns[index]
             product = matrix @ part.reshape(groups, matrix.shape[2], -1)
-            result[item, :, :, start : start + step] = product.reshape(groups, features // groups, -1, *rest)
+            result[item, :, :, start : start + step] = product.reshape(
+                groups, features // groups, -1, *rest
+            )
     return result.reshape(batch, features, *window.output)
 
 
@@ -77,7 +81,10 @@ def _conv_transpose(call: Call) -> Tensor:
     buffer = np.zeros((batch, features, *full))
     for number, (_, index) in enumerate(window.taps()):
         buffer[index] += columns[:, :, number]
-    crop: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(window.begin, _cropped(window, full), strict=True)))
+    crop: tuple[Any, ...] = (
+        ...,
+        *(slice(b, b + n) for b, n in zip(window.begin, _cropped(window, full), strict=True)),
+    )
     return _with_bias(buffer[crop], call.optional(2))
 
 
@@ -85,14 +92,19 @@ def _cropped(window: Window, full: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n - b - e for n, b, e in zip(full, window.begin, window.end, strict=True))
 
 
-def _transposed_window(call: Call, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Window, tuple[int, ...]]:
-    """The window of the Conv this transposes, and the size of its padded input; `end` < 0 lengthens the output."""
+def _transposed_window(
+    call: Call, size: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[Window, tuple[int, ...]]:
+    """The window of the Conv this transposes, and the size of its padded input; `end` < 0 lengthens
+    the output.
+    """
     rank = len(kernel)
     strides = call.ints("strides") or (1,) * rank
     dilations = call.ints("dilations") or (1,) * rank
     extra = call.ints("output_padding") or (0,) * rank
     full = tuple(
-        (n - 1) * s + (k - 1) * d + 1 + p for n, s, k, d, p in zip(size, strides, kernel, dilations, extra, strict=True)
+        (n - 1) * s + (k - 1) * d + 1 + p
+        for n, s, k, d, p in zip(size, strides, kernel, dilations, extra, strict=True)
     )
     auto_pad = call.string("auto_pad", "NOTSET")
     wanted = call.ints("output_shape")

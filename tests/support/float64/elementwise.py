@@ -29,7 +29,9 @@ def _variadic(function: Binary) -> Op:
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
-    """Both operands; before opset 7 `axis` says where the shape of the second one starts in that of the first."""
+    """Both operands; before opset 7 `axis` says where the shape of the second one starts in that of
+    the first.
+    """
     left, right = call.tensor(0), call.tensor(1)
     if call.version < 7 and call.has("axis"):
         axis = call.integer("axis", 0) % left.ndim
@@ -48,7 +50,9 @@ def _divide(left: Tensor, right: Tensor) -> Tensor:
 
 def _power(left: Tensor, right: Tensor) -> Tensor:
     if is_float(left) or is_float(right) or np.any(right < 0):
-        return np.asarray(np.power(left.astype(np.float64), right.astype(np.float64)), dtype=left.dtype)
+        return np.asarray(
+            np.power(left.astype(np.float64), right.astype(np.float64)), dtype=left.dtype
+        )
     return np.asarray(np.power(left, right.astype(left.dtype)))
 
 
@@ -191,7 +195,9 @@ OPS: dict[str, Op] = {
     "Gelu": _gelu,
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
-    "HardSigmoid": lambda call: hard_sigmoid(call.tensor(0), call.real("alpha", 0.2), call.real("beta", 0.5)),
+    "HardSigmoid": lambda call: hard_sigmoid(
+        call.tensor(0), call.real("alpha", 0.2), call.real("beta", 0.5)
+    ),
     "HardSwish": _unary(lambda x: x * hard_sigmoid(x, 1 / 6, 0.5)),
     "IsInf": _is_inf,
     "IsNaN": _unary(np.isnan),

@@ -15,7 +15,11 @@ def _constant(call: Call) -> Tensor:
         tensor = call.attributes.get(name)
         if isinstance(tensor, np.ndarray):
             return tensor
-    for name, dtype in (("value_float", np.float64), ("value_int", np.int64), ("value_string", object)):
+    for name, dtype in (
+        ("value_float", np.float64),
+        ("value_int", np.int64),
+        ("value_string", object),
+    ):
         if call.has(name):
             return np.array(call.attributes[name], dtype=dtype)
         if call.has(f"{name}s"):

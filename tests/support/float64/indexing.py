@@ -117,7 +117,9 @@ def _one_hot(call: Call) -> Tensor:
 def _unique(call: Call) -> tuple[Tensor, ...]:
     axis = call.integer("axis", 0) if call.has("axis") else None
     x = call.tensor(0)
-    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
     inverse = inverse.ravel()
     if not call.integer("sorted", 1):
         order = np.argsort(first)

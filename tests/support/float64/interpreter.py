@@ -25,7 +25,15 @@ from . import (
     resize,
 )
 from .call import Call, Op
-from .program import Function, Graph, Step, decode_function, decode_graph, domain_name, opset_versions
+from .program import (
+    Function,
+    Graph,
+    Step,
+    decode_function,
+    decode_graph,
+    domain_name,
+    opset_versions,
+)
 from .standard import standard_function
 from .values import Tensor, UnsupportedOp, Value, carried
 
@@ -52,7 +60,9 @@ OPS: dict[str, Op] = {name: op for module in _MODULES for name, op in module.OPS
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Values of one run of a graph, the scope around it, and the attributes and opsets of the enclosing function."""
+    """Values of one run of a graph, the scope around it, and the attributes and opsets of the
+    enclosing function.
+    """
 
     values: dict[str, Value]
     parent: Scope | None
@@ -75,7 +85,9 @@ class Interpreter:
         self._graph = decode_graph(model.graph, base_dir)
         self._opsets = opset_versions(model.opset_import)
         self._functions = {
-            (domain_name(function.domain), function.name, function.overload): decode_function(function)
+            (domain_name(function.domain), function.name, function.overload): decode_function(
+                function
+            )
             for function in model.functions
         }
 
@@ -108,7 +120,9 @@ class Interpreter:
         attributes = step.attributes
         if step.references:
             given = {
-                name: scope.attributes[source] for name, source in step.references.items() if source in scope.attributes
+                name: scope.attributes[source]
+                for name, source in step.references.items()
+                if source in scope.attributes
             }
             attributes = attributes | given
         function = self._functions.get((step.domain, step.op_type, step.overload))
@@ -146,7 +160,9 @@ class Interpreter:
     ) -> list[Value]:
         padded = [*inputs, *[None] * (len(function.body.inputs) - len(inputs))]
         values: dict[str, Value] = dict(zip(function.body.inputs, padded, strict=True))
-        scope = Scope(values, None, {**function.defaults, **attributes}, {**opsets, **function.opsets})
+        scope = Scope(
+            values, None, {**function.defaults, **attributes}, {**opsets, **function.opsets}
+        )
         self._run_steps(function.body, scope)
         return [scope.values.get(name) for name in function.body.outputs]
 

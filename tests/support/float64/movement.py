@@ -27,7 +27,9 @@ def _flatten(call: Call) -> Tensor:
     x = call.tensor(0)
     axis = call.integer("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64)))
+    return x.reshape(
+        int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64))
+    )
 
 
 def _squeeze(call: Call) -> Tensor:
@@ -64,7 +66,9 @@ def _concat(call: Call) -> Tensor:
 
 
 def split_points(extent: int, sizes: list[int] | tuple[int, ...] | None, parts: int) -> list[int]:
-    """Where to cut an axis: after the given sizes, or into equal parts of which the last may be smaller."""
+    """Where to cut an axis: after the given sizes, or into equal parts of which the last may be
+    smaller.
+    """
     if sizes is None:
         size = -(-extent // parts)
         sizes = [size] * parts
@@ -109,7 +113,9 @@ def _pad_arguments(call: Call) -> tuple[list[int], Tensor | float]:
     """The pads of all axes and the fill: `paddings`, then `pads`, then inputs."""
     x = call.tensor(0)
     if call.version < 11:
-        return list(call.ints("paddings" if call.version < 2 else "pads") or ()), call.real("value", 0.0)
+        return list(call.ints("paddings" if call.version < 2 else "pads") or ()), call.real(
+            "value", 0.0
+        )
     pads = call.integers(1) or []
     fill = call.optional(2)
     axes = call.integers(3)
@@ -127,7 +133,11 @@ def _pad(call: Call) -> Tensor:
     x = call.tensor(0)
     pads, fill = _pad_arguments(call)
     begin, end = pads[: x.ndim], pads[x.ndim :]
-    x = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True))]
+    x = x[
+        tuple(
+            slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True)
+        )
+    ]
     widths = [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)]
     match call.string("mode", "constant"):
         case "constant":
@@ -200,12 +210,17 @@ def _col2im(call: Call) -> Tensor:
     strides, dilations = call.ints("strides") or (1,) * rank, call.ints("dilations") or (1,) * rank
     pads = call.ints("pads") or (0,) * (2 * rank)
     padded = [n + pads[i] + pads[i + rank] for i, n in enumerate(image)]
-    steps = [(p - (k - 1) * d - 1) // s + 1 for p, k, d, s in zip(padded, block, dilations, strides, strict=True)]
+    steps = [
+        (p - (k - 1) * d - 1) // s + 1
+        for p, k, d, s in zip(padded, block, dilations, strides, strict=True)
+    ]
     taps = x.reshape(x.shape[0], -1, *block, *steps)
     result = np.zeros((x.shape[0], taps.shape[1], *padded), x.dtype)
     for tap in np.ndindex(*block):
         starts = [t * d for t, d in zip(tap, dilations, strict=True)]
-        index = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, steps, strides, strict=True))
+        index = tuple(
+            slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, steps, strides, strict=True)
+        )
         result[:, :, *index] += taps[:, :, *tap]
     return result[:, :, *(slice(pads[i], pads[i] + n) for i, n in enumerate(image))]
 

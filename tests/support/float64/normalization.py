@@ -22,7 +22,9 @@ def _per_channel(parameter: Tensor, rank: int) -> Tensor:
 
 
 def _is_training(call: Call) -> bool:
-    """Opset 14 has training_mode, before it extra outputs ask for training, and before 7 is_test forbids it."""
+    """Opset 14 has training_mode, before it extra outputs ask for training, and before 7 is_test
+    forbids it.
+    """
     if call.version >= 14:
         return bool(call.integer("training_mode", 0))
     extra = any(call.wants(index) for index in range(1, len(call.outputs)))
@@ -46,7 +48,9 @@ def _batch_normalization(call: Call) -> tuple[Value, ...]:
         running = (running_mean, running_variance, batch_mean, batch_variance)
         mean, variance = batch_mean, batch_variance
     if spatial and x.ndim > 1:
-        scale, bias, mean, variance = (_per_channel(p, x.ndim) for p in (scale, bias, mean, variance))
+        scale, bias, mean, variance = (
+            _per_channel(p, x.ndim) for p in (scale, bias, mean, variance)
+        )
     y = (x - mean) / np.sqrt(variance + call.real("epsilon", _EPSILON)) * scale + bias
     return (y, *running)
 
@@ -55,7 +59,9 @@ def _instance_normalization(call: Call) -> Tensor:
     x = call.tensor(0)
     scale, bias = _per_channel(call.tensor(1), x.ndim), _per_channel(call.tensor(2), x.ndim)
     mean, variance = _statistics(x, tuple(range(2, x.ndim)))
-    return np.asarray((x - mean) / np.sqrt(variance + call.real("epsilon", _EPSILON)) * scale + bias)
+    return np.asarray(
+        (x - mean) / np.sqrt(variance + call.real("epsilon", _EPSILON)) * scale + bias
+    )
 
 
 def _group_normalization(call: Call) -> Tensor:
@@ -64,7 +70,9 @@ def _group_normalization(call: Call) -> Tensor:
     groups = call.integer("num_groups", 1)
     grouped = x.reshape(x.shape[0], groups, -1)
     mean, variance = _statistics(grouped, (2,))
-    normal = ((grouped - mean) / np.sqrt(variance + call.real("epsilon", _EPSILON))).reshape(x.shape)
+    normal = ((grouped - mean) / np.sqrt(variance + call.real("epsilon", _EPSILON))).reshape(
+        x.shape
+    )
     scale, bias = call.tensor(1), call.tensor(2)
     if call.version < 21:
         scale, bias = (np.repeat(p, x.shape[1] // groups) for p in (scale, bias))

@@ -29,7 +29,9 @@ def _max_pool(call: Call) -> Tensor | tuple[Tensor, ...]:
 
 
 def _indices(call: Call, x: Tensor, window: Window, padded: Tensor, best: Tensor) -> Tensor:
-    """Flat positions of the maxima in the unpadded input; `storage_order` 1 counts columns first."""
+    """Flat positions of the maxima in the unpadded input; `storage_order` 1 counts
+    columns first.
+    """
     size = x.shape[2:]
     order = "F" if call.integer("storage_order", 0) else "C"
     flat = np.arange(np.prod(size)).reshape(size, order="F" if order == "F" else "C")
@@ -47,7 +49,9 @@ def _cells(window: Window, size: tuple[int, ...], include_pad: bool) -> Tensor:
     inside = np.ones(size)
     if include_pad:
         inside = np.pad(inside, list(zip(window.begin, window.end, strict=True)), constant_values=1)
-        window = Window(window.kernel, window.strides, window.dilations, *((0,) * len(size),) * 2, window.output)
+        window = Window(
+            window.kernel, window.strides, window.dilations, *((0,) * len(size),) * 2, window.output
+        )
     padded = window.padded(inside, 0)
     return np.asarray(sum(padded[index] for _, index in window.taps()))
 
@@ -59,7 +63,9 @@ def _average_pool(call: Call) -> Tensor:
     total = np.zeros((*x.shape[:2], *window.output))
     for _, index in window.taps():
         total += padded[index]
-    return np.asarray(total / _cells(window, x.shape[2:], bool(call.integer("count_include_pad", 0))))
+    return np.asarray(
+        total / _cells(window, x.shape[2:], bool(call.integer("count_include_pad", 0)))
+    )
 
 
 def _lp_pool(call: Call) -> Tensor:
@@ -76,7 +82,9 @@ def _max_unpool(call: Call) -> Tensor:
     pads = call.ints("pads") or (0,) * (2 * len(kernel))
     natural = tuple(
         (n - 1) * s + k - b - e
-        for n, s, k, b, e in zip(x.shape[2:], strides, kernel, pads[: len(kernel)], pads[len(kernel) :], strict=True)
+        for n, s, k, b, e in zip(
+            x.shape[2:], strides, kernel, pads[: len(kernel)], pads[len(kernel) :], strict=True
+        )
     )
     flat = np.zeros((*x.shape[:2], *natural), x.dtype)
     flat.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
@@ -102,7 +110,9 @@ def _global_max(call: Call) -> Tensor:
 
 def _global_lp(call: Call) -> Tensor:
     p = call.real("p", 2.0)
-    return np.asarray(np.sum(np.abs(call.tensor(0)) ** p, axis=_spatial(call), keepdims=True) ** (1 / p))
+    return np.asarray(
+        np.sum(np.abs(call.tensor(0)) ** p, axis=_spatial(call), keepdims=True) ** (1 / p)
+    )
 
 
 OPS: dict[str, Op] = {

@@ -1,4 +1,6 @@
-"""ONNX graphs and functions decoded once: steps with attributes, constants and the last use of every value."""
+"""ONNX graphs and functions decoded once: steps with attributes, constants and the last use of
+every value.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .values import Tensor, decode, decode_sparse
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node. `references` maps an attribute to the attribute of the enclosing function that gives its value."""
+    """One node. `references` maps an attribute to the attribute of the enclosing function that
+    gives its value.
+    """
 
     op_type: str
     domain: str
@@ -60,7 +64,9 @@ def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]
 
 def decode_graph(graph: onnx.GraphProto, base_dir: Path | None) -> Graph:
     constants = {tensor.name: decode(tensor, base_dir) for tensor in graph.initializer}
-    constants |= {tensor.values.name: decode_sparse(tensor, base_dir) for tensor in graph.sparse_initializer}
+    constants |= {
+        tensor.values.name: decode_sparse(tensor, base_dir) for tensor in graph.sparse_initializer
+    }
     inputs = [value.name for value in graph.input]
     outputs = [value.name for value in graph.output]
     return _decode_body(graph.node, inputs, outputs, constants, base_dir)
@@ -68,7 +74,9 @@ def decode_graph(graph: onnx.GraphProto, base_dir: Path | None) -> Graph:
 
 def decode_function(function: onnx.FunctionProto) -> Function:
     body = _decode_body(function.node, list(function.input), list(function.output), {}, None)
-    defaults = {attribute.name: _decode_attribute(attribute, None) for attribute in function.attribute_proto}
+    defaults = {
+        attribute.name: _decode_attribute(attribute, None) for attribute in function.attribute_proto
+    }
     return Function(body, defaults, opset_versions(function.opset_import))
 
 
@@ -111,12 +119,14 @@ def _decode_body(
 def _ordered(nodes: list[_Decoded], given: set[str]) -> list[_Decoded]:
     """Producers before consumers, otherwise as the file has them: some files are not sorted.
 
-    A node that overwrites a given value, as old training BatchNormalization does, is not its producer.
+    A node that overwrites a given value, as old training BatchNormalization does, is not its
+    producer.
     """
     outputs = ((name, index) for index, (node, *_) in enumerate(nodes) for name in node.output)
     producers = {name: index for name, index in outputs if name and name not in given}
     needs = [
-        {producers[name] for name in _reads(node, attributes) if name in producers} for node, attributes, _ in nodes
+        {producers[name] for name in _reads(node, attributes) if name in producers}
+        for node, attributes, _ in nodes
     ]
     consumers: list[list[int]] = [[] for _ in nodes]
     for index, needed in enumerate(needs):
@@ -144,7 +154,9 @@ def _reads(node: onnx.NodeProto, attributes: dict[str, object]) -> Iterator[str]
                 yield from value.captures
 
 
-def _decode_attributes(node: onnx.NodeProto, base_dir: Path | None) -> tuple[dict[str, object], dict[str, str]]:
+def _decode_attributes(
+    node: onnx.NodeProto, base_dir: Path | None
+) -> tuple[dict[str, object], dict[str, str]]:
     attributes: dict[str, object] = {}
     references: dict[str, str] = {}
     for attribute in node.attribute:
@@ -183,10 +195,16 @@ def _decode_attribute(attribute: AttributeProto, base_dir: Path | None) -> objec
 
 
 def _guess_type(attribute: AttributeProto) -> int:
-    """The type of an attribute of IR version 1, which does not state it, by the field that is set."""
+    """The type of an attribute of IR version 1, which does not state it, by the field
+    that is set.
+    """
     singles = {"f": AttributeProto.FLOAT, "i": AttributeProto.INT, "s": AttributeProto.STRING}
     singles |= {"t": AttributeProto.TENSOR, "g": AttributeProto.GRAPH}
-    lists = {"floats": AttributeProto.FLOATS, "ints": AttributeProto.INTS, "strings": AttributeProto.STRINGS}
+    lists = {
+        "floats": AttributeProto.FLOATS,
+        "ints": AttributeProto.INTS,
+        "strings": AttributeProto.STRINGS,
+    }
     for field, kind in singles.items():
         if attribute.HasField(field):
             return int(kind)

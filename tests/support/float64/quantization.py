@@ -11,7 +11,9 @@ from .windows import make_window
 
 
 def _along(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point of a tensor, an axis or blocks of an axis, made to broadcast against x."""
+    """A scale or zero point of a tensor, an axis or blocks of an axis, made to
+    broadcast against x.
+    """
     if parameter.ndim == 0 or parameter.size == 1:
         return parameter.reshape(())
     if parameter.ndim == 1 and not block:
@@ -23,7 +25,9 @@ def _along(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
 
 def _quantized(x: Tensor, scale: Tensor, zero: Tensor, dtype: np.dtype[np.generic]) -> Tensor:
     low, high = integer_range(dtype)
-    return np.asarray(np.clip(np.rint(x / scale) + zero.astype(np.float64), low, high).astype(dtype))
+    return np.asarray(
+        np.clip(np.rint(x / scale) + zero.astype(np.float64), low, high).astype(dtype)
+    )
 
 
 def _output_type(call: Call, zero: Tensor | None) -> np.dtype[np.generic]:
@@ -43,7 +47,9 @@ def _quantize(call: Call) -> Tensor:
     dtype = _output_type(call, zero)
     axis, block = call.integer("axis", 1), call.integer("block_size", 0)
     offset = np.zeros(scale.shape) if zero is None else zero
-    return _quantized(x.astype(np.float64), _along(scale, x, axis, block), _along(offset, x, axis, block), dtype)
+    return _quantized(
+        x.astype(np.float64), _along(scale, x, axis, block), _along(offset, x, axis, block), dtype
+    )
 
 
 def _dequantize(call: Call) -> Tensor:
@@ -60,7 +66,9 @@ def _centred(x: Tensor, zero: Tensor | None, rows: bool = False) -> Tensor:
     if zero is None:
         return x.astype(np.float64)
     offset = zero.astype(np.float64)
-    return np.asarray(x - (offset[:, None] if rows and offset.ndim == 1 and offset.size > 1 else offset))
+    return np.asarray(
+        x - (offset[:, None] if rows and offset.ndim == 1 and offset.size > 1 else offset)
+    )
 
 
 def _mat_mul_integer(call: Call) -> Tensor:
@@ -75,7 +83,10 @@ def _filters(weight: Tensor, zero: Tensor | None) -> Tensor:
 
 
 def _conv_integer(call: Call) -> Tensor:
-    x, weight = _centred(call.tensor(0), call.optional(2)), _filters(call.tensor(1), call.optional(3))
+    x, weight = (
+        _centred(call.tensor(0), call.optional(2)),
+        _filters(call.tensor(1), call.optional(3)),
+    )
     window = make_window(call, x.shape[2:], weight.shape[2:])
     return convolve(x, weight, window, call.integer("group", 1)).astype(np.int32)
 

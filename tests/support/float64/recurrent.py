@@ -37,7 +37,11 @@ class Cell:
     input_forget: bool
 
     def gate(self, index: int, x: Tensor, hidden: Tensor) -> Tensor:
-        return self.limited(self.input_part(index, x) + hidden @ self.recurrent[index].T + self.recurrent_bias[index])
+        return self.limited(
+            self.input_part(index, x)
+            + hidden @ self.recurrent[index].T
+            + self.recurrent_bias[index]
+        )
 
     def input_part(self, index: int, x: Tensor) -> Tensor:
         return np.asarray(x @ self.weights[index].T + self.input_bias[index])
@@ -72,7 +76,8 @@ def _lstm_step(cell: Cell, x: Tensor, state: State) -> State:
     hidden, memory = state
     f, g, h = cell.activations
     raw = [
-        cell.input_part(index, x) + hidden @ cell.recurrent[index].T + cell.recurrent_bias[index] for index in range(4)
+        cell.input_part(index, x) + hidden @ cell.recurrent[index].T + cell.recurrent_bias[index]
+        for index in range(4)
     ]
     peep = np.zeros((3, memory.shape[1])) if cell.peepholes is None else cell.peepholes
     entry = f(cell.limited(raw[0] + peep[0] * memory))
@@ -103,7 +108,10 @@ def _activations(call: Call, defaults: list[str], directions: int) -> list[Activ
     """Alphas and betas are consumed in order by the activations that take one."""
     names = list(call.strings("activations") or defaults * directions)
     canonical = {name.lower(): pair for name, pair in _DEFAULTS.items()}
-    alphas, betas = iter(call.floats("activation_alpha") or ()), iter(call.floats("activation_beta") or ())
+    alphas, betas = (
+        iter(call.floats("activation_alpha") or ()),
+        iter(call.floats("activation_beta") or ()),
+    )
     result = []
     for name in names:
         alpha, beta = canonical.get(name.lower(), (None, None))
@@ -143,7 +151,9 @@ def _reversed(x: Tensor, lengths: Tensor) -> Tensor:
     return x[np.where(rows < lengths, lengths - 1 - rows, rows), np.arange(x.shape[1])]
 
 
-def _swept(cell: Cell, advance: Advance, x: Tensor, state: State, lengths: Tensor) -> tuple[Tensor, State]:
+def _swept(
+    cell: Cell, advance: Advance, x: Tensor, state: State, lengths: Tensor
+) -> tuple[Tensor, State]:
     """Hidden states over time, zero past the end of a sequence, and the state at its end."""
     rows = []
     for time in range(x.shape[0]):
@@ -171,18 +181,26 @@ def _recurrent(advance: Advance, gates: int, states: tuple[int, ...], defaults: 
         hidden, finals = [], []
         for index, cell in enumerate(cells):
             backward = direction == "reverse" or index == 1
-            start = tuple(_initial(call, state, index, (x.shape[1], size), batch_first) for state in states)
-            sweep, final = _swept(cell, advance, _reversed(x, lengths) if backward else x, start, lengths)
+            start = tuple(
+                _initial(call, state, index, (x.shape[1], size), batch_first) for state in states
+            )
+            sweep, final = _swept(
+                cell, advance, _reversed(x, lengths) if backward else x, start, lengths
+            )
             hidden.append(_reversed(sweep, lengths) if backward else sweep)
             finals.append(final)
         y = np.stack(hidden, axis=1)
-        ends = tuple(np.stack(parts, axis=1 if batch_first else 0) for parts in zip(*finals, strict=True))
+        ends = tuple(
+            np.stack(parts, axis=1 if batch_first else 0) for parts in zip(*finals, strict=True)
+        )
         return (y.transpose(2, 0, 1, 3) if batch_first else y, *ends)
 
     return op
 
 
-def _initial(call: Call, source: int, direction: int, shape: tuple[int, int], batch_first: bool) -> Tensor:
+def _initial(
+    call: Call, source: int, direction: int, shape: tuple[int, int], batch_first: bool
+) -> Tensor:
     given = call.optional(source)
     if given is None:
         return np.zeros(shape)

@@ -20,7 +20,9 @@ def _reduction(reducer: Reducer, axes_input_since: int = 18) -> Op:
         axes = call.axes(x.ndim, axes_input_since)
         if not axes and call.integer("noop_with_empty_axes", 0):
             return _reduced(reducer, x, (), keep=True)
-        return _reduced(reducer, x, tuple(axes or range(x.ndim)), keep=bool(call.integer("keepdims", 1)))
+        return _reduced(
+            reducer, x, tuple(axes or range(x.ndim)), keep=bool(call.integer("keepdims", 1))
+        )
 
     return op
 
@@ -93,7 +95,9 @@ def _cumulative(call: Call, accumulate: Callable[..., Tensor], neutral: int) -> 
     result = accumulate(x, axis=axis, dtype=x.dtype)
     if call.integer("exclusive", 0):
         head = np.full_like(np.take(x, [0], axis=axis), neutral)
-        result = np.concatenate([head, np.take(result, np.arange(x.shape[axis] - 1), axis=axis)], axis=axis)
+        result = np.concatenate(
+            [head, np.take(result, np.arange(x.shape[axis] - 1), axis=axis)], axis=axis
+        )
     return np.flip(result, axis) if call.integer("reverse", 0) else result
 
 

@@ -1,4 +1,6 @@
-"""Resize and Upsample, one axis at a time: nearest by index, linear and cubic by an interpolation matrix."""
+"""Resize and Upsample, one axis at a time: nearest by index, linear and cubic by an interpolation
+matrix.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .values import Tensor, is_float
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One resized axis. The scale is the fraction `up / down`, exact when it comes from two sizes."""
+    """One resized axis. The scale is the fraction `up / down`, exact when it comes from
+    two sizes.
+    """
 
     index: int
     size: int
@@ -92,7 +96,9 @@ def _keys(distance: Tensor, a: float) -> Tensor:
 
 
 def _matrix(position: Tensor, axis: Axis, rule: Rule) -> Tensor:
-    """[output, input] weights; elements outside repeat the border, or with exclude_outside drop out."""
+    """[output, input] weights; elements outside repeat the border, or with exclude_outside drop
+    out.
+    """
     stretch = min(axis.scale, 1.0) if rule.antialias else 1.0
     support = 2 if rule.mode == "cubic" else 1
     reach = math.ceil(support / stretch) + 1
@@ -116,10 +122,14 @@ def _interpolated(x: Tensor, axes: list[Axis], rule: Rule) -> Tensor:
         position = _positions(axis, rule.coordinates)
         if rule.coordinates == "tf_crop_and_resize":
             beyond = (position < 0) | (position > axis.size - 1)
-            outside = outside | np.expand_dims(beyond, tuple(d for d in range(x.ndim) if d != axis.index))
+            outside = outside | np.expand_dims(
+                beyond, tuple(d for d in range(x.ndim) if d != axis.index)
+            )
         if rule.mode == "nearest":
             result = np.take(result, _nearest(position, axis, rule.nearest), axis=axis.index)
-        elif axis.output != axis.size or axis.scale != 1 or rule.coordinates == "tf_crop_and_resize":
+        elif (
+            axis.output != axis.size or axis.scale != 1 or rule.coordinates == "tf_crop_and_resize"
+        ):
             matrix = _matrix(position, axis, rule)
             result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis.index)), 0, axis.index)
     if outside.any():
@@ -150,7 +160,9 @@ def _upsample(call: Call) -> Tensor:
     else:
         scales = [1.0, 1.0, call.real("height_scale", 1.0), call.real("width_scale", 1.0)]
     mode = call.string("mode", "nearest")
-    rule = Rule("linear" if mode == "bilinear" else mode, "asymmetric", "simple", 0.0, False, False, 0.0)
+    rule = Rule(
+        "linear" if mode == "bilinear" else mode, "asymmetric", "simple", 0.0, False, False, 0.0
+    )
     return _interpolated(x, _scaled(x, scales), rule)
 
 
@@ -174,7 +186,11 @@ def _resize_axes(call: Call) -> list[Axis]:
     chosen = [axis % x.ndim for axis in call.ints("axes") or range(x.ndim)]
     sizes = [x.shape[axis] for axis in chosen]
     roi = call.optional(1)
-    if roi is None or not roi.size or call.string("coordinate_transformation_mode", "") != "tf_crop_and_resize":
+    if (
+        roi is None
+        or not roi.size
+        or call.string("coordinate_transformation_mode", "") != "tf_crop_and_resize"
+    ):
         roi = np.repeat([0.0, 1.0], len(chosen))
     starts, ends = roi[: len(chosen)].tolist(), roi[len(chosen) :].tolist()
     scales, wanted = call.optional(2), call.integers(3)
@@ -183,11 +199,15 @@ def _resize_axes(call: Call) -> list[Axis]:
     else:
         fractions = [
             (_scaled_size(size, float(scale), end - start), float(scale), 1.0)
-            for size, scale, start, end in zip(sizes, () if scales is None else scales, starts, ends, strict=True)
+            for size, scale, start, end in zip(
+                sizes, () if scales is None else scales, starts, ends, strict=True
+            )
         ]
     return [
         Axis(axis, size, output, up, down, start, end)
-        for axis, size, (output, up, down), start, end in zip(chosen, sizes, fractions, starts, ends, strict=True)
+        for axis, size, (output, up, down), start, end in zip(
+            chosen, sizes, fractions, starts, ends, strict=True
+        )
     ]
 
 

@@ -16,7 +16,9 @@ from .values import Value
 def standard_function(
     step: Step, inputs: Sequence[Value], attributes: Mapping[str, object], version: int
 ) -> Function | None:
-    """The newest body of the operator that a model of this opset version may use; None if there is none."""
+    """The newest body of the operator that a model of this opset version may use; None if there is
+    none.
+    """
     if not defs.has(step.op_type, version, step.domain):
         return None
     schema: Any = defs.get_schema(step.op_type, version, step.domain)
@@ -25,7 +27,9 @@ def standard_function(
     proto = onnx.FunctionProto()
     if bodies := [body for body in schema.function_opset_versions if body <= version]:
         proto.ParseFromString(schema.get_function_with_opset_version(max(bodies)))
-    elif bodies := [body for body in schema.context_dependent_function_opset_versions if body <= version]:
+    elif bodies := [
+        body for body in schema.context_dependent_function_opset_versions if body <= version
+    ]:
         types = [_type(value).SerializeToString() for value in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
             max(bodies), _resolved(step, attributes).SerializeToString(), types
@@ -43,7 +47,10 @@ def standard_function(
 
 
 def _text(attributes: Mapping[str, object]) -> dict[str, object]:
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+    return {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in attributes.items()
+    }
 
 
 def _type(value: Value) -> onnx.TypeProto:
@@ -59,7 +66,9 @@ def _resolved(step: Step, attributes: Mapping[str, object]) -> onnx.NodeProto:
     node = onnx.NodeProto()
     node.CopyFrom(step.node)
     del node.attribute[:]
-    node.attribute.extend(attribute for attribute in step.node.attribute if not attribute.ref_attr_name)
+    node.attribute.extend(
+        attribute for attribute in step.node.attribute if not attribute.ref_attr_name
+    )
     for name in step.references:
         if name in attributes:
             node.attribute.append(helper.make_attribute(name, attributes[name]))

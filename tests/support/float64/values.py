@@ -1,4 +1,6 @@
-"""Values of an evaluation: tensors with every float as float64, sequences of tensors, and absent optionals."""
+"""Values of an evaluation: tensors with every float as float64, sequences of tensors, and absent
+optionals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ Tensor = npt.NDArray[Any]
 Value = Tensor | list[Tensor] | None
 
 FLOATS: frozenset[int] = frozenset(
-    {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+    {
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.BFLOAT16,
+    }
 )
 _CARRIERS: dict[int, type[np.generic]] = dict.fromkeys(FLOATS, np.float64) | {
     onnx.TensorProto.BOOL: np.bool_,
@@ -38,11 +45,15 @@ class UnsupportedOp(Exception):
         self.op_type = op_type
         self.domain = domain
         self.reason = reason
-        super().__init__(f"{domain or 'ai.onnx'}::{op_type}{f' ({reason})' if reason else ''} is not supported")
+        super().__init__(
+            f"{domain or 'ai.onnx'}::{op_type}{f' ({reason})' if reason else ''} is not supported"
+        )
 
 
 def carrier(element_type: int) -> np.dtype[Any] | None:
-    """The numpy type that carries an ONNX element type; None for one the evaluator does not carry."""
+    """The numpy type that carries an ONNX element type; None for one the evaluator does
+    not carry.
+    """
     found = _CARRIERS.get(element_type)
     return None if found is None else np.dtype(found)
 
@@ -52,7 +63,9 @@ def is_float(array: Tensor) -> bool:
 
 
 def carried(array: npt.ArrayLike) -> Tensor:
-    """The array as the evaluator carries it: floats of 16 to 64 bits exactly as float64, the rest untouched."""
+    """The array as the evaluator carries it: floats of 16 to 64 bits exactly as float64, the rest
+    untouched.
+    """
     result = np.asarray(array)
     if result.dtype in _WIDE_FLOATS:
         return result.astype(np.float64)
@@ -78,5 +91,7 @@ def decode_sparse(tensor: onnx.SparseTensorProto, base_dir: Path | None) -> Tens
     values = decode(tensor.values, base_dir)
     indices = decode(tensor.indices, base_dir)
     dense = np.zeros(tuple(tensor.dims), values.dtype)
-    dense[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, dense.shape)] = values
+    dense[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, dense.shape)] = (
+        values
+    )
     return dense

@@ -28,7 +28,9 @@ class Window:
     output: tuple[int, ...]
 
     def taps(self) -> Iterator[tuple[tuple[int, ...], Index]]:
-        """Each kernel position with the index of the padded elements it meets over all output positions."""
+        """Each kernel position with the index of the padded elements it meets over all output
+        positions.
+        """
         for tap in product(*map(range, self.kernel)):
             yield (
                 tap,
@@ -36,7 +38,9 @@ class Window:
                     ...,
                     *(
                         slice(k * d, k * d + (o - 1) * s + 1, s)
-                        for k, d, s, o in zip(tap, self.dilations, self.strides, self.output, strict=True)
+                        for k, d, s, o in zip(
+                            tap, self.dilations, self.strides, self.output, strict=True
+                        )
                     ),
                 ),
             )
@@ -46,16 +50,23 @@ class Window:
         size = x.shape[-len(self.kernel) :]
         reach = tuple(
             (o - 1) * s + (k - 1) * d + 1
-            for o, s, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
+            for o, s, k, d in zip(
+                self.output, self.strides, self.kernel, self.dilations, strict=True
+            )
         )
-        after = tuple(max(r - b - n, e, 0) for r, b, n, e in zip(reach, self.begin, size, self.end, strict=True))
+        after = tuple(
+            max(r - b - n, e, 0)
+            for r, b, n, e in zip(reach, self.begin, size, self.end, strict=True)
+        )
         if not any(self.begin) and not any(after):
             return x
         widths = [(0, 0)] * (x.ndim - len(size)) + list(zip(self.begin, after, strict=True))
         return np.pad(x, widths, constant_values=fill)
 
 
-def make_window(call: Call, size: Sequence[int], kernel: Sequence[int], ceil_mode: bool = False) -> Window:
+def make_window(
+    call: Call, size: Sequence[int], kernel: Sequence[int], ceil_mode: bool = False
+) -> Window:
     """The window of a Conv or pool over spatial axes of this size."""
     rank = len(kernel)
     strides = call.ints("strides") or (1,) * rank
@@ -64,7 +75,10 @@ def make_window(call: Call, size: Sequence[int], kernel: Sequence[int], ceil_mod
     auto_pad = call.string("auto_pad", "NOTSET")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = tuple(-(-n // s) for n, s in zip(size, strides, strict=True))
-        totals = [max((o - 1) * s + e - n, 0) for o, s, e, n in zip(output, strides, extents, size, strict=True)]
+        totals = [
+            max((o - 1) * s + e - n, 0)
+            for o, s, e, n in zip(output, strides, extents, size, strict=True)
+        ]
         begin, end = split_padding(totals, upper=auto_pad == "SAME_UPPER")
         return Window(tuple(kernel), strides, dilations, begin, end, output)
     pads = (0,) * (2 * rank) if auto_pad == "VALID" else call.ints("pads") or (0,) * (2 * rank)

@@ -1,9 +1,11 @@
-"""Put parts of a model into functions, whose bodies have attributes by reference: the model computes what it did.
+"""Put parts of a model into functions, whose bodies have attributes by reference: the model
+computes what it did.
 
-Any run of nodes can become a call: of a graph, of a branch or a loop, or of the body of another function, which then
-passes its own attributes on. Runs of the same operators and wiring share a function and give it different values. An
-attribute of the body is written out, or is a reference: to an attribute that the call gives, to one whose default the
-call takes or overrides, or to one that neither call nor default gives, where the node had none.
+Any run of nodes can become a call: of a graph, of a branch or a loop, or of the body of another
+function, which then passes its own attributes on. Runs of the same operators and wiring share a
+function and give it different values. An attribute of the body is written out, or is a reference:
+to an attribute that the call gives, to one whose default the call takes or overrides, or to one
+that neither call nor default gives, where the node had none.
 """
 
 from __future__ import annotations
@@ -28,21 +30,35 @@ from onnx import (
 
 DOMAIN = "local"
 KINDS = AttributeProto
-BY_VALUE = (KINDS.FLOAT, KINDS.INT, KINDS.STRING, KINDS.TENSOR, KINDS.FLOATS, KINDS.INTS, KINDS.STRINGS)
+BY_VALUE = (
+    KINDS.FLOAT,
+    KINDS.INT,
+    KINDS.STRING,
+    KINDS.TENSOR,
+    KINDS.FLOATS,
+    KINDS.INTS,
+    KINDS.STRINGS,
+)
 """Kinds of attributes that a call can give."""
 SMALL = 256
 """An initializer of more bytes stays an operand of the call."""
 
 
 def with_functions(model: ModelProto, seed: int, steps: int = 6) -> ModelProto:
-    """Return the model with some runs of nodes replaced by calls: at most `steps`, or more in a large model."""
+    """Return the model with some runs of nodes replaced by calls: at most `steps`, or more in a
+    large model.
+    """
     return _Outliner(Random(seed), copy.deepcopy(model)).outline(steps)
 
 
 def without_overloads(model: ModelProto) -> ModelProto:
-    """Return the model with a name of its own for each function: onnxruntime looks up calls in functions by name."""
+    """Return the model with a name of its own for each function: onnxruntime looks up calls in
+    functions by name.
+    """
     made = copy.deepcopy(model)
-    for node in _walk([*made.graph.node, *(node for function in made.functions for node in function.node)]):
+    for node in _walk(
+        [*made.graph.node, *(node for function in made.functions for node in function.node)]
+    ):
         if node.overload:
             node.op_type, node.overload = f"{node.op_type} {node.overload}", ""
     for function in made.functions:
@@ -89,7 +105,9 @@ class _Outliner:
         self.opset = next(entry.version for entry in self.model.opset_import if not entry.domain)
         self.salt = self.random.getrandbits(30)
         self.resizes = any(node.op_type == "Resize" for node in _walk(self.model.graph.node))
-        """Whether Constants stay where they are: onnx infers wrong sizes for Resize from a Slice with such bounds."""
+        """Whether Constants stay where they are: onnx infers wrong sizes for Resize from a Slice
+        with such bounds.
+        """
 
     def one_in(self, n: int) -> bool:
         return self.random.randrange(n) == 0
@@ -103,7 +121,9 @@ class _Outliner:
             bodies = [body for body in self.bodies() if body[0].node]
             bodies += [body for body in bodies if body[1] is not None]
             self.run(*self.random.choice(bodies))
-        read = set(_names_read(self.model.graph.node)) | {info.name for info in self.model.graph.output}
+        read = set(_names_read(self.model.graph.node)) | {
+            info.name for info in self.model.graph.output
+        }
         listed = {info.name for info in self.model.graph.input}
         kept = [t for t in self.model.graph.initializer if t.name in read or t.name in listed]
         del self.model.graph.initializer[:]
@@ -131,7 +151,10 @@ class _Outliner:
         if function is not None and stop - start == len(body.node):
             return
         nodes = list(body.node[start:stop])
-        after = {*_names_read(body.node[stop:]), *(getattr(out, "name", out) for out in body.output)}
+        after = {
+            *_names_read(body.node[stop:]),
+            *(getattr(out, "name", out) for out in body.output),
+        }
         made = [name for node in nodes for name in node.output if name]
         results = [name for name in made if name in after]
         if not results or (self.resizes and any(node.op_type == "Constant" for node in nodes)):
@@ -143,11 +166,17 @@ class _Outliner:
         del body.value_info[:]
         body.value_info.extend(types)
 
-    def call(self, nodes: Sequence[NodeProto], results: list[str], function: FunctionProto | None) -> NodeProto:
-        """Return a call of a function that does what the nodes do: one that there is, or a new one."""
+    def call(
+        self, nodes: Sequence[NodeProto], results: list[str], function: FunctionProto | None
+    ) -> NodeProto:
+        """Return a call of a function that does what the nodes do: one that there is,
+        or a new one.
+        """
         inside = copy.deepcopy(list(nodes))
         deep = list(_walk(inside))
-        style = Random(f"{self.salt} {[node.op_type for node in deep]}")  # runs that are alike become alike
+        style = Random(
+            f"{self.salt} {[node.op_type for node in deep]}"
+        )  # runs that are alike become alike
         made = [name for node in inside for name in node.output if name]
         operands = list(dict.fromkeys(name for name in _names_read(inside) if name not in made))
         constants = [self.small(name) if function is None else None for name in operands]
@@ -155,14 +184,23 @@ class _Outliner:
         stem = style.choice(["x", "t_", "c_", "inner"])
         fresh = (name for name in (f"{stem}{i}" for i in range(1000)) if name not in taken)
         within = style.random() < 0.4
-        copied = [(name, constant) for name, constant in zip(operands, constants, strict=True) if constant and within]
+        copied = [
+            (name, constant)
+            for name, constant in zip(operands, constants, strict=True)
+            if constant and within
+        ]
         operands = [name for name in operands if name not in dict(copied)]
         renamed = {name: next(fresh) for name in [*operands, *dict(copied), *made]}
         _rename(inside, renamed)
-        values = [helper.make_node("Constant", [], [renamed[name]], value=constant) for name, constant in copied]
+        values = [
+            helper.make_node("Constant", [], [renamed[name]], value=constant)
+            for name, constant in copied
+        ]
         inside, deep = values + inside, values + deep
         inputs = [renamed[name] for name in operands]
-        if style.random() < 0.3:  # an operand that is absent in the body becomes one that is absent in the call
+        if (
+            style.random() < 0.3
+        ):  # an operand that is absent in the body becomes one that is absent in the call
             for node in inside:
                 for i, name in enumerate(node.input):
                     if not name:
@@ -170,10 +208,17 @@ class _Outliner:
                         inputs.append(node.input[i])
                         operands.append("")
         slots = [slot for node in deep for slot in self.slots(node, style)]
-        key = _key(inside, inputs, [renamed[name] for name in results]) + str([s.name for s in slots]).encode()
-        found = next((one for one in self.known.get(key, []) if self.fits(one, slots, function)), None)
+        key = (
+            _key(inside, inputs, [renamed[name] for name in results])
+            + str([s.name for s in slots]).encode()
+        )
+        found = next(
+            (one for one in self.known.get(key, []) if self.fits(one, slots, function)), None
+        )
         if found is None:
-            found = self.define(inside, inputs, [renamed[name] for name in results], slots, function)
+            found = self.define(
+                inside, inputs, [renamed[name] for name in results], slots, function
+            )
             self.known.setdefault(key, []).append(found)
         return self.caller(found, operands, results, slots)
 
@@ -181,7 +226,9 @@ class _Outliner:
         """Return a small initializer of the main graph that nobody may override."""
         if any(info.name == name for info in self.model.graph.input):
             return None
-        found = next((tensor for tensor in self.model.graph.initializer if tensor.name == name), None)
+        found = next(
+            (tensor for tensor in self.model.graph.initializer if tensor.name == name), None
+        )
         if found is None or numpy_helper.to_array(found).nbytes > SMALL:
             return None
         bare = copy.deepcopy(found)
@@ -195,7 +242,10 @@ class _Outliner:
         given = {item.name: item for item in node.attribute}
         kinds = {name: item.type for name, item in given.items()}
         if node.domain == "" and node.op_type != "Constant":
-            kinds |= {n: a.type.value for n, a in defs.get_schema(node.op_type, self.opset).attributes.items()}  # type: ignore[attr-defined]
+            kinds |= {
+                n: a.type.value
+                for n, a in defs.get_schema(node.op_type, self.opset).attributes.items()
+            }  # type: ignore[attr-defined]
         found = []
         for name, kind in sorted(kinds.items()):
             by_reference = style.random() < 0.6
@@ -204,7 +254,9 @@ class _Outliner:
                 found.append(_Slot(node, name, kind, copy.deepcopy(item)))
                 if item is not None and not item.ref_attr_name:
                     self.seen.setdefault((name, kind), []).append(copy.deepcopy(item))
-        for i in reversed(range(len(node.attribute))):  # in place: the nodes of bodies stay the same objects
+        for i in reversed(
+            range(len(node.attribute))
+        ):  # in place: the nodes of bodies stay the same objects
             if node.attribute[i].name in {slot.name for slot in found}:
                 del node.attribute[i]
         return found
@@ -234,7 +286,11 @@ class _Outliner:
         found = [function]
         for one in found:
             for other in self.model.functions:
-                calls = {(node.op_type, node.overload) for node in _walk(other.node) if node.domain == DOMAIN}
+                calls = {
+                    (node.op_type, node.overload)
+                    for node in _walk(other.node)
+                    if node.domain == DOMAIN
+                }
                 if (one.name, one.overload) in calls and other not in found:
                     found.append(other)
         return found[1:]
@@ -250,7 +306,9 @@ class _Outliner:
         """Write a function, with a parameter for each slot or for several of one value."""
         parameters: dict[str, _Slot] = {}
         for slot in slots:
-            like = [p for p, s in parameters.items() if s.kind == slot.kind and s.agrees(slot.given)]
+            like = [
+                p for p, s in parameters.items() if s.kind == slot.kind and s.agrees(slot.given)
+            ]
             if like and self.one_in(2):
                 slot.parameter = like[0]
                 continue
@@ -258,7 +316,9 @@ class _Outliner:
             slot.parameter = slot.name if plain else f"{slot.name}_{len(parameters)}"
             parameters[slot.parameter] = slot
         if self.one_in(3):  # alpha = @beta, beta = @alpha
-            mixed = dict(zip(parameters, self.random.sample(list(parameters), len(parameters)), strict=True))
+            mixed = dict(
+                zip(parameters, self.random.sample(list(parameters), len(parameters)), strict=True)
+            )
             for slot in slots:
                 slot.parameter = mixed[slot.parameter]
             parameters = {mixed[name]: slot for name, slot in parameters.items()}
@@ -267,7 +327,9 @@ class _Outliner:
         defaults = {}
         for name, slot in parameters.items():
             if self.is_given(slot, function) and self.one_in(3):
-                item = copy.deepcopy(self.random.choice(self.seen.get((slot.name, slot.kind), [slot.given])))
+                item = copy.deepcopy(
+                    self.random.choice(self.seen.get((slot.name, slot.kind), [slot.given]))
+                )
                 if item.ref_attr_name:
                     continue
                 item.name = name
@@ -283,7 +345,10 @@ class _Outliner:
             list(defaults.values()),
         )
         if self.model.functions and self.one_in(5):
-            proto.name, proto.overload = self.random.choice(self.model.functions).name, f"like {proto.name}"
+            proto.name, proto.overload = (
+                self.random.choice(self.model.functions).name,
+                f"like {proto.name}",
+            )
         self.model.functions.append(proto)
         return _Known(
             self.model.functions[-1],
@@ -292,23 +357,33 @@ class _Outliner:
         )
 
     def imports(self, inside: Sequence[NodeProto]) -> list[Any]:
-        """Return the imports of the model, or an older opset in which the operators are the same."""
+        """Return the imports of the model, or an older opset in which the operators are
+        the same.
+        """
         opset = self.opset
         names = [node.op_type for node in _walk(inside) if node.domain == ""]
         if self.one_in(4):
-            while opset > 9 and all(_version(op, opset - 1) == _version(op, self.opset) for op in names):
+            while opset > 9 and all(
+                _version(op, opset - 1) == _version(op, self.opset) for op in names
+            ):
                 opset -= 1
         return [
             helper.make_opsetid(entry.domain, entry.version if entry.domain else opset)
             for entry in self.model.opset_import
         ]
 
-    def caller(self, known: _Known, operands: Sequence[str], results: Sequence[str], slots: list[_Slot]) -> NodeProto:
-        """Return the call, without absent operands at its end, and perhaps without what is the default."""
+    def caller(
+        self, known: _Known, operands: Sequence[str], results: Sequence[str], slots: list[_Slot]
+    ) -> NodeProto:
+        """Return the call, without absent operands at its end, and perhaps without what is the
+        default.
+        """
         given = list(operands)
         while given and not given[-1]:
             given.pop()
-        made = helper.make_node(known.proto.name, given, list(results), domain=DOMAIN, overload=known.proto.overload)
+        made = helper.make_node(
+            known.proto.name, given, list(results), domain=DOMAIN, overload=known.proto.overload
+        )
         if self.one_in(3):
             made.name = f"call_{len(self.known)}_{self.random.randrange(1000)}"
         defaults = {item.name: item for item in known.proto.attribute_proto}
@@ -334,7 +409,11 @@ def _version(op: str, opset: int) -> int:
 
 
 def _subgraphs(node: NodeProto) -> list[GraphProto]:
-    return [graph for item in node.attribute for graph in ([item.g] if item.HasField("g") else item.graphs)]
+    return [
+        graph
+        for item in node.attribute
+        for graph in ([item.g] if item.HasField("g") else item.graphs)
+    ]
 
 
 def _walk(nodes: Any) -> Iterator[NodeProto]:
@@ -375,8 +454,12 @@ def _rename(nodes: Any, names: dict[str, str]) -> None:
 
 
 def _key(inside: Sequence[NodeProto], inputs: list[str], outputs: list[str]) -> bytes:
-    """Return what two bodies have in common that differ only in names of nodes and in references."""
+    """Return what two bodies have in common that differ only in names of nodes and in
+    references.
+    """
     nodes = copy.deepcopy(list(inside))
     for node in _walk(nodes):
         node.name = ""
-    return helper.make_function("", "", inputs, outputs, nodes, []).SerializeToString(deterministic=True)
+    return helper.make_function("", "", inputs, outputs, nodes, []).SerializeToString(
+        deterministic=True
+    )

@@ -1,7 +1,8 @@
 """Random models, grown forward from slots: values whose shapes are known.
 
-Every extent is from {1, 2, 3, 4}, so that axes collide; scales are negative or zero half of the time; constants are
-shared, and hidden behind Identity; values are read twice, returned, or captured by an If. A seed makes one model.
+Every extent is from {1, 2, 3, 4}, so that axes collide; scales are negative or zero half of the
+time; constants are shared, and hidden behind Identity; values are read twice, returned, or captured
+by an If. A seed makes one model.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class _Grower:
     # constants
 
     def constant(self, shape: Shape, *, nonzero: bool = False) -> str:
-        """A constant of that shape: often one that there is already, sometimes behind Identity or a Constant node."""
+        """A constant of that shape: often one that there is already, sometimes behind Identity or a
+        Constant node.
+        """
         known = self.constants.setdefault(shape, [])
         if known and not nonzero and self.one_in(3):
             return str(self.pick(known))
@@ -95,7 +98,9 @@ class _Grower:
 
     def affine(self, slot: Slot) -> Slot:
         name, shape = slot
-        kind = self.pick(["BatchNormalization"] * 3 + ["Mul", "Mul", "Add", "Add", "Sub", "Div", "rSub", "Neg"])
+        kind = self.pick(
+            ["BatchNormalization"] * 3 + ["Mul", "Mul", "Add", "Add", "Sub", "Div", "rSub", "Neg"]
+        )
         if kind == "BatchNormalization" and len(shape) >= 2:
             return self.batch_norm(name, shape), shape
         if kind in ("BatchNormalization", "Neg"):
@@ -107,7 +112,9 @@ class _Grower:
         if kind == "rSub":
             return self.graph.node("Sub", [constant, name]), shape
         left = kind in ("Mul", "Add") and self.one_in(3)
-        return self.graph.node(kind, [constant, name] if left else [name, constant], name=self.name()), shape
+        return self.graph.node(
+            kind, [constant, name] if left else [name, constant], name=self.name()
+        ), shape
 
     def batch_norm(self, name: str, shape: Shape) -> str:
         params = batch_norm(shape[1], self.upto(0, 1000), self.dtype, self.pick([None, 0.0, 0.5]))
@@ -151,16 +158,29 @@ class _Grower:
         )
         weight = self.constant((out_channels, channels // group, *kernel))
         inputs = [name, weight, *self.bias(out_channels)]
-        return self.graph.node("Conv", inputs, name=self.name(), **attrs), (shape[0], out_channels, *out)
+        return self.graph.node("Conv", inputs, name=self.name(), **attrs), (
+            shape[0],
+            out_channels,
+            *out,
+        )
 
     def conv_transpose(self, name: str, shape: Shape) -> Slot | None:
         spatial, channels = shape[2:], shape[1]
-        group, per_group = self.pick([g for g in (1, 2, 3, 4) if channels % g == 0]), self.upto(1, 2)
+        group, per_group = (
+            self.pick([g for g in (1, 2, 3, 4) if channels % g == 0]),
+            self.upto(1, 2),
+        )
         kernel = [self.upto(1, 2) for _ in spatial]
         strides = [self.upto(1, 2) for _ in spatial]
         out = tuple((n - 1) * s + k for n, s, k in zip(spatial, strides, kernel, strict=True))
-        inputs = [name, self.constant((channels, per_group, *kernel)), *self.bias(per_group * group)]
-        made = self.graph.node("ConvTranspose", inputs, name=self.name(), group=group, strides=strides)
+        inputs = [
+            name,
+            self.constant((channels, per_group, *kernel)),
+            *self.bias(per_group * group),
+        ]
+        made = self.graph.node(
+            "ConvTranspose", inputs, name=self.name(), group=group, strides=strides
+        )
         return made, (shape[0], per_group * group, *out)
 
     def bias(self, channels: int) -> list[str]:
@@ -173,16 +193,25 @@ class _Grower:
         if len(shape) != 2 or self.one_in(2):
             if self.one_in(3):
                 weight = self.constant((columns, shape[-2]))
-                return self.graph.node("MatMul", [weight, name], name=self.name()), (*shape[:-2], columns, shape[-1])
+                return self.graph.node("MatMul", [weight, name], name=self.name()), (
+                    *shape[:-2],
+                    columns,
+                    shape[-1],
+                )
             weight = self.constant((shape[-1], columns))
-            return self.graph.node("MatMul", [name, weight], name=self.name()), (*shape[:-1], columns)
+            return self.graph.node("MatMul", [name, weight], name=self.name()), (
+                *shape[:-1],
+                columns,
+            )
         trans_a, trans_b = self.upto(0, 1), self.upto(0, 1)
         rows, inner = (shape[1], shape[0]) if trans_a else shape
         inputs = [name, self.constant((columns, inner) if trans_b else (inner, columns))]
         c = self.pick([None, (), (1,), (columns,), (1, columns), (rows, 1), (rows, columns)])
         inputs += [] if c is None else [self.constant(c)]
         attrs = {"alpha": self.pick([1.0, 0.5]), "beta": self.pick([1.0, 0.0, -2.0])}
-        made = self.graph.node("Gemm", inputs, name=self.name(), transA=trans_a, transB=trans_b, **attrs)
+        made = self.graph.node(
+            "Gemm", inputs, name=self.name(), transA=trans_a, transB=trans_b, **attrs
+        )
         return made, (rows, columns)
 
     # carriers
@@ -191,7 +220,17 @@ class _Grower:
         name, shape = slot
         kind = self.pick(
             ["Relu"] * 4
-            + ["LeakyRelu", "PRelu", "Abs", "Clip", "Clip", "Identity", "Dropout", "Sigmoid", "HardSigmoid"]
+            + [
+                "LeakyRelu",
+                "PRelu",
+                "Abs",
+                "Clip",
+                "Clip",
+                "Identity",
+                "Dropout",
+                "Sigmoid",
+                "HardSigmoid",
+            ]
         )
         if kind == "PRelu":
             return self.graph.node(kind, [name, self.constant(self.channel(shape))]), shape
@@ -207,7 +246,16 @@ class _Grower:
         name, shape = slot
         if not 3 <= len(shape) <= 5:
             return None
-        kind = self.pick(["MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"])
+        kind = self.pick(
+            [
+                "MaxPool",
+                "AveragePool",
+                "LpPool",
+                "GlobalMaxPool",
+                "GlobalAveragePool",
+                "GlobalLpPool",
+            ]
+        )
         if kind.startswith("Global"):
             return self.graph.node(kind, [name]), (*shape[:2], *[1] * len(shape[2:]))
         rank, spatial = len(shape) - 2, shape[2:]
@@ -230,8 +278,20 @@ class _Grower:
 
     def reduction(self, slot: Slot) -> Slot | None:
         name, shape = slot
-        kind = self.pick(["ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceL1", "ReduceL2"])
-        axes = sorted(self.random.sample(range(len(shape)), self.upto(1, len(shape)))) if shape else []
+        kind = self.pick(
+            [
+                "ReduceMean",
+                "ReduceMean",
+                "ReduceMax",
+                "ReduceMin",
+                "ReduceSum",
+                "ReduceL1",
+                "ReduceL2",
+            ]
+        )
+        axes = (
+            sorted(self.random.sample(range(len(shape)), self.upto(1, len(shape)))) if shape else []
+        )
         if len(axes) > 1 and self.one_in(2):
             axes = [axis for axis in axes if axis != 1] or axes
         keep = not self.one_in(3)
@@ -246,9 +306,15 @@ class _Grower:
         name, shape = slot
         if not shape:
             return None
-        mode = self.pick(["constant", "constant", "edge", "reflect"] + (["wrap"] if self.graph.opset >= 19 else []))
+        mode = self.pick(
+            ["constant", "constant", "edge", "reflect"]
+            + (["wrap"] if self.graph.opset >= 19 else [])
+        )
         fixed = 0 if self.one_in(4) else 2
-        most = [0 if i < fixed else min(1, n - 1) if mode in ("reflect", "wrap") else 1 for i, n in enumerate(shape)]
+        most = [
+            0 if i < fixed else min(1, n - 1) if mode in ("reflect", "wrap") else 1
+            for i, n in enumerate(shape)
+        ]
         pads = [self.upto(0, n) for n in most * 2]
         inputs = [name, self.ints(pads)]
         if mode == "constant" and self.one_in(2):
@@ -265,7 +331,9 @@ class _Grower:
         if self.one_in(3):
             attrs["coordinate_transformation_mode"] = self.pick(["asymmetric", "align_corners"])
         if self.one_in(2):
-            scales = self.graph.initializer(np.asarray([b / a for a, b in zip(shape, sizes, strict=True)], np.float32))
+            scales = self.graph.initializer(
+                np.asarray([b / a for a, b in zip(shape, sizes, strict=True)], np.float32)
+            )
             return self.graph.node("Resize", [name, "", scales], **attrs), sizes
         return self.graph.node("Resize", [name, "", "", self.ints(sizes)], **attrs), sizes
 
@@ -280,7 +348,9 @@ class _Grower:
             axis = self.upto(1, len(shape) - 1)
             inputs = [self.constant(shape[axis:]) for _ in range(self.upto(1, 2))]
             return self.graph.node(kind, [name, *inputs], axis=axis, epsilon=0.5), shape
-        attrs: dict[str, Any] = {"epsilon": 0.5}  # less would make the norm steep where its data hardly vary
+        attrs: dict[str, Any] = {
+            "epsilon": 0.5
+        }  # less would make the norm steep where its data hardly vary
         if kind == "GroupNormalization":
             if self.graph.opset < 21:
                 return None
@@ -294,11 +364,15 @@ class _Grower:
         name, shape = slot
 
         def fits(a: Shape, b: Shape) -> bool:
-            return len(a) == len(b) and all(m == n or 1 in (m, n) for m, n in zip(a, b, strict=True))
+            return len(a) == len(b) and all(
+                m == n or 1 in (m, n) for m, n in zip(a, b, strict=True)
+            )
 
         other, its = self.fellow(shape, fits)
         out = tuple(max(m, n) for m, n in zip(shape, its, strict=True))
-        kind = self.pick(["Add", "Add", "Add", "Sub", "Mul", "Mul", "Max", "Min", "Sum", "Where", "Div"])
+        kind = self.pick(
+            ["Add", "Add", "Add", "Sub", "Mul", "Mul", "Max", "Min", "Sum", "Where", "Div"]
+        )
         if kind == "Where":
             return self.graph.node(kind, [self.condition(), name, other]), out
         if kind == "Div":
@@ -317,14 +391,21 @@ class _Grower:
         for _ in range(2):
             channels = shape[1] if self.random.random() < 0.9 else 1
             weight = self.constant((channels, shape[1], *[1] * (len(shape) - 2)))
-            branch = (self.graph.node("Conv", [name, weight, *self.bias(channels)]), (shape[0], channels, *shape[2:]))
+            branch = (
+                self.graph.node("Conv", [name, weight, *self.bias(channels)]),
+                (shape[0], channels, *shape[2:]),
+            )
             for action in self.random.sample([self.unary, self.affine], self.upto(0, 2)):
                 branch = action(branch) or branch
             made.append(branch)
         kind = self.pick(["Add", "Add", "Sub", "Mul", "Max", "Min", "Sum", "Concat"])
         if kind == "Concat":
             total = made[0][1][1] + made[1][1][1]
-            return self.graph.node(kind, [made[0][0], made[1][0]], axis=1), (shape[0], total, *shape[2:])
+            return self.graph.node(kind, [made[0][0], made[1][0]], axis=1), (
+                shape[0],
+                total,
+                *shape[2:],
+            )
         channels = max(made[0][1][1], made[1][1][1])
         return self.graph.node(kind, [made[0][0], made[1][0]]), (shape[0], channels, *shape[2:])
 
@@ -340,7 +421,9 @@ class _Grower:
         axis = 1 if len(shape) > 1 and not self.one_in(3) else self.upto(0, len(shape) - 1)
 
         def fits(a: Shape, b: Shape) -> bool:
-            return len(a) == len(b) and all(m == n or i == axis for i, (m, n) in enumerate(zip(a, b, strict=True)))
+            return len(a) == len(b) and all(
+                m == n or i == axis for i, (m, n) in enumerate(zip(a, b, strict=True))
+            )
 
         other, its = self.fellow(shape, fits)
         if shape[axis] + its[axis] > 8:
@@ -376,8 +459,14 @@ class _Grower:
             return self.graph.node("Gather", [name, self.ints(index)], axis=axis), out
         start, step = self.upto(0, n - 1), self.pick([1, 1, 2, -1])
         stop = n if step > 0 else -n - 1
-        out = (*shape[:axis], len(range(start, n, step)) if step > 0 else start + 1, *shape[axis + 1 :])
-        return self.graph.node("Slice", [name, *(self.ints([v]) for v in (start, stop, axis, step))]), out
+        out = (
+            *shape[:axis],
+            len(range(start, n, step)) if step > 0 else start + 1,
+            *shape[axis + 1 :],
+        )
+        return self.graph.node(
+            "Slice", [name, *(self.ints([v]) for v in (start, stop, axis, step))]
+        ), out
 
     def stretch(self, slot: Slot) -> Slot | None:
         name, shape = slot
@@ -385,7 +474,9 @@ class _Grower:
         if not shape or prod(shape) * prod(times) > LARGEST:
             return None
         if self.one_in(2):
-            return self.graph.node("Tile", [name, self.ints(times)]), tuple(map(int.__mul__, shape, times))
+            return self.graph.node("Tile", [name, self.ints(times)]), tuple(
+                map(int.__mul__, shape, times)
+            )
         out = tuple(self.upto(1, 3) if n == 1 else n for n in shape)
         return self.graph.node("Expand", [name, self.ints(out)]), out
 
@@ -403,7 +494,10 @@ class _Grower:
         kind = self.pick(["Reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze"])
         if kind == "Flatten" and shape:
             axis = self.pick([1, 1, self.upto(0, len(shape))])
-            return self.graph.node("Flatten", [name], axis=axis), (prod(shape[:axis]), prod(shape[axis:]))
+            return self.graph.node("Flatten", [name], axis=axis), (
+                prod(shape[:axis]),
+                prod(shape[axis:]),
+            )
         if kind == "Squeeze" and 1 in shape:
             axes = [i for i, n in enumerate(shape) if n == 1 and (i > 1 or self.one_in(2))]
             out = tuple(n for i, n in enumerate(shape) if i not in axes)
@@ -412,7 +506,11 @@ class _Grower:
             if len(shape) > 4:
                 return None
             axis = self.upto(0, len(shape))
-            return self.graph.node("Unsqueeze", [name, self.ints([axis])]), (*shape[:axis], 1, *shape[axis:])
+            return self.graph.node("Unsqueeze", [name, self.ints([axis])]), (
+                *shape[:axis],
+                1,
+                *shape[axis:],
+            )
         if len(shape) < 2:
             return None
         out_dims = list(shape)
@@ -439,7 +537,12 @@ class _Grower:
         n, c, h, w = shape
         if c % 4 == 0:
             mode = self.pick(["DCR", "CRD"])
-            return self.graph.node("DepthToSpace", [name], blocksize=2, mode=mode), (n, c // 4, 2 * h, 2 * w)
+            return self.graph.node("DepthToSpace", [name], blocksize=2, mode=mode), (
+                n,
+                c // 4,
+                2 * h,
+                2 * w,
+            )
         if h % 2 == 0 and w % 2 == 0 and c <= 2:
             return self.graph.node("SpaceToDepth", [name], blocksize=2), (n, 4 * c, h // 2, w // 2)
         return None
@@ -450,7 +553,10 @@ class _Grower:
         graph, condition = self.graph, self.condition()
         outer, known, branches = graph.nodes, self.constants, []
         for kind in ("then", "else"):
-            graph.nodes, self.constants = [], {}  # a Constant node of a branch is not visible outside of it
+            graph.nodes, self.constants = (
+                [],
+                {},
+            )  # a Constant node of a branch is not visible outside of it
             inner = slot
             for _ in range(self.upto(0, 2)):
                 inner = self.affine(inner)
@@ -458,7 +564,9 @@ class _Grower:
             info = helper.make_tensor_value_info(out, onnx_dtype(self.dtype), list(shape))
             branches.append(helper.make_graph(graph.nodes, graph.fresh(kind), [], [info]))
         graph.nodes, self.constants = outer, known
-        return graph.node("If", [condition], then_branch=branches[0], else_branch=branches[1]), shape
+        return graph.node(
+            "If", [condition], then_branch=branches[0], else_branch=branches[1]
+        ), shape
 
     # growth
 

@@ -27,7 +27,9 @@ def shrink(model: ModelProto, fails: Callable[[ModelProto], bool], limit: int = 
 
 
 def _smaller(model: ModelProto) -> Iterator[ModelProto]:
-    """Models with one output less, with an interior value as the only output, with one node less."""
+    """Models with one output less, with an interior value as the only output, with one
+    node less.
+    """
     for i in range(len(model.graph.output)):
         if len(model.graph.output) > 1:
             yield _pruned(model, lambda graph, i=i: graph.output.pop(i))  # type: ignore[misc]
@@ -50,13 +52,17 @@ def _smaller(model: ModelProto) -> Iterator[ModelProto]:
                     return
                 del graph.node[i]
                 for reader in graph.node:
-                    reader.input[:] = [name if operand == gone else operand for operand in reader.input]
+                    reader.input[:] = [
+                        name if operand == gone else operand for operand in reader.input
+                    ]
 
             if node.op_type != "Identity":
                 yield _pruned(model, bypass)
 
 
-def _pruned(model: ModelProto, edit: Callable[[onnx.GraphProto], object], value: str = "") -> ModelProto:
+def _pruned(
+    model: ModelProto, edit: Callable[[onnx.GraphProto], object], value: str = ""
+) -> ModelProto:
     """A copy after `edit`, without the nodes and initializers that nobody reads."""
     made = copy.deepcopy(model)
     graph = made.graph

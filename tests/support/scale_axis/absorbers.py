@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from graphs import Graph
 
-from .build import BN, Case, add, bn, case, constant, conv, deconv, draw, gemm, matmul, mul, mul_add, norm, op
+from .build import (
+    BN,
+    Case,
+    add,
+    bn,
+    case,
+    constant,
+    conv,
+    deconv,
+    draw,
+    gemm,
+    matmul,
+    mul,
+    mul_add,
+    norm,
+    op,
+)
 
 VOLUME = [2, 2, 3, 4, 3]
 CUBE = [4, 4, 4]
@@ -21,8 +37,15 @@ CONV = [
     case("3.1 Conv", "depthwise multiplier", conv(6, 3, 3, 3, group=3), bn(6)),
     case("3.1 Conv", "pads", conv(4, 3, 3, 3, pads=[1, 1, 1, 1]), bn(4)),
     case("3.1 Conv", "asymmetric pads", conv(4, 3, 3, 3, pads=[2, 0, 1, 1]), bn(4)),
-    case("3.1 Conv", "strides, dilations", conv(4, 3, 2, 2, strides=[2, 1], dilations=[2, 3]), bn(4)),
-    case("3.1 Conv", "auto_pad SAME_UPPER", conv(4, 3, 3, 3, auto_pad="SAME_UPPER", strides=[2, 2]), bn(4)),
+    case(
+        "3.1 Conv", "strides, dilations", conv(4, 3, 2, 2, strides=[2, 1], dilations=[2, 3]), bn(4)
+    ),
+    case(
+        "3.1 Conv",
+        "auto_pad SAME_UPPER",
+        conv(4, 3, 3, 3, auto_pad="SAME_UPPER", strides=[2, 2]),
+        bn(4),
+    ),
     case("3.1 Conv", "auto_pad SAME_LOWER", conv(4, 3, 2, 2, auto_pad="SAME_LOWER"), bn(4)),
     case("3.1 Conv", "auto_pad VALID", conv(4, 3, 3, 3, auto_pad="VALID"), bn(4)),
     case("3.1 Conv", "one channel", conv(1, 1, 3, 3), bn(1), x=[2, 1, 6, 5]),
@@ -95,7 +118,9 @@ MATMUL = [
 
 def dynamic_norm(graph: Graph, x: str) -> str:
     """An InstanceNormalization whose parameters are graph inputs."""
-    return graph.node("InstanceNormalization", [x, graph.input("scale", [3]), graph.input("bias", [3])])
+    return graph.node(
+        "InstanceNormalization", [x, graph.input("scale", [3]), graph.input("bias", [3])]
+    )
 
 
 NORMS = [
@@ -127,6 +152,13 @@ NORMS = [
 ]  # fmt: skip
 REST = [
     case("3.1 affine", "two BatchNormalizations", conv(4, 3), bn(4), bn(4)),
-    case("3.1 constant", "BatchNormalization of a constant", constant(1, 3, 6, 5), bn(3), op("Relu"), y=[1, 3, 6, 5]),
+    case(
+        "3.1 constant",
+        "BatchNormalization of a constant",
+        constant(1, 3, 6, 5),
+        bn(3),
+        op("Relu"),
+        y=[1, 3, 6, 5],
+    ),
 ]
 CASES: list[Case] = [*CONV, *DECONV, *GEMM, *MATMUL, *NORMS, *REST]

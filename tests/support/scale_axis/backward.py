@@ -106,7 +106,9 @@ def clip(low: float | None, high: float | None, *, attributes: bool = False) -> 
     def build(graph: Graph, x: str) -> str:
         if attributes:
             bounds: dict[str, Any] = {"min": low, "max": high}
-            return graph.node("Clip", [x], **{k: float(v) for k, v in bounds.items() if v is not None})
+            return graph.node(
+                "Clip", [x], **{k: float(v) for k, v in bounds.items() if v is not None}
+            )
         names = ["" if bound is None else graph.initializer(bound) for bound in (low, high)]
         return graph.node("Clip", [x, *names])
 
@@ -150,12 +152,30 @@ WALLS = ("Sigmoid", "Tanh", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "Softplu
          "Softmax", "LogSoftmax", "HardSigmoid", "Sign", "Floor", "ThresholdedRelu", "Erf", "Sin",
          "Reciprocal")  # fmt: skip
 NOTHING = [
-    *(case(f"3.2 {kind}", "positive scale", *behind(op(kind), POSITIVE), left="Mul") for kind in WALLS),
-    *(case(f"3.2 {kind}", "uniform shift", *behind(op(kind), add(c=1.0)), left="Add") for kind in WALLS),
+    *(
+        case(f"3.2 {kind}", "positive scale", *behind(op(kind), POSITIVE), left="Mul")
+        for kind in WALLS
+    ),
+    *(
+        case(f"3.2 {kind}", "uniform shift", *behind(op(kind), add(c=1.0)), left="Add")
+        for kind in WALLS
+    ),
     case("3.2 LRN", "positive scale", *behind(op("LRN", size=3), POSITIVE), left="Mul"),
-    case("3.2 ReduceSumSquare", "positive scale", *behind(op("ReduceSumSquare", ints(2, 3)), POSITIVE), left="Mul"),
-    case("3.2 ReduceProd", "positive scale", *behind(op("ReduceProd", ints(2, 3)), POSITIVE), left="Mul"),
-    case("3.2 ReduceLogSumExp", "shift", *behind(op("ReduceLogSumExp", ints(2, 3)), bn(4)), left=BN),
+    case(
+        "3.2 ReduceSumSquare",
+        "positive scale",
+        *behind(op("ReduceSumSquare", ints(2, 3)), POSITIVE),
+        left="Mul",
+    ),
+    case(
+        "3.2 ReduceProd",
+        "positive scale",
+        *behind(op("ReduceProd", ints(2, 3)), POSITIVE),
+        left="Mul",
+    ),
+    case(
+        "3.2 ReduceLogSumExp", "shift", *behind(op("ReduceLogSumExp", ints(2, 3)), bn(4)), left=BN
+    ),
     case("3.2 CumSum", "scale and shift", *behind(op("CumSum", np.asarray(2)), bn(4)), left=BN),
 ]
 
@@ -176,7 +196,9 @@ def max_pool_with_indices(graph: Graph, x: str) -> str:
 MAXIMA: dict[str, Step] = {
     "MaxPool": pool("MaxPool"),
     "MaxPool, pads": pool("MaxPool", 3, 3, pads=[1, 1, 1, 1]),
-    "MaxPool, asymmetric pads, ceil_mode": pool("MaxPool", 3, 3, pads=[1, 0, 1, 0], ceil_mode=1, strides=[2, 2]),
+    "MaxPool, asymmetric pads, ceil_mode": pool(
+        "MaxPool", 3, 3, pads=[1, 0, 1, 0], ceil_mode=1, strides=[2, 2]
+    ),
     "MaxPool, SAME": pool("MaxPool", 3, 3, auto_pad="SAME_UPPER", strides=[2, 2]),
     "MaxPool, dilations": pool("MaxPool", 2, 2, dilations=[2, 2]),
     "MaxPool, kernel 1": pool("MaxPool", 1, 1),
@@ -215,19 +237,32 @@ MEANS: dict[str, Step] = {
     "AveragePool, pads": pool("AveragePool", 3, 3, pads=[1, 1, 1, 1]),
     "AveragePool, asymmetric pads": pool("AveragePool", 3, 3, pads=[2, 0, 1, 0]),
     "AveragePool, ceil_mode": pool("AveragePool", 3, 3, ceil_mode=1, strides=[2, 2]),
-    "AveragePool, pads, ceil_mode": pool("AveragePool", 3, 3, pads=[1, 0, 1, 0], ceil_mode=1, strides=[2, 2]),
+    "AveragePool, pads, ceil_mode": pool(
+        "AveragePool", 3, 3, pads=[1, 0, 1, 0], ceil_mode=1, strides=[2, 2]
+    ),
     "AveragePool, SAME": pool("AveragePool", 3, 3, auto_pad="SAME_LOWER"),
     "GlobalAveragePool": op("GlobalAveragePool"),
     "ReduceMean": op("ReduceMean", ints(2, 3)),
     "ReduceMean, keepdims 0": op("ReduceMean", ints(2, 3), keepdims=0),
-    "Resize, nearest": op("Resize", np.asarray([], np.float32), np.asarray([1, 1, 2, 2], np.float32)),
+    "Resize, nearest": op(
+        "Resize", np.asarray([], np.float32), np.asarray([1, 1, 2, 2], np.float32)
+    ),
     "Resize, linear": op("Resize", "", np.asarray([1, 1, 1.5, 2], np.float32), mode="linear"),
     "Resize, cubic": op("Resize", "", np.asarray([1, 1, 2, 0.5], np.float32), mode="cubic"),
-    "Resize, cubic, exclude_outside": op("Resize", "", "", ints(2, 4, 9, 3), mode="cubic", exclude_outside=1),
-    "Resize, linear, align_corners": op(
-        "Resize", "", "", ints(2, 4, 9, 3), mode="linear", coordinate_transformation_mode="align_corners"
+    "Resize, cubic, exclude_outside": op(
+        "Resize", "", "", ints(2, 4, 9, 3), mode="cubic", exclude_outside=1
     ),
-    "Resize, antialias": op("Resize", "", np.asarray([1, 1, 0.5, 0.5], np.float32), mode="linear", antialias=1),
+    "Resize, linear, align_corners": op(
+        "Resize",
+        "",
+        "",
+        ints(2, 4, 9, 3),
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "Resize, antialias": op(
+        "Resize", "", np.asarray([1, 1, 0.5, 0.5], np.float32), mode="linear", antialias=1
+    ),
     "Pad, reflect": op("Pad", ints(0, 0, 1, 2, 0, 0, 2, 1), mode="reflect"),
     "Pad, edge": op("Pad", ints(0, 0, 1, 0, 0, 0, 2, 1), mode="edge"),
     "Pad, wrap": op("Pad", ints(0, 0, 1, 2, 0, 0, 2, 1), mode="wrap"),
@@ -333,7 +368,9 @@ def padded(value: float | None, *pads: int) -> Step:
 
 
 def dynamic_pad(graph: Graph, x: str) -> str:
-    return graph.node("Pad", [x, graph.initializer(ints(0, 0, 1, 1, 0, 0, 1, 1)), graph.input("value", [])])
+    return graph.node(
+        "Pad", [x, graph.initializer(ints(0, 0, 1, 1, 0, 0, 1, 1)), graph.input("value", [])]
+    )
 
 
 PAD = [
@@ -468,7 +505,10 @@ def where(*parts: Step | Sequence[Step]) -> Step:
 
     def build(graph: Graph, x: str) -> str:
         made = [(part if callable(part) else chain(*part))(graph, x) for part in parts]
-        test = graph.node("Greater", [graph.node("ReduceMax", [x, graph.initializer(ints(1))]), graph.initializer(0.5)])
+        test = graph.node(
+            "Greater",
+            [graph.node("ReduceMax", [x, graph.initializer(ints(1))]), graph.initializer(0.5)],
+        )
         return graph.node("Where", [test, *made])
 
     return build
@@ -484,10 +524,29 @@ EXTREMES = [
         case(f"3.2 {kind}", "mixed", branches(kind, A, B), bn(4), left=BN),
         case(f"3.2 {kind}", "a constant", branches(kind, A, constant(4, 1, 1)), bn(4, "+")),
         case(f"3.2 {kind}", "a constant that grows", branches(kind, A, constant(1)), bn(4, "+")),
-        case(f"3.2 {kind}", "one absorbs nothing", branches(kind, A, [B, SIGMOID]), bn(4, "+"), left=BN),
-        case(f"3.2 {kind}", "one needs no shift", branches(kind, A, [B, RELU]), bn(4, "+"), left=BN),
-        case(f"3.2 {kind}", "one stretched along the channels", branches(kind, A, conv(1, 3)), bn(4, "+"), left=BN),
-        case(f"3.2 {kind}", "one stretched along the channels, uniform", branches(kind, A, conv(1, 3)), UNIFORM),
+        case(
+            f"3.2 {kind}",
+            "one absorbs nothing",
+            branches(kind, A, [B, SIGMOID]),
+            bn(4, "+"),
+            left=BN,
+        ),
+        case(
+            f"3.2 {kind}", "one needs no shift", branches(kind, A, [B, RELU]), bn(4, "+"), left=BN
+        ),
+        case(
+            f"3.2 {kind}",
+            "one stretched along the channels",
+            branches(kind, A, conv(1, 3)),
+            bn(4, "+"),
+            left=BN,
+        ),
+        case(
+            f"3.2 {kind}",
+            "one stretched along the channels, uniform",
+            branches(kind, A, conv(1, 3)),
+            UNIFORM,
+        ),
     )
 ]
 WHERE = [

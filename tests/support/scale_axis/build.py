@@ -1,8 +1,9 @@
 """A small language for the models of rule tests: steps, each of which appends nodes behind a value.
 
-A step is a function from a graph and the name of a value to the name of the next value. Constants are drawn from the
-graph's own generator, between 0.5 and 2 in magnitude, so that a fold in the wrong place is off by far more than any
-tolerance; `sign` is "+", "-" or "±", the last of which alternates, so that no vector is all of one sign by chance.
+A step is a function from a graph and the name of a value to the name of the next value. Constants
+are drawn from the graph's own generator, between 0.5 and 2 in magnitude, so that a fold in the
+wrong place is off by far more than any tolerance; `sign` is "+", "-" or "±", the last of which
+alternates, so that no vector is all of one sign by chance.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ AFFINES = ("BatchNormalization", "Mul", "Add", "Sub", "Div", "Neg", "Sum", "Mean
 class Case:
     """One model and what compiling it has to leave of its affine operators.
 
-    `left` are the operator types of `AFFINES` in the result, dynamic ones included, None where the rule book leaves it
-    open; `options` are those of FoldScaleAxis. `static` says that the rule needs a known batch extent. `has` are
-    operators that the result must have among others.
+    `left` are the operator types of `AFFINES` in the result, dynamic ones included, None where the
+    rule book leaves it open; `options` are those of FoldScaleAxis. `static` says that the rule
+    needs a known batch extent. `has` are operators that the result must have among others.
     """
 
     rule: str
@@ -81,7 +82,11 @@ def chain(*steps: Step) -> Step:
 
 def draw(graph: Graph, shape: Sequence[int], sign: str = "±") -> Array:
     """Numbers between 0.5 and 2 of the given sign, in the dtype of the graph."""
-    signs: dict[str, Any] = {"+": 1, "-": -1, "±": np.where(np.arange(prod(shape)) % 2, 1, -1).reshape(shape)}
+    signs: dict[str, Any] = {
+        "+": 1,
+        "-": -1,
+        "±": np.where(np.arange(prod(shape)) % 2, 1, -1).reshape(shape),
+    }
     return np.asarray(graph.rng.uniform(0.5, 2, shape) * signs[sign]).astype(graph.dtype)
 
 
@@ -90,8 +95,17 @@ def ints(*items: int) -> Array:
     return np.asarray(items, np.int64)
 
 
-def op(kind: str, *constants: Any, out: str = "", outputs: Sequence[str] = (), domain: str = "", **attrs: Any) -> Step:
-    """An operator; strings among the constants are values or "" for an absent one, numbers become initializers."""
+def op(
+    kind: str,
+    *constants: Any,
+    out: str = "",
+    outputs: Sequence[str] = (),
+    domain: str = "",
+    **attrs: Any,
+) -> Step:
+    """An operator; strings among the constants are values or "" for an absent one, numbers become
+    initializers.
+    """
 
     def build(graph: Graph, x: str) -> str:
         names = [item if isinstance(item, str) else graph.initializer(item) for item in constants]
@@ -119,7 +133,9 @@ def deconv(m: int, c: int, *kernel: int, group: int = 1, bias: bool = True, **at
     def build(graph: Graph, x: str) -> str:
         names = [x, graph.initializer(draw(graph, (c, m // group, *kernel)))]
         names += [graph.initializer(draw(graph, (m,)))] if bias else []
-        return graph.node("ConvTranspose", names, **({"group": group} if group > 1 else {}), **attrs)
+        return graph.node(
+            "ConvTranspose", names, **({"group": group} if group > 1 else {}), **attrs
+        )
 
     return build
 
@@ -155,11 +171,13 @@ def norm(kind: str, *shape: int, bias: bool = True, **attrs: Any) -> Step:
     return build
 
 
-def bn(n: int, sign: str = "±", s: Numbers = None, t: Numbers = None, *, var: bool = True, **attrs: Any) -> Step:
+def bn(
+    n: int, sign: str = "±", s: Numbers = None, t: Numbers = None, *, var: bool = True, **attrs: Any
+) -> Step:
     """A BatchNormalization of n channels.
 
-    With `s` or `t` given, the variance is 1 and the mean 0 in all channels: the scale is s / sqrt(1 + epsilon) and the
-    shift t, so that equal numbers give equal channels, and t = 0 no shift.
+    With `s` or `t` given, the variance is 1 and the mean 0 in all channels: the scale is s / sqrt(1
+    + epsilon) and the shift t, so that equal numbers give equal channels, and t = 0 no shift.
     """
 
     def build(graph: Graph, x: str) -> str:
@@ -173,13 +191,17 @@ def bn(n: int, sign: str = "±", s: Numbers = None, t: Numbers = None, *, var: b
     return build
 
 
-def binary(kind: str, *shape: int, sign: str = "±", c: Numbers = None, left: bool = False, **attrs: Any) -> Step:
+def binary(
+    kind: str, *shape: int, sign: str = "±", c: Numbers = None, left: bool = False, **attrs: Any
+) -> Step:
     """An operator with a constant of that shape, or the constant `c`, on one side."""
 
     def build(graph: Graph, x: str) -> str:
         array = draw(graph, shape, sign) if c is None else np.asarray(c, graph.dtype)
         if c is not None and shape:
-            array = np.broadcast_to(array.reshape(-1, *[1] * (len(shape) - 1)) if array.ndim == 1 else array, shape)
+            array = np.broadcast_to(
+                array.reshape(-1, *[1] * (len(shape) - 1)) if array.ndim == 1 else array, shape
+            )
         constant = graph.initializer(np.ascontiguousarray(array).reshape(array.shape))
         return graph.node(kind, [constant, x] if left else [x, constant], **attrs)
 

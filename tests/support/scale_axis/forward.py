@@ -1,4 +1,6 @@
-"""Sections 3.3 and 3.4: an affine on its way forward into the layers that read it, and what padding does to it."""
+"""Sections 3.3 and 3.4: an affine on its way forward into the layers that read it, and what padding
+does to it.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,17 @@ def by_input(kind: str, *shape: int) -> Step:
 
 
 def dynamic_bias(graph: Graph, x: str) -> str:
-    return graph.node("Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), graph.input("bias", [4])])
+    return graph.node(
+        "Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), graph.input("bias", [4])]
+    )
 
 
 def siamese(graph: Graph, x: str) -> str:
     """Two Convs with one weight and one bias; an affine in front of one of them."""
-    weight, bias = graph.initializer(draw(graph, (4, 3, 2, 2))), graph.initializer(draw(graph, (4,)))
+    weight, bias = (
+        graph.initializer(draw(graph, (4, 3, 2, 2))),
+        graph.initializer(draw(graph, (4,))),
+    )
     first = graph.node("Conv", [bn(3)(graph, x), weight, bias])
     return graph.node("Max", [first, graph.node("Conv", [x, weight, bias])])
 
@@ -229,10 +236,34 @@ GATED = [
         case(f"3.3 {name}", "mixed", SCALE, gate, PADDED, left="Mul"),
         case(f"3.3 {name}", "zero", mul(*C, c=[0, 1, 2]), gate, PADDED),
         case(f"3.3 {name}", "positive and shift", mul_add(*C, sign="+"), gate, PADDED, left="Add"),
-        case(f"3.3 {name}", "zero under a shift", mul(*C, c=[0, 1, 2]), add(*C), gate, PADDED, left="Mul Add"),
+        case(
+            f"3.3 {name}",
+            "zero under a shift",
+            mul(*C, c=[0, 1, 2]),
+            add(*C),
+            gate,
+            PADDED,
+            left="Mul Add",
+        ),
         case(f"3.3 {name}", "BatchNormalization", bn(3, "+"), gate, PLAIN, left=BN),
-        case(f"3.3 {name}", "BatchNormalization, always", bn(3, "+"), gate, PLAIN, left="Add", options=ALWAYS),
-        case(f"3.3 {name}", "BatchNormalization, never", bn(3, "+"), gate, PLAIN, left=BN, options="partial=never"),
+        case(
+            f"3.3 {name}",
+            "BatchNormalization, always",
+            bn(3, "+"),
+            gate,
+            PLAIN,
+            left="Add",
+            options=ALWAYS,
+        ),
+        case(
+            f"3.3 {name}",
+            "BatchNormalization, never",
+            bn(3, "+"),
+            gate,
+            PLAIN,
+            left=BN,
+            options="partial=never",
+        ),
         case(f"3.3 {name}", "shift", add(*C), gate, PLAIN, left="Add"),
     )
 ] + [

@@ -1,4 +1,6 @@
-"""Layers whose weights and biases come through DequantizeLinear, with an affine after or before them."""
+"""Layers whose weights and biases come through DequantizeLinear, with an affine after or before
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,19 @@ OUT_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """The axis of output channels in the weight."""
 
 
-def integers(graph: Graph, shape: Sequence[int], dtype: np.dtype[Any], low: int | None, high: int | None) -> np.ndarray:
-    """Integers of a type, by default all that have a reflection about the zero point in the middle."""
+def integers(
+    graph: Graph, shape: Sequence[int], dtype: np.dtype[Any], low: int | None, high: int | None
+) -> np.ndarray:
+    """Integers of a type, by default all that have a reflection about the zero point in
+    the middle.
+    """
     bits = {"int4": 4, "uint4": 4}.get(dtype.name, dtype.itemsize * 8)
     signed = not dtype.name.startswith("uint")
     least = 1 - (1 << (bits - 1)) if signed else 1
     most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
-    drawn = graph.rng.integers(least if low is None else low, (most if high is None else high) + 1, shape)
+    drawn = graph.rng.integers(
+        least if low is None else low, (most if high is None else high) + 1, shape
+    )
     return np.asarray(drawn).astype(dtype)
 
 
@@ -33,12 +41,16 @@ def stored(graph: Graph, array: np.ndarray) -> str:
     if array.dtype.kind != "V" and not array.dtype.name.startswith(("float8", "int4", "uint4")):
         return graph.initializer(array)
     name = graph.fresh("c")
-    tensor = helper.make_tensor(name, onnx_dtype(array.dtype), array.shape, array.astype(np.float32).ravel())
+    tensor = helper.make_tensor(
+        name, onnx_dtype(array.dtype), array.shape, array.astype(np.float32).ravel()
+    )
     graph.initializers.append(tensor)
     return name
 
 
-def dequantize(graph: Graph, q: str, scale: np.ndarray, zero_point: np.ndarray | None, **attrs: int) -> str:
+def dequantize(
+    graph: Graph, q: str, scale: np.ndarray, zero_point: np.ndarray | None, **attrs: int
+) -> str:
     """A DequantizeLinear of `q`."""
     points = [] if zero_point is None else [stored(graph, zero_point)]
     return graph.node("DequantizeLinear", [q, graph.initializer(scale), *points], **attrs)
@@ -50,10 +62,13 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
           twice: bool = False, **attrs: Any) -> Step:  # fmt: skip
     """A layer whose weight is dequantized.
 
-    - `axis` is that of the scales: -1 for output channels, None for one scale. With `block` each block has one.
+    - `axis` is that of the scales: -1 for output channels, None for one scale. With `block` each
+      block has one.
     - `low` and `high` bound the integers; a `zero_point` of None is an absent one.
-    - `bias` is "", "float", or the type of the integers of a dequantized one, with the scale `step`, `steps` times.
-    - `by` puts operators before DequantizeLinear: "Q" for QuantizeLinear, "QClip" for a Clip after it.
+    - `bias` is "", "float", or the type of the integers of a dequantized one, with the scale
+      `step`, `steps` times.
+    - `by` puts operators before DequantizeLinear: "Q" for QuantizeLinear, "QClip" for a Clip after
+      it.
     - With `twice` another operator reads the dequantized weight, too.
     """
 
@@ -67,7 +82,11 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
         if block and at is not None:
             extents = tuple(-(-n // block) if i == at else n for i, n in enumerate(dims))
         numbers = draw(graph, extents, "+") if scale is None else np.asarray(scale, graph.dtype)
-        point = None if zero_point is None else np.full(numbers.shape, zero_point).astype(np.dtype(dtype))
+        point = (
+            None
+            if zero_point is None
+            else np.full(numbers.shape, zero_point).astype(np.dtype(dtype))
+        )
         given: dict[str, int] = {} if at is None else {"axis": at}
         given |= {"block_size": block} if block else {}
         name = stored(graph, q)
@@ -76,14 +95,18 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
             if at is not None:
                 view[at] = -1
             offset = graph.rng.uniform(-0.4, 0.4, dims)
-            real = (q.astype(np.float64) - (zero_point or 0) + offset) * numbers.astype(np.float64).reshape(view)
+            real = (q.astype(np.float64) - (zero_point or 0) + offset) * numbers.astype(
+                np.float64
+            ).reshape(view)
             points = [] if point is None else [graph.initializer(point)]
             name = graph.node(
                 "QuantizeLinear", [graph.initializer(real.astype(graph.dtype)), graph.initializer(numbers), *points],
                 **given,
             )  # fmt: skip
         if by == "QClip":
-            name = graph.node("Clip", [name, graph.initializer(np.int8(-127)), graph.initializer(np.int8(127))])
+            name = graph.node(
+                "Clip", [name, graph.initializer(np.int8(-127)), graph.initializer(np.int8(127))]
+            )
         weight = dequantize(graph, name, numbers, point, **given)
         if twice:
             graph.output(graph.node("Neg", [weight]))
@@ -102,7 +125,9 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
 
 
 def transposed(kind: str, *, per_channel: bool = True, twice: bool = False) -> Step:
-    """A layer whose weight, [4, 3], is dequantized and transposed; with `twice` others read it before."""
+    """A layer whose weight, [4, 3], is dequantized and transposed; with `twice` others read it
+    before.
+    """
 
     def build(graph: Graph, x: str) -> str:
         scale = draw(graph, (4,) if per_channel else (), "+")
@@ -116,7 +141,12 @@ def transposed(kind: str, *, per_channel: bool = True, twice: bool = False) -> S
 
 
 POSITIVE = mul(4, 1, 1, sign="+")
-FLOAT8 = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)
+FLOAT8 = (
+    ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e4m3fnuz,
+    ml_dtypes.float8_e5m2,
+    ml_dtypes.float8_e5m2fnuz,
+)
 EXACT = [2.0, -1.0, 0.5, -4.0]
 """Scales that move no integer of a bias off its steps."""
 EVEN = [4.0, -8.0, 12.0, 16.0]
@@ -127,16 +157,26 @@ ROWS = {"x": (2, 3)}
 
 def qdq(name: str, *steps: Step, left: str | None = "", **options: Any) -> Case:
     """A case that keeps its DequantizeLinear."""
-    return case("3.8 quantized weight", name, *steps, left=left, **{"has": "DequantizeLinear", **options})
+    return case(
+        "3.8 quantized weight", name, *steps, left=left, **{"has": "DequantizeLinear", **options}
+    )
 
 
 def per_channel(kind: str, *affine: Step, **options: Any) -> list[Case]:
-    """The folds of a kind of layer: with scales for output channels, with one, and with a bias of either form."""
+    """The folds of a kind of layer: with scales for output channels, with one, and with a bias of
+    either form.
+    """
     rows: dict[str, Any] = {} if kind.startswith("Conv") else ROWS
     uniform = mul(c=-2.0)
     return [
         qdq(f"{kind}, mixed signs", layer(kind), *affine, **rows, **options),
-        qdq(f"{kind}, uint8", layer(kind, dtype=np.uint8, zero_point=128), *affine, **rows, **options),
+        qdq(
+            f"{kind}, uint8",
+            layer(kind, dtype=np.uint8, zero_point=128),
+            *affine,
+            **rows,
+            **options,
+        ),
         qdq(f"{kind}, no zero point", layer(kind, zero_point=None), *affine, **rows, **options),
         qdq(f"{kind}, one scale, refused", layer(kind, axis=None), *affine, left="Mul", **rows),
         qdq(f"{kind}, one scale, allowed", layer(kind, axis=None), *affine, options=ALLOW, **rows),
@@ -148,7 +188,9 @@ SIGNED, COLUMNS = mul(4, 1, 1), mul(4)
 
 
 def rounded(*scale: float, axis: int = 1, **attrs: Any) -> Step:
-    """QuantizeLinear, then DequantizeLinear with other scales: one, or one for each channel of `axis`."""
+    """QuantizeLinear, then DequantizeLinear with other scales: one, or one for each channel of
+    `axis`.
+    """
     scales = np.array(scale if len(scale) > 1 else scale[0], np.float32)
     points = np.full(scales.shape, 3, np.uint8)
     return chain(

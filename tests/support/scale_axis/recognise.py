@@ -38,7 +38,10 @@ def hidden(how: str) -> Step:
 
 def fake_quantization(graph: Graph, x: str) -> str:
     """QuantizeLinear and DequantizeLinear."""
-    params = [graph.initializer(np.asarray(0.25, np.float32)), graph.initializer(np.zeros((), np.int8))]
+    params = [
+        graph.initializer(np.asarray(0.25, np.float32)),
+        graph.initializer(np.zeros((), np.int8)),
+    ]
     return graph.node("DequantizeLinear", [graph.node("QuantizeLinear", [x, *params]), *params])
 
 
@@ -49,7 +52,9 @@ def foreign_conv(graph: Graph, x: str) -> str:
 
 def dynamic_bias(graph: Graph, x: str) -> str:
     """A Conv whose bias is a graph input."""
-    return graph.node("Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), graph.input("bias", [4])])
+    return graph.node(
+        "Conv", [x, graph.initializer(draw(graph, (4, 3, 1, 1))), graph.input("bias", [4])]
+    )
 
 
 def by_input(kind: str, *shape: int) -> Step:
@@ -123,13 +128,34 @@ SOURCES = [
 
 CHAINS = [
     case("3.0 chain", "Mul, Add, Mul, Add", conv(4, 3), mul_add(4, 1, 1), mul_add(4, 1, 1)),
-    case("3.0 chain", "BatchNormalization, Sub, Div", conv(4, 3), bn(4), binary("Sub", 4, 1, 1), binary("Div", 1)),
+    case(
+        "3.0 chain",
+        "BatchNormalization, Sub, Div",
+        conv(4, 3),
+        bn(4),
+        binary("Sub", 4, 1, 1),
+        binary("Div", 1),
+    ),
     case("3.0 chain", "uniform in the middle", conv(4, 3), bn(4), mul(c=-3.0), bn(4)),
     case("3.0 chain", "two axes", conv(4, 4), mul(4, 1, 1), mul(4), x=SQUARE, left="Mul"),
     case(
-        "3.0 chain", "a link that is read twice", conv(4, 3), mul(4, 1, 1), also(op("Relu")), add(4, 1, 1), left="Add"
+        "3.0 chain",
+        "a link that is read twice",
+        conv(4, 3),
+        mul(4, 1, 1),
+        also(op("Relu")),
+        add(4, 1, 1),
+        left="Add",
     ),
-    case("3.0 chain", "a link that is a graph output", conv(4, 3), mul(4, 1, 1), expose, add(4, 1, 1), left="Add"),
+    case(
+        "3.0 chain",
+        "a link that is a graph output",
+        conv(4, 3),
+        mul(4, 1, 1),
+        expose,
+        add(4, 1, 1),
+        left="Add",
+    ),
 ]
 
 BARRIERS = [

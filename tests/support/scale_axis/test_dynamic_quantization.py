@@ -32,7 +32,9 @@ def products(source: str, tail: str) -> tuple[int, int]:
         "ws": np.float32(0.01),
         "w2": rng.standard_normal((8, 8)).astype(np.float32),
     }
-    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()
+    )
     counts = [sum(node.op_type == "Mul" for node in m.graph.node) for m in (model, compiled(model))]
     return counts[0], counts[1]
 

@@ -1,4 +1,6 @@
-"""Sections 3.6 to 3.8: norms that are not BatchNormalization, BatchNormalization by opset, attribute defaults."""
+"""Sections 3.6 to 3.8: norms that are not BatchNormalization, BatchNormalization by opset,
+attribute defaults.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def with_inputs(graph: Graph, x: str) -> str:
 
 def overridable(graph: Graph, x: str) -> str:
     """Initializers that are graph inputs too."""
-    names = [graph.initializer(draw(graph, (4,), "+"), name) for name in ("gamma", "beta", "mean", "var")]
+    names = [
+        graph.initializer(draw(graph, (4,), "+"), name) for name in ("gamma", "beta", "mean", "var")
+    ]
     for name in names:
         graph.input(name, [4])
     return graph.node("BatchNormalization", [x, *names])
@@ -61,7 +65,9 @@ def overridable(graph: Graph, x: str) -> str:
 
 def mixed(first: type, second: type) -> Step:
     """Parameters of two types."""
-    return lambda graph, x: graph.batch_norm(x, batch_norm(4).astype(np.dtype(first), np.dtype(second)))
+    return lambda graph, x: graph.batch_norm(
+        x, batch_norm(4).astype(np.dtype(first), np.dtype(second))
+    )
 
 
 def explicit(**attrs: Any) -> Step:
@@ -81,7 +87,8 @@ OPSETS = [
         for opset, ir in ((6, 3), (7, 3), (8, 3), (9, 4), (13, 7), (14, 7), (15, 8), (21, 10), (22, 10))
     ),
     case("3.7 opset", "1", conv(4, 3), explicit(), opset=1, ir=3),
-    # section 3.7 takes one output for inference, section 4 of the peers does not: test_simplify_inference.py decides
+    # section 3.7 takes one output for inference, section 4 of the peers does not:
+    # test_simplify_inference.py decides
     case("3.7 opset", "6, is_test absent, one output", conv(4, 3), explicit(is_test=None), opset=6, ir=3, left=None),
     case("3.7 opset", "6, is_test 0, one output", conv(4, 3), explicit(is_test=0), opset=6, ir=3, left=None),
     case("3.7 opset", "6, is_test 0, five outputs", conv(4, 3), training(5, is_test=0), opset=6, ir=3, left=BN),
@@ -119,12 +126,16 @@ def mask_used(graph: Graph, x: str) -> str:
 
 def legacy(kind: str, axis: int, *shape: int) -> Step:
     """An operator with the broadcast attributes of opset 6."""
-    return lambda graph, x: graph.node(kind, [x, graph.initializer(draw(graph, shape))], broadcast=1, axis=axis)
+    return lambda graph, x: graph.node(
+        kind, [x, graph.initializer(draw(graph, shape))], broadcast=1, axis=axis
+    )
 
 
 def suffix(kind: str, *shape: int) -> Step:
     """The same without an axis: aligned with the last ones."""
-    return lambda graph, x: graph.node(kind, [x, graph.initializer(draw(graph, shape))], broadcast=1)
+    return lambda graph, x: graph.node(
+        kind, [x, graph.initializer(draw(graph, shape))], broadcast=1
+    )
 
 
 DEFAULTS = [

@@ -1,7 +1,7 @@
 """Hand-made ONNX models that stress a lossless importer.
 
-Names are `family/variant`. Those that begin with `odd/` break a rule of ONNX (`onnx.checker` refuses them, or would if
-it looked) yet parse and serialize unchanged; all others pass the checker.
+Names are `family/variant`. Those that begin with `odd/` break a rule of ONNX (`onnx.checker`
+refuses them, or would if it looked) yet parse and serialize unchanged; all others pass the checker.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,17 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from . import annotations, attributes, control_flow, functions, opsets, scale, structure, tensors, value_types
+from . import (
+    annotations,
+    attributes,
+    control_flow,
+    functions,
+    opsets,
+    scale,
+    structure,
+    tensors,
+    value_types,
+)
 from ._build import ODD, Item
 from .external import MAKERS
 
@@ -88,7 +98,9 @@ def models() -> Iterator[tuple[str, ModelProto]]:
 
 
 def external_models(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Write every model with external data to a new folder of its own under `folder`; yields the models' paths."""
+    """Write every model with external data to a new folder of its own under `folder`; yields the
+    models' paths.
+    """
     for variant, make in MAKERS.items():
         place = folder / variant.removeprefix(ODD)
         place.mkdir(parents=True)

@@ -61,13 +61,17 @@ def values(items: Iterable[str | ValueInfoProto]) -> list[ValueInfoProto]:
     return [value(item) if isinstance(item, str) else item for item in items]
 
 
-def node(op: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any) -> NodeProto:
+def node(
+    op: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any
+) -> NodeProto:
     """A node without the presence noise of `helper.make_node`: unset means unset."""
     result = NodeProto(op_type=op, input=inputs, output=outputs)
     if domain:
         result.domain = domain
     for name, item in attributes.items():
-        result.attribute.append(item if isinstance(item, AttributeProto) else helper.make_attribute(name, item))
+        result.attribute.append(
+            item if isinstance(item, AttributeProto) else helper.make_attribute(name, item)
+        )
     return result
 
 
@@ -77,7 +81,10 @@ def floats(name: str, dims: Sequence[int] = (4,), start: float = 0.5) -> TensorP
     for dim in dims:
         count *= dim
     return TensorProto(
-        name=name, data_type=TensorProto.FLOAT, dims=dims, float_data=[start + index for index in range(count)]
+        name=name,
+        data_type=TensorProto.FLOAT,
+        dims=dims,
+        float_data=[start + index for index in range(count)],
     )
 
 
@@ -109,12 +116,22 @@ def graph(
     name: str = "g",
 ) -> GraphProto:
     """A graph of the given parts."""
-    return GraphProto(name=name, node=nodes, input=values(inputs), output=values(outputs), initializer=initializers)
+    return GraphProto(
+        name=name,
+        node=nodes,
+        input=values(inputs),
+        output=values(outputs),
+        initializer=initializers,
+    )
 
 
 def opset(domain: str, version: int) -> OperatorSetIdProto:
     """An import of the default domain has its domain unset."""
-    return OperatorSetIdProto(domain=domain, version=version) if domain else OperatorSetIdProto(version=version)
+    return (
+        OperatorSetIdProto(domain=domain, version=version)
+        if domain
+        else OperatorSetIdProto(version=version)
+    )
 
 
 def model(
@@ -125,7 +142,9 @@ def model(
     functions: Iterable[FunctionProto] = (),
 ) -> ModelProto:
     """A model of the graph; `imports` come after the default domain's."""
-    return ModelProto(ir_version=ir, graph=body, opset_import=[opset("", version), *imports], functions=functions)
+    return ModelProto(
+        ir_version=ir, graph=body, opset_import=[opset("", version), *imports], functions=functions
+    )
 
 
 def simple(

@@ -1,4 +1,6 @@
-"""What models carry beside the computation: docs, metadata, value_info, devices, training, unknown fields."""
+"""What models carry beside the computation: docs, metadata, value_info, devices, training, unknown
+fields.
+"""
 
 from collections.abc import Iterator
 
@@ -74,7 +76,9 @@ def doc_strings() -> Iterator[Item]:
 def metadata() -> Iterator[Item]:
     """Metadata in unsorted order, with empty and repeated keys, without values."""
     for place in ("model", "graph", "node", "initializer", "input", "output", "value_info"):
-        made = simple([node("Add", ["x", "w"], ["t"]), node("Relu", ["t"], ["y"])], initializers=[floats("w")])
+        made = simple(
+            [node("Add", ["x", "w"], ["t"]), node("Relu", ["t"], ["y"])], initializers=[floats("w")]
+        )
         made.graph.value_info.append(value("t"))
         holder: Message = made if place == "model" else made.graph
         if place not in ("model", "graph"):
@@ -128,7 +132,10 @@ def value_infos() -> Iterator[Item]:
 
 def quantization() -> Iterator[Item]:
     """Annotations of values, with parameters that exist or do not, repeated and empty."""
-    base = simple([node("Add", ["x", "w"], ["y"])], initializers=[floats("w"), floats("s", [1]), floats("z", [1])])
+    base = simple(
+        [node("Add", ["x", "w"], ["y"])],
+        initializers=[floats("w"), floats("s", [1]), floats("z", [1])],
+    )
     params = entries(SCALE_TENSOR="s", ZERO_POINT_TENSOR="z")
     made = copy(base)
     for name in ("x", "w", "y", "y", "nowhere"):
@@ -148,9 +155,18 @@ def quantization() -> Iterator[Item]:
 def training() -> Iterator[Item]:
     """Training information: full, bindings only, hollow, several."""
     made = simple([node("Mul", ["x", "w"], ["y"])], initializers=[floats("w")])
-    start = graph([node("RandomNormal", [], ["w_start"], shape=[4])], [], [value("w_start", shape=[4])], name="start")
+    start = graph(
+        [node("RandomNormal", [], ["w_start"], shape=[4])],
+        [],
+        [value("w_start", shape=[4])],
+        name="start",
+    )
     step = graph(
-        [node("Sub", ["w", "rate"], ["w_next"])], [], [value("w_next", shape=[4])], [floats("rate", [1])], name="step"
+        [node("Sub", ["w", "rate"], ["w_next"])],
+        [],
+        [value("w_next", shape=[4])],
+        [floats("rate", [1])],
+        name="step",
     )
     full = TrainingInfoProto(
         initialization=start,
@@ -181,8 +197,15 @@ def sharding(tensor: str) -> ShardingSpecProto:
 
 def devices() -> Iterator[Item]:
     """Multi-device configurations of models and nodes."""
-    base = simple([node("Add", ["x", "w"], ["y"])], initializers=[floats("w")], version=NEWEST_OPSET, ir=NEWEST_IR)
-    base.configuration.append(DeviceConfigurationProto(name="pair", num_devices=2, device=["cpu:0", "cpu:1"]))
+    base = simple(
+        [node("Add", ["x", "w"], ["y"])],
+        initializers=[floats("w")],
+        version=NEWEST_OPSET,
+        ir=NEWEST_IR,
+    )
+    base.configuration.append(
+        DeviceConfigurationProto(name="pair", num_devices=2, device=["cpu:0", "cpu:1"])
+    )
     yield "model_only", copy(base)
     placed = copy(base)
     config = NodeDeviceConfigurationProto(configuration_id="pair", pipeline_stage=0)

@@ -26,13 +26,20 @@ ACME = [opset("acme", 1)]
 
 def sample_graph() -> AttributeProto:
     """A body that needs nothing from outside."""
-    body = graph([node("Constant", [], ["k"], value=floats("held", [1]))], [], [value("k", shape=[1])], name="body")
+    body = graph(
+        [node("Constant", [], ["k"], value=floats("held", [1]))],
+        [],
+        [value("k", shape=[1])],
+        name="body",
+    )
     return AttributeProto(g=body)
 
 
 def sample_sparse(name: str = "") -> SparseTensorProto:
     """Two values in a vector of six."""
-    return SparseTensorProto(values=floats(name or "sparse", [2]), indices=ints("at", [1, 4]), dims=[6])
+    return SparseTensorProto(
+        values=floats(name or "sparse", [2]), indices=ints("at", [1, 4]), dims=[6]
+    )
 
 
 def sample_type() -> TypeProto:
@@ -55,8 +62,12 @@ SAMPLES: dict[str, Callable[[], AttributeProto]] = {
     "STRINGS": lambda: AttributeProto(strings=[b"", b"a", "ß".encode()]),
     "TENSORS": lambda: AttributeProto(tensors=[floats("one", [1]), ints("two", [1, 2])]),
     "GRAPHS": lambda: AttributeProto(graphs=[sample_graph().g, sample_graph().g]),
-    "SPARSE_TENSORS": lambda: AttributeProto(sparse_tensors=[sample_sparse(), sample_sparse("other")]),
-    "TYPE_PROTOS": lambda: AttributeProto(type_protos=[sample_type(), tensor_type(TensorProto.INT8, [])]),
+    "SPARSE_TENSORS": lambda: AttributeProto(
+        sparse_tensors=[sample_sparse(), sample_sparse("other")]
+    ),
+    "TYPE_PROTOS": lambda: AttributeProto(
+        type_protos=[sample_type(), tensor_type(TensorProto.INT8, [])]
+    ),
 }
 
 
@@ -93,7 +104,10 @@ def empty_lists() -> Iterator[Item]:
     """List attributes of no items; scalar ones that hold no value or an explicit default."""
     for kind, number in TYPES:
         hollow = AttributeProto(name="a", type=AttributeProto.AttributeType.Name(number))
-        yield f"{'' if kind.endswith('S') else ODD}empty_{kind}", simple([fancy(hollow)], imports=ACME)
+        yield (
+            f"{'' if kind.endswith('S') else ODD}empty_{kind}",
+            simple([fancy(hollow)], imports=ACME),
+        )
     zeros = [
         AttributeProto(name="f", type="FLOAT", f=0.0),
         AttributeProto(name="i", type="INT", i=0),
@@ -112,7 +126,16 @@ def empty_lists() -> Iterator[Item]:
 
 def orders() -> Iterator[Item]:
     """Attributes neither in alphabetical nor in schema order, twice the same name, no name."""
-    conv = node("Conv", ["x", "w"], ["y"], strides=[1, 1], auto_pad="NOTSET", pads=[0] * 4, group=1, dilations=[1, 1])
+    conv = node(
+        "Conv",
+        ["x", "w"],
+        ["y"],
+        strides=[1, 1],
+        auto_pad="NOTSET",
+        pads=[0] * 4,
+        group=1,
+        dilations=[1, 1],
+    )
     boxes = {"inputs": [value("x", shape=[1, 1, 5, 5])], "outputs": [value("y", shape=None)]}
     boxes["outputs"] = [value("y", shape=[1, 1, 4, 4])]
     yield "not_alphabetical", simple([conv], initializers=[floats("w", [1, 1, 2, 2])], **boxes)
@@ -141,7 +164,12 @@ def float_specials() -> Iterator[Item]:
     for name, number in specials.items():
         yield name, simple([fancy(AttributeProto(name="f", type="FLOAT", f=number))], imports=ACME)
         yield f"leaky_relu_{name}", simple([node("LeakyRelu", ["x"], ["y"], alpha=number)])
-    yield "list", simple([fancy(AttributeProto(name="f", type="FLOATS", floats=specials.values()))], imports=ACME)
+    yield (
+        "list",
+        simple(
+            [fancy(AttributeProto(name="f", type="FLOATS", floats=specials.values()))], imports=ACME
+        ),
+    )
     payloads = struct.pack("<4I", 0x7F800001, 0xFFC12345, 0x7FBFFFFF, 0xFF800001)
     listed = add_wire(AttributeProto(name="f", type="FLOATS"), 7, payloads)
     yield "list_of_nan_payloads", simple([fancy(listed)], imports=ACME)
@@ -162,9 +190,18 @@ def byte_strings() -> Iterator[Item]:
         b" ",
     ]
     for index, item in enumerate(samples):
-        yield f"string_{index}", simple([fancy(AttributeProto(name="s", type="STRING", s=item))], imports=ACME)
-    yield "strings", simple([fancy(AttributeProto(name="s", type="STRINGS", strings=samples))], imports=ACME)
-    yield "long_string", simple([fancy(AttributeProto(name="s", type="STRING", s=b"ab\n" * 20000))], imports=ACME)
+        yield (
+            f"string_{index}",
+            simple([fancy(AttributeProto(name="s", type="STRING", s=item))], imports=ACME),
+        )
+    yield (
+        "strings",
+        simple([fancy(AttributeProto(name="s", type="STRINGS", strings=samples))], imports=ACME),
+    )
+    yield (
+        "long_string",
+        simple([fancy(AttributeProto(name="s", type="STRING", s=b"ab\n" * 20000))], imports=ACME),
+    )
 
 
 def contradictions() -> Iterator[Item]:
@@ -195,18 +232,28 @@ def heavy() -> Iterator[Item]:
     tensor = floats("t", [2])
     tensor.doc_string = "documented"
     tensor.metadata_props.add(key="k", value="v")
-    raw = TensorProto(data_type=TensorProto.BFLOAT16, dims=[3], raw_data=b"\x80\x3f\xc0\x7f\x00\x80")
+    raw = TensorProto(
+        data_type=TensorProto.BFLOAT16, dims=[3], raw_data=b"\x80\x3f\xc0\x7f\x00\x80"
+    )
     yield (
         "tensor_trimmings",
-        simple([fancy(AttributeProto(name="ts", type="TENSORS", tensors=[tensor, raw]))], imports=ACME),
+        simple(
+            [fancy(AttributeProto(name="ts", type="TENSORS", tensors=[tensor, raw]))], imports=ACME
+        ),
     )
     body = sample_graph().g
     body.doc_string = "body\nof two lines"
     body.initializer.append(floats("w"))
     body.node.append(node("Add", ["k", "x"], ["unread"]))
     body.metadata_props.add(key="k", value="v")
-    yield "graph_trimmings", simple([fancy(AttributeProto(name="g", type="GRAPH", g=body))], imports=ACME)
+    yield (
+        "graph_trimmings",
+        simple([fancy(AttributeProto(name="g", type="GRAPH", g=body))], imports=ACME),
+    )
     inner = fancy(AttributeProto(name="g", type="GRAPH", g=body))
     inner.output[0] = "z"
     outer = graph([inner], [], ["z"], name="outer")
-    yield "graph_in_graph", simple([fancy(AttributeProto(name="g", type="GRAPH", g=outer))], imports=ACME)
+    yield (
+        "graph_in_graph",
+        simple([fancy(AttributeProto(name="g", type="GRAPH", g=outer))], imports=ACME),
+    )

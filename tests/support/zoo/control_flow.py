@@ -4,7 +4,22 @@ from collections.abc import Iterator
 
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
-from ._build import IR, ODD, OPSET, Item, copy, floats, graph, ints, node, opset, simple, text, true, value
+from ._build import (
+    IR,
+    ODD,
+    OPSET,
+    Item,
+    copy,
+    floats,
+    graph,
+    ints,
+    node,
+    opset,
+    simple,
+    text,
+    true,
+    value,
+)
 
 HEADER = f'<ir_version: {IR}, opset_import: ["" : {OPSET}, "acme" : 1]>\n'
 KINDS = ("If", "Loop", "Scan")
@@ -13,18 +28,34 @@ SHAPE = value("y", TensorProto.INT64, ["R"])
 
 
 def wrap(kind: str, body: list[NodeProto], result: str, level: int) -> list[NodeProto]:
-    """Nodes that run `body` inside a control flow node; its output is named after kind and level."""
+    """Nodes that run `body` inside a control flow node; its output is named after kind
+    and level.
+    """
     out = f"{kind.lower()}{level}"
     inner = value(result, shape=None)
     if kind == "If":
-        other = graph([node("Identity", ["x"], [f"else{level}"])], [], [value(f"else{level}", shape=None)], name="else")
+        other = graph(
+            [node("Identity", ["x"], [f"else{level}"])],
+            [],
+            [value(f"else{level}", shape=None)],
+            name="else",
+        )
         then = graph(body, [], [inner], name=f"then{level}")
         return [node("If", ["cond"], [out], then_branch=then, else_branch=other)]
     if kind == "Loop":
-        cond_in, cond_out = (value(f"{name}{level}", TensorProto.BOOL, ()) for name in ("cond_in", "cond_out"))
+        cond_in, cond_out = (
+            value(f"{name}{level}", TensorProto.BOOL, ()) for name in ("cond_in", "cond_out")
+        )
         step = value(f"step{level}", TensorProto.INT64, ())
         keep = node("Identity", [cond_in.name], [cond_out.name])
-        return [node("Loop", ["trip", "cond"], [out], body=graph([keep, *body], [step, cond_in], [cond_out, inner]))]
+        return [
+            node(
+                "Loop",
+                ["trip", "cond"],
+                [out],
+                body=graph([keep, *body], [step, cond_in], [cond_out, inner]),
+            )
+        ]
     row = value(f"row{level}", shape=[4])
     return [node("Scan", ["x"], [out], body=graph(body, [row], [inner]), num_scan_inputs=1)]
 
@@ -44,7 +75,9 @@ def captured(source: str) -> tuple[list[NodeProto], list[TensorProto], list[Spar
 
 
 def captures() -> Iterator[Item]:
-    """Every kind of body reading every kind of outer value, one to three levels down and nowhere else."""
+    """Every kind of body reading every kind of outer value, one to three levels down and nowhere
+    else.
+    """
     for source in SOURCES:
         before, initializers, sparse = captured(source)
         inputs = ["x", "c"] if source in ("input", "overridable") else ["x"]
@@ -71,7 +104,10 @@ def mixed_kinds() -> Iterator[Item]:
             body = [node("Abs", ["c"], ["mid"]), *deep]
             nodes = [node("Relu", ["x"], ["c"]), *wrap(outer, body, f"{inner.lower()}2", 1)]
             nodes.append(node("Shape", [f"{outer.lower()}1"], ["y"]))
-            yield f"{outer}_around_{inner}", simple(nodes, ["x"], [SHAPE], [true("cond"), ints("trip", [2], [])])
+            yield (
+                f"{outer}_around_{inner}",
+                simple(nodes, ["x"], [SHAPE], [true("cond"), ints("trip", [2], [])]),
+            )
 
 
 SHADOWS = {
@@ -164,40 +200,53 @@ SHADOWS = {
 }
 
 ODD_SHADOWS = {
-    "branch_returns_outer_value": """
+    "branch_returns_outer_value": (
+        """
         r = Relu (x)
         y = If (b) <then_branch = t () => (float[N] r) { }, else_branch = e () => (float[N] x) { }>
-    """,
-    "node_output_shadows_node_output": """
+    """
+    ),
+    "node_output_shadows_node_output": (
+        """
         r = Relu (x)
         s = If (b) <then_branch = t () => (float[N] r) { r = Neg (x) },
             else_branch = e () => (float[N] q) { q = Abs (r) }>
         y = Add (r, s)
-    """,
-    "node_output_shadows_graph_input": """
+    """
+    ),
+    "node_output_shadows_graph_input": (
+        """
         s = If (b) <then_branch = t () => (float[N] x) { x = acme.Make () },
             else_branch = e () => (float[N] q) { q = Abs (x) }>
         y = Add (x, s)
-    """,
-    "read_outer_then_shadow_it": """
+    """
+    ),
+    "read_outer_then_shadow_it": (
+        """
         r = Relu (x)
         s = If (b) <then_branch = t () => (float[N] r) { a = Neg (r) r = Exp (a) },
             else_branch = e () => (float[N] r) { r = Abs (r) }>
         y = Add (r, s)
-    """,
-    "initializer_shadows_node_output": """
+    """
+    ),
+    "initializer_shadows_node_output": (
+        """
         r = Relu (x)
         s = If (b) <then_branch = t () => (float[N] o) <float[1] r = {7.0}> { o = Neg (r) },
             else_branch = e () => (float[N] q) { q = Abs (r) }>
         y = Add (r, s)
-    """,
-    "loop_state_shadows_graph_input": """
+    """
+    ),
+    "loop_state_shadows_graph_input": (
+        """
         n = Constant <value_int = 3> ()
         z = Loop (n, b, x)
             <body = l (int64 n, bool b, float[N] x) => (bool b2, float[N] x2) { b2 = Identity (b) x2 = Neg (x) }>
         y = Add (z, x)
-    """,
-    "shadow_two_levels_down_only": """
+    """
+    ),
+    "shadow_two_levels_down_only": (
+        """
         r = Relu (x)
         s = If (b) <
             then_branch = t () => (float[N] o) {
@@ -208,8 +257,10 @@ ODD_SHADOWS = {
             },
             else_branch = e () => (float[N] q) { q = Abs (r) }>
         y = Add (r, s)
-    """,
-    "same_name_at_three_levels": """
+    """
+    ),
+    "same_name_at_three_levels": (
+        """
         v = Relu (x)
         s = If (b) <
             then_branch = t () => (float[N] o) {
@@ -220,7 +271,8 @@ ODD_SHADOWS = {
             },
             else_branch = e () => (float[N] q) { q = Abs (v) }>
         y = Add (v, s)
-    """,
+    """
+    ),
 }
 
 
@@ -235,26 +287,52 @@ def shadows() -> Iterator[Item]:
 def signatures() -> Iterator[Item]:
     """Scan attributes, Scan of opset 8 and bodies with odd signatures."""
     row, state = value("row", shape=[4]), value("state", shape=[4])
-    body = graph([node("Add", ["state", "row"], ["sum"])], [state, row], [value("sum", shape=[4])], name="body")
+    body = graph(
+        [node("Add", ["state", "row"], ["sum"])],
+        [state, row],
+        [value("sum", shape=[4])],
+        name="body",
+    )
     body.output.append(value("sum", shape=[4]))
     seed = [floats("seed")]
     scan = node("Scan", ["seed", "x"], ["last", "y"], num_scan_inputs=1, body=body)
     yield "scan_state_returned_twice", simple([scan], ["x"], ["y"], seed)
-    directed = node("Scan", ["seed", "x"], ["last", "y"], body=body, scan_input_directions=[1], num_scan_inputs=1)
+    directed = node(
+        "Scan",
+        ["seed", "x"],
+        ["last", "y"],
+        body=body,
+        scan_input_directions=[1],
+        num_scan_inputs=1,
+    )
     directed.attribute.add(name="scan_output_axes", type="INTS", ints=[-1])
     directed.attribute.add(name="scan_input_axes", type="INTS", ints=[0])
     directed.attribute.add(name="scan_output_directions", type="INTS", ints=[1])
     yield "scan_all_attributes", simple([directed], ["x"], ["y", "last"], seed)
-    old = node("Scan", ["", "seed", "x"], ["last", "y"], body=body, num_scan_inputs=1, directions=[0])
+    old = node(
+        "Scan", ["", "seed", "x"], ["last", "y"], body=body, num_scan_inputs=1, directions=[0]
+    )
     yield "scan_8_with_omitted_lengths", simple([old], ["x"], ["y"], seed, version=8, ir=4)
-    infer = graph([node("Identity", ["v"], ["w"])], [value("v", shape=None)], [value("w", shape=None)], name="map")
+    infer = graph(
+        [node("Identity", ["v"], ["w"])],
+        [value("v", shape=None)],
+        [value("w", shape=None)],
+        name="map",
+    )
     printing = graph([node("Print", ["x"], [], "acme")], [], [], name="silent")
     silent = node("Log", ["cond"], [], "acme", body=printing)
     yield (
         "body_without_outputs",
-        simple([silent, node("Relu", ["x"], ["y"])], initializers=[true("cond")], imports=[opset("acme", 1)]),
+        simple(
+            [silent, node("Relu", ["x"], ["y"])],
+            initializers=[true("cond")],
+            imports=[opset("acme", 1)],
+        ),
     )
-    listed, mapped = node("SequenceConstruct", ["x", "x"], ["s"]), node("SequenceMap", ["s"], ["m"], body=infer)
+    listed, mapped = (
+        node("SequenceConstruct", ["x", "x"], ["s"]),
+        node("SequenceMap", ["s"], ["m"], body=infer),
+    )
     yield "sequence_map", simple([listed, mapped, node("ConcatFromSequence", ["m"], ["y"], axis=0)])
 
 
@@ -264,7 +342,9 @@ def decorated() -> Iterator[Item]:
     body.doc_string = "a documented branch"
     body.metadata_props.add(key="where", value="then")
     body.value_info.append(value("x"))
-    body.quantization_annotation.add(tensor_name="o").quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="s")
+    body.quantization_annotation.add(tensor_name="o").quant_parameter_tensor_names.add(
+        key="SCALE_TENSOR", value="s"
+    )
     body.node[0].doc_string = "inner node"
     body.node[0].metadata_props.add(key="where", value="inside")
     other = graph([node("Abs", ["x"], ["q"])], [], ["q"], name="else")
@@ -273,7 +353,10 @@ def decorated() -> Iterator[Item]:
     nameless = copy(branch)
     nameless.attribute[0].g.ClearField("name")
     nameless.attribute[1].g.name = ""
-    yield ODD + "nameless_bodies", simple([nameless], ["x"], ["y"], [true("cond"), floats("s", [1])])
+    yield (
+        ODD + "nameless_bodies",
+        simple([nameless], ["x"], ["y"], [true("cond"), floats("s", [1])]),
+    )
 
 
 def switches() -> Iterator[Item]:
@@ -284,7 +367,10 @@ def switches() -> Iterator[Item]:
     yield "graph_list", simple([switch], initializers=[true("cond")], imports=[opset("acme", 1)])
     inner = graph([switch], [], ["y"], name="outer_case")
     outer = node("Switch", ["cond"], ["z"], "acme", cases=[inner, first, inner])
-    yield "graph_lists_nested", simple([outer], ["x"], ["z"], [true("cond")], imports=[opset("acme", 1)])
+    yield (
+        "graph_lists_nested",
+        simple([outer], ["x"], ["z"], [true("cond")], imports=[opset("acme", 1)]),
+    )
 
 
 def nested_ifs(depth: int) -> Item:

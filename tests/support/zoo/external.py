@@ -47,7 +47,9 @@ def outside(tensor: TensorProto, **keys: str) -> TensorProto:
     return result
 
 
-def stored(folder: Path, tensor: TensorProto, location: str = "weights.bin", gap: int = 0) -> TensorProto:
+def stored(
+    folder: Path, tensor: TensorProto, location: str = "weights.bin", gap: int = 0
+) -> TensorProto:
     """The tensor moved to the file, with location, offset and length."""
     offset, length = put(folder, location, tensor.raw_data, gap)
     return outside(tensor, location=location, offset=str(offset), length=str(length))
@@ -55,7 +57,9 @@ def stored(folder: Path, tensor: TensorProto, location: str = "weights.bin", gap
 
 def added(*tensors: TensorProto) -> ModelProto:
     """The sum of x and the tensors."""
-    return simple([node("Sum", ["x", *(tensor.name for tensor in tensors)], ["y"])], initializers=tensors)
+    return simple(
+        [node("Sum", ["x", *(tensor.name for tensor in tensors)], ["y"])], initializers=tensors
+    )
 
 
 def matrix(name: str, start: float = 0.5) -> TensorProto:
@@ -66,7 +70,9 @@ def matrix(name: str, start: float = 0.5) -> TensorProto:
 def three(folder: Path, *locations: str, gap: int = 0) -> ModelProto:
     """Three tensors in the named files, cycled."""
     named = [(f"w{index}", locations[index % len(locations)]) for index in range(3)]
-    return added(*(stored(folder, matrix(name, index), at, gap) for index, (name, at) in enumerate(named)))
+    return added(
+        *(stored(folder, matrix(name, index), at, gap) for index, (name, at) in enumerate(named))
+    )
 
 
 def whole_file(folder: Path) -> ModelProto:
@@ -115,7 +121,9 @@ def extra_keys(folder: Path) -> ModelProto:
 def unknown_keys(folder: Path) -> ModelProto:
     """Keys of other tools, an empty value, and a key given twice."""
     tensor = stored(folder, matrix("w"))
-    tensor.external_data.extend(entries(prepacked_0="weights.bin;0;64", basepath="", note="ünïcode"))
+    tensor.external_data.extend(
+        entries(prepacked_0="weights.bin;0;64", basepath="", note="ünïcode")
+    )
     tensor.external_data.add(key="note", value="again")
     return added(tensor)
 
@@ -140,7 +148,12 @@ def in_branches(folder: Path) -> ModelProto:
     """Initializers and Constants of subgraphs, two levels deep."""
     tensors = [stored(folder, matrix(f"w{index}", index)) for index in range(3)]
     deep = graph([node("Add", ["x", "w0"], ["d"])], [], ["d"], [tensors[0]], name="deep")
-    other = graph([node("Constant", [], ["w1"], value=tensors[1])], [], [value("w1", shape=[4, 4])], name="other")
+    other = graph(
+        [node("Constant", [], ["w1"], value=tensors[1])],
+        [],
+        [value("w1", shape=[4, 4])],
+        name="other",
+    )
     inner = node("If", ["cond"], ["o"], then_branch=deep, else_branch=copy(other))
     then = graph([inner], [], ["o"], name="then")
     final = graph([node("Mul", ["x", "w2"], ["e"])], [], ["e"], [tensors[2]], name="else")
@@ -169,7 +182,9 @@ def in_function(folder: Path) -> ModelProto:
     other = graph([node("Identity", ["k"], ["e"])], [], [value("e", shape=[4, 4])], name="else")
     cond = node("Constant", [], ["cond"], value=true("t"))
     branch = node("If", ["cond"], ["b"], then_branch=then, else_branch=other)
-    body = FunctionProto(name="f", domain="local", input=["x"], output=["y"], opset_import=[opset("", OPSET)])
+    body = FunctionProto(
+        name="f", domain="local", input=["x"], output=["y"], opset_import=[opset("", OPSET)]
+    )
     body.node.extend([constant, cond, branch, node("Sum", ["x", "k", "b"], ["y"])])
     return simple([node("f", ["x"], ["y"], "local")], imports=[opset("local", 1)], functions=[body])
 
@@ -178,7 +193,9 @@ def in_function_default(folder: Path) -> ModelProto:
     """The default of a function's tensor attribute."""
     constant = node("Constant", [], ["k"])
     constant.attribute.add(name="value", ref_attr_name="weight", type="TENSOR")
-    body = FunctionProto(name="f", domain="local", input=["x"], output=["y"], opset_import=[opset("", OPSET)])
+    body = FunctionProto(
+        name="f", domain="local", input=["x"], output=["y"], opset_import=[opset("", OPSET)]
+    )
     body.node.extend([constant, node("Add", ["x", "k"], ["y"])])
     body.attribute_proto.add(name="weight", type="TENSOR", t=stored(folder, matrix("k")))
     return simple([node("f", ["x"], ["y"], "local")], imports=[opset("local", 1)], functions=[body])
@@ -189,19 +206,34 @@ def every_dtype(folder: Path) -> ModelProto:
     names = [name for name, _ in DTYPES if name != "STRING"]
     tensors = [stored(folder, raw_tensor(name, name, (5,)), gap=1) for name in names]
     taker = node("Take", ["x", *names], ["y"], "acme")
-    return simple([taker], initializers=tensors, imports=[opset("acme", 1)], version=NEWEST_OPSET, ir=NEWEST_IR)
+    return simple(
+        [taker],
+        initializers=tensors,
+        imports=[opset("acme", 1)],
+        version=NEWEST_OPSET,
+        ir=NEWEST_IR,
+    )
 
 
 def empty_tensors(folder: Path) -> ModelProto:
     """Zero elements at the start, in the middle and at the end of a file, and a scalar."""
-    kinds = [("start", (0,)), ("scalar", ()), ("middle", (2, 0, 3)), ("full", (4, 4)), ("end", (0,))]
+    kinds = [
+        ("start", (0,)),
+        ("scalar", ()),
+        ("middle", (2, 0, 3)),
+        ("full", (4, 4)),
+        ("end", (0,)),
+    ]
     return added(*(stored(folder, raw_floats(name, dims)) for name, dims in kinds))
 
 
 def page_aligned(folder: Path) -> ModelProto:
     """Offsets at multiples of 4096."""
     return added(
-        *(stored(folder, matrix(name), gap=gap) for name, gap in (("a", 0), ("b", 4096 - 64), ("c", 4096 - 64)))
+        *(
+            stored(folder, matrix(name), gap=gap)
+            for name, gap in (("a", 0), ("b", 4096 - 64), ("c", 4096 - 64))
+        )
     )
 
 
@@ -244,7 +276,9 @@ def negative_zero_and_nans(folder: Path) -> ModelProto:
 def missing_file(_: Path) -> ModelProto:
     """A location that does not exist, for a tensor nobody reads."""
     made = simple([node("Relu", ["x"], ["y"])])
-    made.graph.initializer.append(outside(matrix("w"), location="absent.bin", offset="0", length="64"))
+    made.graph.initializer.append(
+        outside(matrix("w"), location="absent.bin", offset="0", length="64")
+    )
     return made
 
 

@@ -73,16 +73,34 @@ def reference_forms() -> Iterator[Item]:
     """References to real operators' attributes, from nested bodies, renamed, untyped, unused."""
     leaky = node("LeakyRelu", ["x"], ["y"], alpha=reference("FLOAT", "slope", "alpha"))
     default = AttributeProto(name="slope", type="FLOAT", f=0.25, doc_string="a documented default")
-    yield "leaky_relu", simple([call()], imports=LOCAL, functions=[function([leaky], defaults=(default,))])
+    yield (
+        "leaky_relu",
+        simple([call()], imports=LOCAL, functions=[function([leaky], defaults=(default,))]),
+    )
     same = node("LeakyRelu", ["x"], ["y"], alpha=reference("FLOAT", "alpha", "alpha"))
-    yield "same_name", simple([call(sample("FLOAT", "alpha"))], imports=LOCAL, functions=[function([same], ("alpha",))])
+    yield (
+        "same_name",
+        simple(
+            [call(sample("FLOAT", "alpha"))],
+            imports=LOCAL,
+            functions=[function([same], ("alpha",))],
+        ),
+    )
     constant = node("Constant", [], ["k"], value_float=reference("FLOAT", "slope", "value_float"))
     nodes = [constant, node("Mul", ["x", "k"], ["y"])]
-    yield "constant", simple([call()], imports=LOCAL, functions=[function(nodes, defaults=(default,))])
-    branches = [graph([copy(constant)], [], [value("k", shape=())], name=name) for name in ("then", "else")]
+    yield (
+        "constant",
+        simple([call()], imports=LOCAL, functions=[function(nodes, defaults=(default,))]),
+    )
+    branches = [
+        graph([copy(constant)], [], [value("k", shape=())], name=name) for name in ("then", "else")
+    ]
     inside = node("If", ["cond"], ["y"], then_branch=branches[0], else_branch=branches[1])
     cond = node("Constant", [], ["cond"], value=true("t"))
-    yield "in_branches", simple([call()], imports=LOCAL, functions=[function([cond, inside], defaults=(default,))])
+    yield (
+        "in_branches",
+        simple([call()], imports=LOCAL, functions=[function([cond, inside], defaults=(default,))]),
+    )
     passed = node("f", ["x"], ["y"], "local", slope=reference("FLOAT", "steepness", "slope"))
     outer = function([passed], attributes=("steepness",), name="outer")
     yield (
@@ -94,13 +112,22 @@ def reference_forms() -> Iterator[Item]:
         ),
     )
     unused = function([node("Relu", ["x"], ["y"])], attributes=("spare",), defaults=(default,))
-    yield "unused_attributes", simple([call(sample("INT", "spare"))], imports=LOCAL, functions=[unused])
+    yield (
+        "unused_attributes",
+        simple([call(sample("INT", "spare"))], imports=LOCAL, functions=[unused]),
+    )
     untyped = copy(leaky)
     untyped.attribute[0].ClearField("type")
-    yield ODD + "untyped", simple([call()], imports=LOCAL, functions=[function([untyped], defaults=(default,))])
+    yield (
+        ODD + "untyped",
+        simple([call()], imports=LOCAL, functions=[function([untyped], defaults=(default,))]),
+    )
     documented = copy(leaky)
     documented.attribute[0].doc_string = "a documented reference"
-    yield "documented", simple([call()], imports=LOCAL, functions=[function([documented], defaults=(default,))])
+    yield (
+        "documented",
+        simple([call()], imports=LOCAL, functions=[function([documented], defaults=(default,))]),
+    )
 
 
 def annotated() -> Iterator[Item]:
@@ -129,27 +156,44 @@ def sharing() -> Iterator[Item]:
     overloads[1].node[0].op_type = "Neg"
     overloads[2].overload = "third"
     overloads[2].domain = "acme"
-    calls = [node("f", ["x"], ["p"], "local"), node("f", ["p"], ["q"], "local"), node("f", ["q"], ["y"], "acme")]
+    calls = [
+        node("f", ["x"], ["p"], "local"),
+        node("f", ["p"], ["q"], "local"),
+        node("f", ["q"], ["y"], "acme"),
+    ]
     calls[1].overload = "second"
     calls[2].overload = "third"
     yield "overloads", simple(calls, imports=LOCAL, functions=overloads)
     yield "overloads_reversed", simple(calls, imports=LOCAL, functions=overloads[::-1])
     unused = function([node("Abs", ["x"], ["y"])], name="unused")
     yield "unused_function", simple([call()], imports=LOCAL, functions=[unused, base])
-    yield "only_unused_functions", simple([node("Relu", ["x"], ["y"])], imports=LOCAL, functions=[unused, base])
-    repeated = [node("f", ["x"], ["p"], "local"), node("f", ["p"], ["y"], "local"), node("f", ["x"], ["r"], "local")]
+    yield (
+        "only_unused_functions",
+        simple([node("Relu", ["x"], ["y"])], imports=LOCAL, functions=[unused, base]),
+    )
+    repeated = [
+        node("f", ["x"], ["p"], "local"),
+        node("f", ["p"], ["y"], "local"),
+        node("f", ["x"], ["r"], "local"),
+    ]
     yield "called_thrice", simple(repeated, imports=LOCAL, functions=[base])
     chain = [function([call(op=f"f{level + 1}")], name=f"f{level}") for level in range(6)]
     chain.append(function([node("Relu", ["x"], ["y"])], name="f6"))
     yield "calls_6_deep_callers_first", simple([call(op="f0")], imports=LOCAL, functions=chain)
-    yield "calls_6_deep_callees_first", simple([call(op="f0")], imports=LOCAL, functions=chain[::-1])
+    yield (
+        "calls_6_deep_callees_first",
+        simple([call(op="f0")], imports=LOCAL, functions=chain[::-1]),
+    )
     yield ODD + "function_twice", simple([call()], imports=LOCAL, functions=[base, base])
     knot = function([call()])
     yield ODD + "calls_itself", simple([call()], imports=LOCAL, functions=[knot])
     fake = copy(base)
     fake.domain, fake.name = "", "Relu"
     fake.node[0].op_type = "Neg"
-    yield ODD + "overrides_standard_op", simple([node("Relu", ["x"], ["y"])], imports=LOCAL, functions=[fake])
+    yield (
+        ODD + "overrides_standard_op",
+        simple([node("Relu", ["x"], ["y"])], imports=LOCAL, functions=[fake]),
+    )
     undeclared = call()
     undeclared.overload = "absent"
     yield ODD + "absent_overload", simple([undeclared], imports=LOCAL, functions=[base])
@@ -160,17 +204,27 @@ def signatures() -> Iterator[Item]:
     none = FunctionProto(name="f", domain="local", opset_import=[opset("", OPSET)])
     yield (
         ODD + "nothing",
-        simple([node("f", [], [], "local"), node("Relu", ["x"], ["y"])], imports=LOCAL, functions=[none]),
+        simple(
+            [node("f", [], [], "local"), node("Relu", ["x"], ["y"])],
+            imports=LOCAL,
+            functions=[none],
+        ),
     )
     source = function([node("Constant", [], ["y"], value=floats("k"))])
     source.ClearField("input")
     yield "no_inputs", simple([node("f", [], ["y"], "local")], imports=LOCAL, functions=[source])
     through = FunctionProto(
-        name="f", domain="local", input=["x", "z"], output=["z", "x"], opset_import=[opset("", OPSET)]
+        name="f",
+        domain="local",
+        input=["x", "z"],
+        output=["z", "x"],
+        opset_import=[opset("", OPSET)],
     )
     yield (
         ODD + "returns_its_inputs",
-        simple([node("f", ["x", "x"], ["y", "unread"], "local")], imports=LOCAL, functions=[through]),
+        simple(
+            [node("f", ["x", "x"], ["y", "unread"], "local")], imports=LOCAL, functions=[through]
+        ),
     )
     clip = FunctionProto(
         name="f",
@@ -187,19 +241,32 @@ def signatures() -> Iterator[Item]:
         ("short", ["x"], ["y"]),
         ("first_output_omitted", ["x"], ["", "y"]),
     ):
-        yield f"arity_{name}", simple([node("f", inputs, outputs, "local")], imports=LOCAL, functions=[clip])
+        yield (
+            f"arity_{name}",
+            simple([node("f", inputs, outputs, "local")], imports=LOCAL, functions=[clip]),
+        )
     twice = function([node("Relu", ["x"], ["y"])])
     twice.output.append("y")
-    yield ODD + "output_twice", simple([node("f", ["x"], ["y", "z"], "local")], imports=LOCAL, functions=[twice])
-    dead = function([node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["dead"]), node("Split", ["x"], ["", "p"])])
+    yield (
+        ODD + "output_twice",
+        simple([node("f", ["x"], ["y", "z"], "local")], imports=LOCAL, functions=[twice]),
+    )
+    dead = function(
+        [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["dead"]), node("Split", ["x"], ["", "p"])]
+    )
     yield "dead_nodes", simple([call()], imports=LOCAL, functions=[dead])
 
 
 def imports() -> Iterator[Item]:
-    """Opset imports of functions: another version, another order, missing, foreign, explicit empty."""
+    """Opset imports of functions: another version, another order, missing, foreign,
+    explicit empty.
+    """
     relu = [node("Relu", ["x"], ["y"])]
     yield "other_version", simple([call()], imports=LOCAL, functions=[function(relu, version=14)])
-    squeeze = function([node("Unsqueeze", ["x"], ["u"], axes=[0]), node("Squeeze", ["u"], ["y"], axes=[0])], version=11)
+    squeeze = function(
+        [node("Unsqueeze", ["x"], ["u"], axes=[0]), node("Squeeze", ["u"], ["y"], axes=[0])],
+        version=11,
+    )
     yield ODD + "incompatible_version", simple([call()], imports=LOCAL, functions=[squeeze])
     reordered = function(relu)
     reordered.ClearField("opset_import")
@@ -220,33 +287,45 @@ def imports() -> Iterator[Item]:
 
 
 BODIES = {
-    "if_capturing_function_input": """f (c, x) => (y) {
+    "if_capturing_function_input": (
+        """f (c, x) => (y) {
         r = Relu (x)
         y = If (c) <then_branch = t () => (float[N] a) { a = Neg (x) },
             else_branch = e () => (float[N] d) { d = Abs (r) }>
-    }""",
-    "loop_with_reference": """f <n>(c, x) => (y) {
+    }"""
+    ),
+    "loop_with_reference": (
+        """f <n>(c, x) => (y) {
         k = Constant <value_int: int = @n> ()
         y = Loop (k, c, x)
             <body = l (int64 i, bool p, float[N] v) => (bool q, float[N] w) { q = Identity (p) w = Add (v, x) }>
-    }""",
-    "two_levels_sharing_names": """f (c, x) => (y) {
+    }"""
+    ),
+    "two_levels_sharing_names": (
+        """f (c, x) => (y) {
         y = If (c) <
             then_branch = t () => (float[N] y) {
                 y = If (c) <then_branch = tt () => (float[N] a) { a = Neg (x) },
                     else_branch = te () => (float[N] b) { b = Abs (x) }>
             },
             else_branch = e () => (float[N] a) { a = Exp (x) }>
-    }""",
-    "same_names_as_main_graph": """f (b, main_x) => (r) { x = Not (b) y = Cast <to = 1> (x) r = Add (y, main_x) }""",
-    "defaults_of_mixed_types": """f <n, alpha: float = 0.5, names: strings = ["a", "b"]>(c, x) => (y) {
+    }"""
+    ),
+    "same_names_as_main_graph": (
+        """f (b, main_x) => (r) { x = Not (b) y = Cast <to = 1> (x) r = Add (y, main_x) }"""
+    ),
+    "defaults_of_mixed_types": (
+        """f <n, alpha: float = 0.5, names: strings = ["a", "b"]>(c, x) => (y) {
         t = LeakyRelu <alpha: float = @alpha> (x)
         y = acme.Fancy <labels: strings = @names, n: int = @n> (t, c)
-    }""",
-    "call_inside_branch": """f <n>(c, x) => (y) {
+    }"""
+    ),
+    "call_inside_branch": (
+        """f <n>(c, x) => (y) {
         y = If (c) <then_branch = t () => (float[N] a) { a = local.g <n: int = @n> (x) },
             else_branch = e () => (float[N] d) { d = Abs (x) }>
-    }""",
+    }"""
+    ),
 }
 
 TEXT = """<ir_version: {ir}, opset_import: ["" : {opset}, "local" : 1, "acme" : 1]>
@@ -265,13 +344,26 @@ def bodies() -> Iterator[Item]:
 
 def from_branches() -> Iterator[Item]:
     """Calls from inside the main graph's branches, one of them the only call."""
-    base = onnx.parser.parse_function('<domain: "local", opset_import: ["" : 21]> f (x) => (y) { y = Relu (x) }')
-    branches = [graph([node("f", ["x"], [name], "local")], [], [value(name)], name=name) for name in ("then", "else")]
+    base = onnx.parser.parse_function(
+        '<domain: "local", opset_import: ["" : 21]> f (x) => (y) { y = Relu (x) }'
+    )
+    branches = [
+        graph([node("f", ["x"], [name], "local")], [], [value(name)], name=name)
+        for name in ("then", "else")
+    ]
     branch = node("If", ["cond"], ["y"], then_branch=branches[0], else_branch=branches[1])
-    yield "only_in_branches", simple([branch], ["x"], ["y"], [true("cond")], imports=LOCAL, functions=[base])
+    yield (
+        "only_in_branches",
+        simple([branch], ["x"], ["y"], [true("cond")], imports=LOCAL, functions=[base]),
+    )
     yield (
         "everywhere",
         simple(
-            [branch, node("f", ["y"], ["z"], "local")], ["x"], ["z"], [true("cond")], imports=LOCAL, functions=[base]
+            [branch, node("f", ["y"], ["z"], "local")],
+            ["x"],
+            ["z"],
+            [true("cond")],
+            imports=LOCAL,
+            functions=[base],
         ),
     )

@@ -32,7 +32,19 @@ Schema = onnx.defs.OpSchema
 
 def ir_for(version: int) -> int:
     """An IR version of about the same time as the opset."""
-    starts = ((1, 3), (9, 4), (10, 5), (11, 6), (12, 7), (15, 8), (19, 9), (21, 10), (23, 11), (24, 12), (25, 13))
+    starts = (
+        (1, 3),
+        (9, 4),
+        (10, 5),
+        (11, 6),
+        (12, 7),
+        (15, 8),
+        (19, 9),
+        (21, 10),
+        (23, 11),
+        (24, 12),
+        (25, 13),
+    )
     return NEWEST_IR if version >= 26 else max(ir for start, ir in starts if version >= start)
 
 
@@ -98,8 +110,12 @@ def schemas() -> list[Schema]:
 
 
 def every_schema() -> Iterator[Item]:
-    """Per domain and opset the operators new in it, with the least and with everything they may have."""
-    for (domain, version), group in groupby(schemas(), key=lambda schema: (schema.domain, schema.since_version)):
+    """Per domain and opset the operators new in it, with the least and with everything they may
+    have.
+    """
+    for (domain, version), group in groupby(
+        schemas(), key=lambda schema: (schema.domain, schema.since_version)
+    ):
         members = list(group)
         for deprecated in (False, True):
             chosen = [schema for schema in members if schema.deprecated == deprecated]
@@ -140,9 +156,28 @@ KERNEL = (floats("w", [3, 3, 1, 1]),)
 BIASED = (*KERNEL, floats("b", [3]))
 
 BATCH_NORM = [
-    Form("is_test", 1, "BatchNormalization", STATS, {"is_test": 1, "consumed_inputs": [0, 0, 0, 1, 1]}),
-    Form("training", 1, "BatchNormalization", STATS, {"is_test": 0, "consumed_inputs": [0, 0, 0, 1, 1]}, 5),
-    Form("spatial_0", 1, "BatchNormalization", STATS, {"is_test": 1, "spatial": 0, "consumed_inputs": [0] * 5}),
+    Form(
+        "is_test",
+        1,
+        "BatchNormalization",
+        STATS,
+        {"is_test": 1, "consumed_inputs": [0, 0, 0, 1, 1]},
+    ),
+    Form(
+        "training",
+        1,
+        "BatchNormalization",
+        STATS,
+        {"is_test": 0, "consumed_inputs": [0, 0, 0, 1, 1]},
+        5,
+    ),
+    Form(
+        "spatial_0",
+        1,
+        "BatchNormalization",
+        STATS,
+        {"is_test": 1, "spatial": 0, "consumed_inputs": [0] * 5},
+    ),
     Form("is_test", 6, "BatchNormalization", STATS, {"is_test": 1}),
     Form("default_is_training", 6, "BatchNormalization", STATS),
     Form("training", 6, "BatchNormalization", STATS, {"is_test": 0, "momentum": 0.5}, 5),
@@ -163,7 +198,13 @@ BATCH_NORM = [
 
 OTHERS = [
     Form("broadcast", 1, "Add", (floats("b", [3]),), {"broadcast": 1, "axis": 1}),
-    Form("consumed_inputs", 1, "Add", (floats("b", [3]),), {"broadcast": 1, "axis": 1, "consumed_inputs": [0, 0]}),
+    Form(
+        "consumed_inputs",
+        1,
+        "Add",
+        (floats("b", [3]),),
+        {"broadcast": 1, "axis": 1, "consumed_inputs": [0, 0]},
+    ),
     Form("broadcast_0", 6, "Mul", (floats("b", [3]),), {"broadcast": 0}),
     Form("negative_axis", 6, "Sub", (floats("b", [3]),), {"broadcast": 1, "axis": -1}),
     Form("numpy", 7, "Div", (floats("b", [3, 1, 1]),)),
@@ -182,7 +223,12 @@ OTHERS = [
     Form("minimum_only", 6, "Clip", (), {"min": 0.0}),
     Form("bounds", 11, "Clip", (floats("low", [], 0.0), floats("high", [], 6.0))),
     Form("attributes", 1, "Slice", (), {"starts": [0], "ends": [2], "axes": [1]}),
-    Form("inputs", 10, "Slice", (ints("starts", [0]), ints("ends", [2]), ints("axes", [1]), ints("steps", [1]))),
+    Form(
+        "inputs",
+        10,
+        "Slice",
+        (ints("starts", [0]), ints("ends", [2]), ints("axes", [1]), ints("steps", [1])),
+    ),
     Form("paddings", 1, "Pad", (), {"paddings": [0] * 8, "value": 0.0}),
     Form("pads", 2, "Pad", (), {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "mode": "reflect"}),
     Form("pads_input", 11, "Pad", (ints("pads", [0] * 8), floats("fill", []))),
@@ -199,7 +245,9 @@ OTHERS = [
     Form("num_outputs", 18, "Split", (), {"axis": 1, "num_outputs": 3}, 3),
     Form("k_attribute", 1, "TopK", (), {"k": 2, "axis": -1}, 2),
     Form("k_input", 11, "TopK", (ints("k", [2]),), {"largest": 0, "sorted": 0}, 2),
-    Form("scales_of_width_and_height", 1, "Upsample", (), {"width_scale": 2.0, "height_scale": 2.0}),
+    Form(
+        "scales_of_width_and_height", 1, "Upsample", (), {"width_scale": 2.0, "height_scale": 2.0}
+    ),
     Form("scales_attribute", 7, "Upsample", (), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}),
     Form("scales_input", 9, "Upsample", (floats("scales", [4], 1.0),)),
     Form("scales", 10, "Resize", (floats("scales", [4], 1.0),)),
@@ -208,19 +256,41 @@ OTHERS = [
     Form("consumed_inputs", 1, "Relu", (), {"consumed_inputs": [0]}),
     Form("consumed_inputs", 1, "LeakyRelu", (), {"alpha": 0.1, "consumed_inputs": [0]}),
     Form("default_alpha", 6, "LeakyRelu"),
-    Form("broadcast", 1, "Gemm", (floats("w", [3, 3]), floats("c", [3])), {"broadcast": 1, "transB": 1}),
+    Form(
+        "broadcast",
+        1,
+        "Gemm",
+        (floats("w", [3, 3]), floats("c", [3])),
+        {"broadcast": 1, "transB": 1},
+    ),
     Form("no_bias", 11, "Gemm", (floats("w", [3, 3]),), {"alpha": 0.5, "beta": 2.0, "transA": 1}),
-    Form("explicit_defaults", 13, "Gemm", (floats("w", [3, 3]), floats("c", [3])), {"alpha": 1.0, "beta": 1.0}),
+    Form(
+        "explicit_defaults",
+        13,
+        "Gemm",
+        (floats("w", [3, 3]), floats("c", [3])),
+        {"alpha": 1.0, "beta": 1.0},
+    ),
     Form("least", 1, "Conv", KERNEL),
     Form("bias", 11, "Conv", BIASED, {"kernel_shape": [1, 1]}),
-    Form("explicit_defaults", 11, "Conv", BIASED, {"auto_pad": "NOTSET", "dilations": [1, 1], "group": 1}),
+    Form(
+        "explicit_defaults",
+        11,
+        "Conv",
+        BIASED,
+        {"auto_pad": "NOTSET", "dilations": [1, 1], "group": 1},
+    ),
     Form("auto_pad", 11, "Conv", KERNEL, {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     Form("newest", 22, "Conv", BIASED, {"pads": [0, 1, 2, 3]}),
-    Form("output_padding", 11, "ConvTranspose", BIASED, {"output_padding": [1, 1], "strides": [2, 2]}),
+    Form(
+        "output_padding", 11, "ConvTranspose", BIASED, {"output_padding": [1, 1], "strides": [2, 2]}
+    ),
     Form("output_shape", 1, "ConvTranspose", KERNEL, {"output_shape": [4, 4]}),
     Form("least", 9, "MatMul", (floats("w", [3, 3]),)),
     Form("indices", 8, "MaxPool", (), {"kernel_shape": [2, 2], "storage_order": 1}, 2),
-    Form("count_include_pad", 7, "AveragePool", (), {"kernel_shape": [2, 2], "count_include_pad": 1}),
+    Form(
+        "count_include_pad", 7, "AveragePool", (), {"kernel_shape": [2, 2], "count_include_pad": 1}
+    ),
     Form("broadcast_slope", 6, "PRelu", (floats("slope", [1]),)),
     Form("epsilon", 6, "InstanceNormalization", STATS[:2], {"epsilon": 1e-2}),
     Form("stash", 21, "GroupNormalization", STATS[:2], {"num_groups": 3, "stash_type": 1}),
@@ -251,11 +321,17 @@ def form_model(form: Form, ir: int | None = None) -> onnx.ModelProto:
     names = [tensor.name for tensor in form.tensors]
     results = ["t", *(f"extra{index}" for index in range(1, form.outputs))]
     middle = node(form.op, ["h", *names], results, **form.attributes)
-    listed = [value(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in form.tensors] if level < 4 else []
+    listed = (
+        [value(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in form.tensors]
+        if level < 4
+        else []
+    )
     before, after = node("Abs", ["x"], ["h"]), node("Neg", ["t"], ["y"])
     inputs = [value("x", shape=["N", 3, 5, 5]), *listed]
     outputs = [value("y", shape=[None, None])]
-    return simple([before, middle, after], inputs, outputs, form.tensors, version=form.version, ir=level)
+    return simple(
+        [before, middle, after], inputs, outputs, form.tensors, version=form.version, ir=level
+    )
 
 
 def typical() -> Iterator[Item]:
@@ -278,13 +354,24 @@ def normalized_convolutions() -> Iterator[Item]:
         nodes = [node("Conv", ["x", "w", "b"], ["c"]), norm, node("Relu", ["n"], ["y"])]
         image = value("x", shape=["N", 3, 8, 8])
         ir = ir_for(version)
-        listed = [value(tensor.name, shape=list(tensor.dims)) for tensor in tensors] if ir < 4 else []
-        made = simple(nodes, [image, *listed], [value("y", shape=["N", 3, 8, 8])], tensors, version=version, ir=ir)
+        listed = (
+            [value(tensor.name, shape=list(tensor.dims)) for tensor in tensors] if ir < 4 else []
+        )
+        made = simple(
+            nodes,
+            [image, *listed],
+            [value("y", shape=["N", 3, 8, 8])],
+            tensors,
+            version=version,
+            ir=ir,
+        )
         yield f"opset_{version}", made
 
 
 def ir_versions() -> Iterator[Item]:
-    """The same model at every IR version; the first two know no opset imports, the first no attribute types."""
+    """The same model at every IR version; the first two know no opset imports, the first no
+    attribute types.
+    """
     form = Form("broadcast", 1, "Add", (floats("b", [3]),), {"broadcast": 1, "axis": 1})
     modern = Form("numpy", 7, "Add", (floats("b", [3, 1, 1]),))
     for ir in range(1, NEWEST_IR + 1):

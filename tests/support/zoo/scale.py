@@ -10,13 +10,18 @@ def chains() -> Iterator[Item]:
     """A long chain, with and without an initializer per node."""
     count = 3000
     names = ["x", *(f"v{index}" for index in range(count - 1)), "y"]
-    yield "chain_3000", simple([node("Relu", [source], [target]) for source, target in pairwise(names)])
+    yield (
+        "chain_3000",
+        simple([node("Relu", [source], [target]) for source, target in pairwise(names)]),
+    )
     yield (
         "chain_600_with_weights",
         simple(
             [
                 node("Add", [source, f"w{index}"], [target])
-                for index, (source, target) in enumerate(zip(names[:600], [*names[1:600], "y"], strict=True))
+                for index, (source, target) in enumerate(
+                    zip(names[:600], [*names[1:600], "y"], strict=True)
+                )
             ],
             initializers=[floats(f"w{index}", [4], index) for index in range(600)],
         ),
@@ -29,4 +34,7 @@ def wide() -> Iterator[Item]:
     readers = [node("Neg", ["x"], [name]) for name in branches]
     yield "fan_500", simple([*readers, node("Sum", branches, ["y"])])
     yield "outputs_500", simple(readers, outputs=branches)
-    yield "tensor_1_mib", simple([node("Add", ["x", "w"], ["y"])], initializers=[raw_floats("w", [512, 512])])
+    yield (
+        "tensor_1_mib",
+        simple([node("Add", ["x", "w"], ["y"])], initializers=[raw_floats("w", [512, 512])]),
+    )

@@ -66,7 +66,11 @@ def named_everywhere(name: str) -> ModelProto:
     other = graph([node("Abs", [middle], [f"{name}e"])], [], [value(f"{name}e")], name=name)
     branch = node("If", ["cond"], [result], then_branch=then, else_branch=other)
     body = graph(
-        [add, custom, branch], [value(name, shape=[name, 4])], [result], [floats(scale), true("cond")], name=name
+        [add, custom, branch],
+        [value(name, shape=[name, 4])],
+        [result],
+        [floats(scale), true("cond")],
+        name=name,
     )
     body.value_info.append(value(middle, shape=[name, 4]))
     return model(body, imports=[opset(name, 1)])
@@ -117,7 +121,11 @@ def omitted() -> Iterator[Item]:
         yield label, simple([node("Dropout", ["x"], outputs)])
     weights = [floats("w", [1, 8, 4]), floats("r", [1, 8, 2])]
     sequence, state = value("x", shape=[3, 1, 4]), value("y", shape=[1, 1, 2])
-    for label, outputs in (("lstm_middle", ["", "y", ""]), ("lstm_end", ["", "", "y"]), ("lstm_cut", ["", "y"])):
+    for label, outputs in (
+        ("lstm_middle", ["", "y", ""]),
+        ("lstm_end", ["", "", "y"]),
+        ("lstm_cut", ["", "y"]),
+    ):
         made = node("LSTM", ["x", "w", "r", "", "", "", "", ""], outputs, hidden_size=2)
         yield label, simple([made], [sequence], [state], weights)
     for label, inputs, outputs in (
@@ -136,7 +144,10 @@ def omitted() -> Iterator[Item]:
 def arities() -> Iterator[Item]:
     """Nodes with no inputs, no outputs, neither, the same input twice, many of each."""
     keep = node("Relu", ["x"], ["y"])
-    yield "no_inputs", simple([node("Make", [], ["k"], "acme"), node("Add", ["x", "k"], ["y"])], imports=ACME)
+    yield (
+        "no_inputs",
+        simple([node("Make", [], ["k"], "acme"), node("Add", ["x", "k"], ["y"])], imports=ACME),
+    )
     yield "random_normal", simple([node("RandomNormal", [], ["y"], shape=[2, 4])], [])
     yield "no_outputs", simple([node("Print", ["x"], [], "acme"), keep], imports=ACME)
     yield "no_outputs_last", simple([keep, node("Print", ["y"], [], "acme")], imports=ACME)
@@ -144,7 +155,12 @@ def arities() -> Iterator[Item]:
     yield "same_input_twice", simple([node("Mul", ["x", "x"], ["y"])])
     yield "same_input_ten_times", simple([node("Sum", ["x"] * 10, ["y"])])
     spread = [f"o{index}" for index in range(50)]
-    yield "many_outputs", simple([node("Spread", ["x"], spread, "acme")], ["x"], [spread[7], spread[3]], imports=ACME)
+    yield (
+        "many_outputs",
+        simple(
+            [node("Spread", ["x"], spread, "acme")], ["x"], [spread[7], spread[3]], imports=ACME
+        ),
+    )
     yield ODD + "no_op_type", simple([node("Relu", ["x"], ["y"]), node("", ["x"], ["z"])])
     hollow = relu()
     hollow.graph.node.add()
@@ -156,11 +172,20 @@ def outputs() -> Iterator[Item]:
     first, second = node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])
     weight = value("w", shape=[4])
     yield "unread_node", simple([first, second])
-    yield "unread_output_of_read_node", simple([node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)])
-    yield "dead_chain", simple([first, second, node("Abs", ["z"], ["a"]), node("Exp", ["a"], ["b"])])
+    yield (
+        "unread_output_of_read_node",
+        simple([node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)]),
+    )
+    yield (
+        "dead_chain",
+        simple([first, second, node("Abs", ["z"], ["a"]), node("Exp", ["a"], ["b"])]),
+    )
     yield "listed_twice", simple([first], outputs=["y", "y"])
     yield "listed_thrice_between", simple([first, second], outputs=["y", "z", "y", "y"])
-    yield "listed_twice_with_other_types", simple([first], outputs=["y", value("y", shape=[None, 4])])
+    yield (
+        "listed_twice_with_other_types",
+        simple([first], outputs=["y", value("y", shape=[None, 4])]),
+    )
     yield "also_read", simple([first, node("Neg", ["y"], ["z"])], outputs=["y", "z"])
     yield "reverse_order", simple([first, second], outputs=["z", "y"])
     yield "graph_input", simple([first], outputs=["x", "y"])
@@ -182,12 +207,23 @@ def inputs() -> Iterator[Item]:
     """Unused inputs, inputs of scalars, inputs listed twice, no inputs."""
     first = node("Relu", ["x"], ["y"])
     yield "unused", simple([first], ["a", "x", "b"])
-    yield "all_unused", simple([node("Constant", [], ["y"], value=floats("k"))], ["a", "b"], [value("y", shape=[4])])
+    yield (
+        "all_unused",
+        simple(
+            [node("Constant", [], ["y"], value=floats("k"))], ["a", "b"], [value("y", shape=[4])]
+        ),
+    )
     yield "scalar", simple([first], [value("x", shape=[])], [value("y", shape=[])])
     yield "zero_dim", simple([first], [value("x", shape=[0, 4])], [value("y", shape=[0, 4])])
     yield ODD + "unknown_rank", simple([first], [value("x", shape=None)])
-    yield "unknown_dims", simple([first], [value("x", shape=[None, None])], [value("y", shape=[None, "M"])])
-    yield "empty_dim_param", simple([first], [value("x", shape=["", 4])], [value("y", shape=["", 4])])
+    yield (
+        "unknown_dims",
+        simple([first], [value("x", shape=[None, None])], [value("y", shape=[None, "M"])]),
+    )
+    yield (
+        "empty_dim_param",
+        simple([first], [value("x", shape=["", 4])], [value("y", shape=["", 4])]),
+    )
     yield "negative_dim", simple([first], [value("x", shape=[-1, 4])], [value("y", shape=[-1, 4])])
     yield "expression_dim", simple([first], [value("x", shape=["2*N + floor(M/3)", 4])])
     yield ODD + "listed_twice", simple([first], ["x", "x"])
@@ -207,14 +243,20 @@ def overridable() -> Iterator[Item]:
     for label, order in orders.items():
         listed = [as_inputs.get(name, value(name)) for name in order]
         for ir in (3, 4, IR):
-            yield f"all_{label}_ir{ir}", simple(total, listed, initializers=tensors, version=9, ir=ir)
+            yield (
+                f"all_{label}_ir{ir}",
+                simple(total, listed, initializers=tensors, version=9, ir=ir),
+            )
     for label, order in {"one": ["v", "x"], "two": ["x", "u", "v"]}.items():
         listed = [as_inputs.get(name, value(name)) for name in order]
         for ir in (4, IR):
             yield f"{label}_ir{ir}", simple(total, listed, initializers=tensors, version=9, ir=ir)
     yield ODD + "none_ir3", simple(total, ["x"], initializers=tensors, version=9, ir=3)
     yield "unused_initializers", simple([node("Relu", ["x"], ["y"])], initializers=tensors)
-    yield "unused_overridable", simple([node("Relu", ["x"], ["y"])], ["x", *as_inputs.values()], initializers=tensors)
+    yield (
+        "unused_overridable",
+        simple([node("Relu", ["x"], ["y"])], ["x", *as_inputs.values()], initializers=tensors),
+    )
     widened = [value("w", shape=["A"]), value("v", TensorProto.FLOAT, [None]), as_inputs["u"]]
     yield "wider_type_than_tensor", simple(total, ["x", *widened], initializers=tensors)
     other = [value("w", TensorProto.INT8, [9]), as_inputs["v"], as_inputs["u"]]
@@ -262,7 +304,9 @@ def explicit_defaults() -> Iterator[Item]:
 
 
 def domains() -> Iterator[Item]:
-    """Opset imports: order, foreign, unused, twice, missing, and the two names of the default domain."""
+    """Opset imports: order, foreign, unused, twice, missing, and the two names of the default
+    domain.
+    """
     base, custom = node("Relu", ["x"], ["a"]), node("Fancy", ["a"], ["y"], "acme")
     last = simple([base, custom])
     last.ClearField("opset_import")
@@ -276,22 +320,36 @@ def domains() -> Iterator[Item]:
         made = simple([node("Relu", ["x"], ["y"], on_node)])
         made.opset_import[0].domain = on_import
         yield ("" if fits else ODD) + label, made
-    both = simple([node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"], "ai.onnx")], imports=[opset("ai.onnx", 21)])
+    both = simple(
+        [node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"], "ai.onnx")],
+        imports=[opset("ai.onnx", 21)],
+    )
     yield ODD + "both_names", both
-    yield "unused_foreign", simple([node("Relu", ["x"], ["y"])], imports=[opset("z", 1), opset("b", 2), opset("a", 3)])
+    yield (
+        "unused_foreign",
+        simple([node("Relu", ["x"], ["y"])], imports=[opset("z", 1), opset("b", 2), opset("a", 3)]),
+    )
     yield ODD + "same_twice", simple([node("Relu", ["x"], ["y"])], imports=[opset("", 21)])
-    yield ODD + "two_versions", simple([node("Relu", ["x"], ["y"])], imports=[opset("", 13), opset("", 9)])
+    yield (
+        ODD + "two_versions",
+        simple([node("Relu", ["x"], ["y"])], imports=[opset("", 13), opset("", 9)]),
+    )
     yield ODD + "domain_not_imported", simple([base, custom])
     only_foreign = simple([node("Fancy", ["x"], ["y"], "acme")])
     only_foreign.ClearField("opset_import")
     only_foreign.opset_import.append(opset("acme", 1))
     yield "no_default_import", only_foreign
     for label, version in (("zero", 0), ("negative", -1), ("from_the_future", 999)):
-        yield f"{ODD}version_{label}", simple([node("Fancy", ["x"], ["y"], "acme")], version=version, imports=ACME)
+        yield (
+            f"{ODD}version_{label}",
+            simple([node("Fancy", ["x"], ["y"], "acme")], version=version, imports=ACME),
+        )
     unversioned = simple([node("Fancy", ["x"], ["y"], "acme")])
     unversioned.opset_import.add(domain="acme")
     yield ODD + "version_unset", unversioned
-    lookalike = simple([node("Conv", ["x"], ["y"], "acme"), node("BatchNormalization", ["y"], ["z"], "acme")])
+    lookalike = simple(
+        [node("Conv", ["x"], ["y"], "acme"), node("BatchNormalization", ["y"], ["z"], "acme")]
+    )
     lookalike.opset_import.extend(ACME)
     yield "standard_names_in_foreign_domain", lookalike
     fused = node("FusedConv", ["x", "w"], ["y"], "com.microsoft", activation="Relu")

@@ -53,7 +53,16 @@ FIELDS = {
 }
 """Where elements go that are not raw; the rest live in `int32_data`."""
 
-SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (5,), (7,), (2, 3), (2, 0, 3), (1, 1, 2, 1, 4))
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (1,),
+    (5,),
+    (7,),
+    (2, 3),
+    (2, 0, 3),
+    (1, 1, 2, 1, 4),
+)
 NEWEST: dict[str, Any] = {"version": NEWEST_OPSET, "ir": NEWEST_IR}
 
 
@@ -87,7 +96,9 @@ def field_tensor(name: str, dtype: str, dims: tuple[int, ...]) -> TensorProto:
         signed = dtype.startswith("INT")
         span = min(bits, 8) if dtype != "BOOL" else 1
         numbers = (byte % 2**span for byte in payload(count))
-        getattr(result, field).extend(number - 2 ** (span - 1) if signed else number for number in numbers)
+        getattr(result, field).extend(
+            number - 2 ** (span - 1) if signed else number for number in numbers
+        )
     return result
 
 
@@ -100,7 +111,9 @@ def holding(*tensors: TensorProto, **options: Any) -> Item:
     """A model whose initializers are read by nothing but an unknown node, named after the first."""
     names = [tensor.name for tensor in tensors if tensor.name]
     reader = node("Take", ["x", *names], ["y"], "acme")
-    return tensors[0].name, simple([reader], initializers=tensors, imports=[opset("acme", 1)], **options)
+    return tensors[0].name, simple(
+        [reader], initializers=tensors, imports=[opset("acme", 1)], **options
+    )
 
 
 def every_dtype() -> Iterator[Item]:
@@ -117,14 +130,18 @@ def dirty_padding() -> Iterator[Item]:
     """Sub-byte tensors of odd counts whose unused bits are set."""
     for dtype in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2", "FLOAT6E2M3", "FLOAT6E3M2"):
         size = (BITS[dtype] * 5 + 7) // 8
-        raw = TensorProto(name="raw", data_type=dtype_number(dtype), dims=[5], raw_data=b"\xff" * size)
+        raw = TensorProto(
+            name="raw", data_type=dtype_number(dtype), dims=[5], raw_data=b"\xff" * size
+        )
         wide = TensorProto(name="wide", data_type=dtype_number(dtype), dims=[1], int32_data=[-1])
         mark = ODD if dtype.startswith("FLOAT6") else ""
         yield mark + dtype, holding(raw, wide, **NEWEST)[1]
 
 
 def dtype_of_values() -> Iterator[Item]:
-    """Each element type as graph input, value_info, graph output, Constant, sequence and optional."""
+    """Each element type as graph input, value_info, graph output, Constant, sequence
+    and optional.
+    """
     for dtype, number in DTYPES:
         plain, sequence, optional = tensor_type(number, ["N", 2]), TypeProto(), TypeProto()
         sequence.sequence_type.elem_type.CopyFrom(plain)
@@ -135,7 +152,9 @@ def dtype_of_values() -> Iterator[Item]:
             node("Identity", ["t"], ["y"]),
             node("Constant", [], ["k"], value=held),
         ]
-        made = simple(nodes, [typed("x", plain), typed("s", sequence), typed("o", optional)], [], **NEWEST)
+        made = simple(
+            nodes, [typed("x", plain), typed("s", sequence), typed("o", optional)], [], **NEWEST
+        )
         made.graph.output.extend([typed("y", plain), value("k", number, [3])])
         made.graph.value_info.append(typed("t", plain))
         yield dtype, made
@@ -158,7 +177,9 @@ def special_floats() -> Iterator[Item]:
     yield "raw_half", holding(bits_of("half", "FLOAT16", "H", *half))[1]
     yield "raw_bfloat16", holding(bits_of("brain", "BFLOAT16", "H", *brain))[1]
     for dtype, words in (("FLOAT16", half), ("BFLOAT16", brain)):
-        listed = TensorProto(name="t", data_type=dtype_number(dtype), dims=[len(words)], int32_data=words)
+        listed = TensorProto(
+            name="t", data_type=dtype_number(dtype), dims=[len(words)], int32_data=words
+        )
         yield f"int32_data_{dtype}", holding(listed)[1]
     for dtype, dims in (("FLOAT", [7]), ("COMPLEX64", [3])):
         count = 7 if dtype == "FLOAT" else 6
@@ -192,17 +213,33 @@ def extreme_integers() -> Iterator[Item]:
         tensor = TensorProto(name="t", data_type=dtype_number(dtype), dims=[3])
         getattr(tensor, field).extend(numbers)
         yield dtype, holding(tensor)[1]
-    raw_bools = TensorProto(name="t", data_type=TensorProto.BOOL, dims=[3], raw_data=b"\x02\xff\x00")
+    raw_bools = TensorProto(
+        name="t", data_type=TensorProto.BOOL, dims=[3], raw_data=b"\x02\xff\x00"
+    )
     yield "BOOL_raw", holding(raw_bools)[1]
 
 
 def strings() -> Iterator[Item]:
     """String tensors of empty, binary, long and untidy items."""
     items = [b"", b"\x00", b"\xff\xfe", "日本".encode(), b'"quoted"\n', b"x" * 70000, b" "]
-    for name, dims in (("vector", [7]), ("matrix", [7, 1]), ("rank_9", [1, 1, 1, 7, 1, 1, 1, 1, 1])):
-        yield name, holding(TensorProto(name="t", data_type=TensorProto.STRING, dims=dims, string_data=items))[1]
+    for name, dims in (
+        ("vector", [7]),
+        ("matrix", [7, 1]),
+        ("rank_9", [1, 1, 1, 7, 1, 1, 1, 1, 1]),
+    ):
+        yield (
+            name,
+            holding(
+                TensorProto(name="t", data_type=TensorProto.STRING, dims=dims, string_data=items)
+            )[1],
+        )
     for name, shape in (("scalar", []), ("one", [1])):
-        yield name, holding(TensorProto(name="t", data_type=TensorProto.STRING, dims=shape, string_data=[b"s"]))[1]
+        yield (
+            name,
+            holding(
+                TensorProto(name="t", data_type=TensorProto.STRING, dims=shape, string_data=[b"s"])
+            )[1],
+        )
 
 
 def trimmings() -> Iterator[Item]:
@@ -229,7 +266,11 @@ def trimmings() -> Iterator[Item]:
     constant = node("Constant", [], ["k"], value=full)
     unnamed = copy(full)
     unnamed.ClearField("name")
-    nodes = [constant, node("Constant", [], ["l"], value=unnamed), node("Sum", ["x", "k", "l"], ["y"])]
+    nodes = [
+        constant,
+        node("Constant", [], ["l"], value=unnamed),
+        node("Sum", ["x", "k", "l"], ["y"]),
+    ]
     yield "constants_named_and_unnamed", simple(nodes)
 
 
@@ -254,29 +295,48 @@ def oddities() -> Iterator[Item]:
         "two_fields": two,
         "short_raw": short,
         "long_raw": long,
-        "wrong_field": TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[2], int64_data=[1, 2]),
+        "wrong_field": TensorProto(
+            name="t", data_type=TensorProto.FLOAT, dims=[2], int64_data=[1, 2]
+        ),
         "no_data": TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[2]),
-        "too_few_items": TensorProto(name="t", data_type=TensorProto.INT64, dims=[3], int64_data=[1]),
+        "too_few_items": TensorProto(
+            name="t", data_type=TensorProto.INT64, dims=[3], int64_data=[1]
+        ),
         "no_type": TensorProto(name="t", dims=[1], float_data=[1.0]),
         "undefined_type": TensorProto(name="t", data_type=0, dims=[1], float_data=[1.0]),
         "unknown_type": TensorProto(name="t", data_type=999, dims=[1], raw_data=b"\x01"),
-        "negative_dim": TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[-1], float_data=[1.0]),
-        "string_raw": TensorProto(name="t", data_type=TensorProto.STRING, dims=[1], raw_data=b"abc"),
+        "negative_dim": TensorProto(
+            name="t", data_type=TensorProto.FLOAT, dims=[-1], float_data=[1.0]
+        ),
+        "string_raw": TensorProto(
+            name="t", data_type=TensorProto.STRING, dims=[1], raw_data=b"abc"
+        ),
         "nothing_but_a_name": TensorProto(name="t"),
     }
     for name, tensor in named.items():
         yield ODD + name, holding(tensor)[1]
     nameless = floats("t")
     nameless.ClearField("name")
-    yield ODD + "nameless_initializer", simple([node("Relu", ["x"], ["y"])], initializers=[nameless])
-    yield ODD + "empty_initializer", simple([node("Relu", ["x"], ["y"])], initializers=[TensorProto()])
+    yield (
+        ODD + "nameless_initializer",
+        simple([node("Relu", ["x"], ["y"])], initializers=[nameless]),
+    )
+    yield (
+        ODD + "empty_initializer",
+        simple([node("Relu", ["x"], ["y"])], initializers=[TensorProto()]),
+    )
     yield (
         ODD + "initializer_twice",
-        simple([node("Add", ["x", "w"], ["y"])], initializers=[floats("w", [4], 1.0), floats("w", [4], 2.0)]),
+        simple(
+            [node("Add", ["x", "w"], ["y"])],
+            initializers=[floats("w", [4], 1.0), floats("w", [4], 2.0)],
+        ),
     )
 
 
-def sparse(name: str, indices: TensorProto, dims: list[int], values: TensorProto | None = None) -> SparseTensorProto:
+def sparse(
+    name: str, indices: TensorProto, dims: list[int], values: TensorProto | None = None
+) -> SparseTensorProto:
     """A sparse tensor; its name is that of its values."""
     held = floats(name, [indices.dims[0]]) if values is None else values
     return SparseTensorProto(values=held, indices=indices, dims=dims)
@@ -288,10 +348,18 @@ def sparse_samples() -> dict[str, SparseTensorProto]:
     trimmed.values.doc_string = "values"
     trimmed.values.metadata_props.add(key="k", value="v")
     trimmed.indices.doc_string = "indices"
-    halves = TensorProto(name="w", data_type=TensorProto.FLOAT16, dims=[2], raw_data=b"\x00\x3c\x00\x80")
-    texts = TensorProto(name="w", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"\xff"])
-    complexes = TensorProto(name="w", data_type=TensorProto.COMPLEX64, dims=[2], float_data=[1.0, -0.0, 0.0, 2.0])
-    raw_at = TensorProto(name="at", data_type=TensorProto.INT64, dims=[2], raw_data=struct.pack("<2q", 1, 5))
+    halves = TensorProto(
+        name="w", data_type=TensorProto.FLOAT16, dims=[2], raw_data=b"\x00\x3c\x00\x80"
+    )
+    texts = TensorProto(
+        name="w", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"\xff"]
+    )
+    complexes = TensorProto(
+        name="w", data_type=TensorProto.COMPLEX64, dims=[2], float_data=[1.0, -0.0, 0.0, 2.0]
+    )
+    raw_at = TensorProto(
+        name="at", data_type=TensorProto.INT64, dims=[2], raw_data=struct.pack("<2q", 1, 5)
+    )
     return {
         "linear": sparse("w", ints("at", [1, 7, 11]), [3, 4]),
         "coordinates": sparse("w", ints("at", [0, 1, 2, 3], [2, 2]), [3, 4]),
@@ -304,7 +372,9 @@ def sparse_samples() -> dict[str, SparseTensorProto]:
         "string": sparse("w", ints("at", [1, 2]), [4], texts),
         "complex": sparse("w", ints("at", [1, 2]), [4], complexes),
         "trimmings": trimmed,
-        "unnamed_indices": sparse("w", TensorProto(data_type=TensorProto.INT64, dims=[1], int64_data=[2]), [4]),
+        "unnamed_indices": sparse(
+            "w", TensorProto(data_type=TensorProto.INT64, dims=[1], int64_data=[2]), [4]
+        ),
     }
 
 
@@ -374,7 +444,10 @@ def constants() -> Iterator[Item]:
     for name, constant in constant_nodes().items():
         taker = node("Take", ["x", "k"], ["y"], "acme")
         yield name, simple([constant, taker], imports=[opset("acme", 1)])
-    yield "unread", simple([node("Constant", [], ["k"], value_float=1.0), node("Relu", ["x"], ["y"])])
+    yield (
+        "unread",
+        simple([node("Constant", [], ["k"], value_float=1.0), node("Relu", ["x"], ["y"])]),
+    )
     out = ValueInfoProto(name="k", type=tensor_type(TensorProto.FLOAT, []))
     yield "returned", simple([node("Constant", [], ["k"], value_float=1.0)], [], [out])
     named = node("Constant", [], ["y"], value=floats("other_name"))
@@ -382,7 +455,11 @@ def constants() -> Iterator[Item]:
     named.metadata_props.add(key="k", value="v")
     named.attribute[0].doc_string = "documented too"
     yield "trimmings", simple([named], [], [value("y", shape=[4])])
-    late = [node("Relu", ["x"], ["a"]), node("Constant", [], ["k"], value_float=1.0), node("Add", ["a", "k"], ["y"])]
+    late = [
+        node("Relu", ["x"], ["a"]),
+        node("Constant", [], ["k"], value_float=1.0),
+        node("Add", ["a", "k"], ["y"]),
+    ]
     yield "between_others", simple(late)
     twins = [node("Constant", [], [name], value_float=1.0) for name in ("k", "l")]
     yield "equal_twins", simple([*twins, node("Sum", ["x", "k", "l"], ["y"])])

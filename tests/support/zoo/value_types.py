@@ -73,7 +73,9 @@ def types() -> dict[str, TypeProto]:
     plain = tensor_type(TensorProto.FLOAT, ["N", 4])
     denoted = tensor_type(TensorProto.FLOAT, ["N", 3, "H", None])
     denoted.denotation = "IMAGE"
-    for dim, denotation in zip(denoted.tensor_type.shape.dim, ("DATA_BATCH", "DATA_CHANNEL", "", "w"), strict=True):
+    for dim, denotation in zip(
+        denoted.tensor_type.shape.dim, ("DATA_BATCH", "DATA_CHANNEL", "", "w"), strict=True
+    ):
         dim.denotation = denotation
     nested = plain
     for _ in range(10):
@@ -82,7 +84,9 @@ def types() -> dict[str, TypeProto]:
         "sequence": sequence(plain),
         "sequence_of_strings": sequence(tensor_type(TensorProto.STRING, None)),
         "sequence_of_sequences": sequence(sequence(plain)),
-        "sequence_of_maps": sequence(mapping(TensorProto.INT64, tensor_type(TensorProto.FLOAT, []))),
+        "sequence_of_maps": sequence(
+            mapping(TensorProto.INT64, tensor_type(TensorProto.FLOAT, []))
+        ),
         "map_string": mapping(TensorProto.STRING, tensor_type(TensorProto.INT64, [])),
         "map_to_sequence": mapping(TensorProto.INT64, sequence(plain)),
         "optional": optional(plain),
@@ -101,7 +105,9 @@ def every_type() -> Iterator[Item]:
     """Each type as input, intermediate and output of an unknown operator."""
     for name, type_ in types().items():
         nodes = [node("Pass", ["x"], ["t"], "acme"), node("Pass", ["t"], ["y"], "acme")]
-        made = simple(nodes, [typed("x", type_)], [typed("y", type_)], imports=[opset("acme", 1)], **NEWEST)
+        made = simple(
+            nodes, [typed("x", type_)], [typed("y", type_)], imports=[opset("acme", 1)], **NEWEST
+        )
         made.graph.value_info.append(typed("t", type_))
         yield name, made
 
@@ -135,7 +141,8 @@ def hollow_types() -> Iterator[Item]:
 HEADER = f'<ir_version: 10, opset_import: ["" : {OPSET}, "ai.onnx.ml" : 3]> main '
 
 TEXTS = {
-    "sequence_ops": """(float[N] x, float[N] z) => (float[M] y, int64 n) {
+    "sequence_ops": (
+        """(float[N] x, float[N] z) => (float[M] y, int64 n) {
         e = SequenceEmpty <dtype: int = 1> ()
         s = SequenceConstruct (x, z)
         t = SequenceInsert (s, x)
@@ -145,42 +152,59 @@ TEXTS = {
         n = SequenceLength (u)
         c = ConcatFromSequence <axis = 0, new_axis = 0> (u)
         y = Add (a, c)
-    }""",
+    }"""
+    ),
     "sequence_in_and_out": """(seq(float[N]) s) => (seq(float[N]) r) { r = Identity (s) }""",
-    "split_to_sequence": """(float[N, 4] x) => (seq(float[M, 4]) y) {
+    "split_to_sequence": (
+        """(float[N, 4] x) => (seq(float[M, 4]) y) {
         y = SplitToSequence <axis = 0, keepdims = 0> (x)
-    }""",
-    "optional_ops": """(float[N] x, optional(float[N]) o) => (float[N] y, bool has) {
+    }"""
+    ),
+    "optional_ops": (
+        """(float[N] x, optional(float[N]) o) => (float[N] y, bool has) {
         w = Optional (x)
         has = OptionalHasElement (o)
         g = OptionalGetElement (w)
         h = OptionalGetElement (o)
         y = Add (g, h)
-    }""",
-    "optional_branches": """(optional(float[N]) o) => (float[M] y) {
+    }"""
+    ),
+    "optional_branches": (
+        """(optional(float[N]) o) => (float[M] y) {
         has = OptionalHasElement (o)
         y = If (has) <then_branch = t () => (float[M] a) { a = OptionalGetElement (o) },
                       else_branch = e () => (float[M] d) <float[1] d = {0.0}> { }>
-    }""",
-    "sequence_loop_state": """(float[N] x, int64 n, bool c) => (seq(float[N]) y) {
+    }"""
+    ),
+    "sequence_loop_state": (
+        """(float[N] x, int64 n, bool c) => (seq(float[N]) y) {
         e = SequenceEmpty ()
         y = Loop (n, c, e) <body = l (int64 i, bool p, seq(float[N]) s) => (bool q, seq(float[N]) r) {
             q = Identity (p) r = SequenceInsert (s, x) }>
-    }""",
-    "zip_map": """(float[N, 3] x) => (seq(map(int64, float)) y) {
+    }"""
+    ),
+    "zip_map": (
+        """(float[N, 3] x) => (seq(map(int64, float)) y) {
         y = ai.onnx.ml.ZipMap <classlabels_int64s: ints = [1, 2, 3]> (x)
-    }""",
-    "dict_vectorizer": """(map(string, float) x) => (float[1, 2] y) {
+    }"""
+    ),
+    "dict_vectorizer": (
+        """(map(string, float) x) => (float[1, 2] y) {
         y = ai.onnx.ml.DictVectorizer <string_vocabulary: strings = ["b", "a"]> (x)
-    }""",
-    "cast_map": """(map(int64, float) x) => (float[1, D] y) {
+    }"""
+    ),
+    "cast_map": (
+        """(map(int64, float) x) => (float[1, D] y) {
         y = ai.onnx.ml.CastMap <cast_to: string = "TO_FLOAT", map_form: string = "SPARSE", max_map: int = 9> (x)
-    }""",
-    "classifier_and_zip_map": """(float[N, 2] x) => (int64[N] label, seq(map(int64, float)) p) {
+    }"""
+    ),
+    "classifier_and_zip_map": (
+        """(float[N, 2] x) => (int64[N] label, seq(map(int64, float)) p) {
         label, scores = ai.onnx.ml.LinearClassifier
             <coefficients: floats = [0.5, -0.5, 1.0, 2.0], classlabels_ints: ints = [0, 1]> (x)
         p = ai.onnx.ml.ZipMap <classlabels_int64s: ints = [0, 1]> (scores)
-    }""",
+    }"""
+    ),
 }
 
 
@@ -193,8 +217,18 @@ def operators() -> Iterator[Item]:
     yield "optional_of_nothing", simple([empty, has], [], [value("y", TensorProto.BOOL, ())])
     absent = node("OptionalHasElement", [], ["y"])
     yield "has_element_of_nothing", simple([absent], [], [value("y", TensorProto.BOOL, ())])
-    listed = graph([node("SequenceConstruct", ["x"], ["s"])], [], [typed("s", sequence(tensor_type()))], name="then")
-    other = graph([node("SequenceEmpty", [], ["e"])], [], [typed("e", sequence(tensor_type()))], name="else")
+    listed = graph(
+        [node("SequenceConstruct", ["x"], ["s"])],
+        [],
+        [typed("s", sequence(tensor_type()))],
+        name="then",
+    )
+    other = graph(
+        [node("SequenceEmpty", [], ["e"])], [], [typed("e", sequence(tensor_type()))], name="else"
+    )
     branch = node("If", ["cond"], ["r"], then_branch=listed, else_branch=other)
     at = node("SequenceAt", ["r", "zero"], ["y"])
-    yield "sequence_out_of_if", simple([branch, at], initializers=[true("cond"), ints("zero", [0], [])])
+    yield (
+        "sequence_out_of_if",
+        simple([branch, at], initializers=[true("cond"), ints("zero", [0], [])]),
+    )

@@ -1,6 +1,8 @@
-"""A generator of forgeries: certificates and models that a checker must refuse, each wrong in one place.
+"""A generator of forgeries: certificates and models that a checker must refuse, each wrong in one
+place.
 
-Every forgery is sealed again, with the digests of its models, so that the checker has to find out by the proof.
+Every forgery is sealed again, with the digests of its models, so that the checker has to find out
+by the proof.
 """
 
 from __future__ import annotations
@@ -38,14 +40,22 @@ def sealed(document: Document, source: ModelProto, result: ModelProto) -> Docume
     return made
 
 
-def forgeries(source: ModelProto, result: ModelProto, document: Document, other: Document) -> Iterator[Forgery]:
+def forgeries(
+    source: ModelProto, result: ModelProto, document: Document, other: Document
+) -> Iterator[Forgery]:
     """Yield forgeries of a certificate that holds; `other` is the certificate of another model."""
     for kind, where, forged in _models(result):
         yield Forgery(kind, where, source, forged, sealed(copy.deepcopy(document), source, forged))
     biased = {node.output[0] for node in result.graph.node if len(node.input) > 2}
     for kind, where, forged in _documents(document, biased):
         yield Forgery(kind, where, source, result, sealed(forged, source, result))
-    yield Forgery("another model's certificate", "", source, result, sealed(copy.deepcopy(other), source, result))
+    yield Forgery(
+        "another model's certificate",
+        "",
+        source,
+        result,
+        sealed(copy.deepcopy(other), source, result),
+    )
     for kind, where, first, second in _conditions(source, result):
         yield Forgery(kind, where, first, second, sealed(copy.deepcopy(document), first, second))
 
@@ -98,7 +108,9 @@ def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
             forged.graph.node[i].input[:] = [node.input[0], node.input[2], node.input[1]]
             yield "bounds exchanged", node.output[0], forged
             for place in (1, 2):
-                tensor = next(each for each in result.graph.initializer if each.name == node.input[place])
+                tensor = next(
+                    each for each in result.graph.initializer if each.name == node.input[place]
+                )
                 if np.isfinite(numpy_helper.to_array(tensor)).all():
                     forged = copy.deepcopy(result)
                     forged.graph.node[i].input[place] = ""
@@ -123,8 +135,19 @@ def _documents(document: Document, biased: set[str]) -> Iterator[tuple[str, str,
         forged = copy.deepcopy(document)
         del forged["steps"][i]
         yield "a step left out", str(i + 1), forged
-        for name in ("equal operand", "constant", "crosses", "layer", "affine", "same elements", "made up", None):
-            both = step["identity"] == "same bounds" and "perm" in step and name == "crosses"  # where nothing is scaled
+        for name in (
+            "equal operand",
+            "constant",
+            "crosses",
+            "layer",
+            "affine",
+            "same elements",
+            "made up",
+            None,
+        ):
+            both = (
+                step["identity"] == "same bounds" and "perm" in step and name == "crosses"
+            )  # where nothing is scaled
             if name != step["identity"] and not both:
                 forged = copy.deepcopy(document)
                 forged["steps"][i]["identity"] = name
@@ -139,7 +162,12 @@ def _documents(document: Document, biased: set[str]) -> Iterator[tuple[str, str,
             yield "a scale off", str(i + 1), forged
         if "applies" in step and step["operation"] in biased:
             forged = copy.deepcopy(document)
-            forged["steps"][i]["applies"] = [*step["applies"], {"shift": 1e20}, {"shift": -1e20}, {"shift": 0.125}]
+            forged["steps"][i]["applies"] = [
+                *step["applies"],
+                {"shift": 1e20},
+                {"shift": -1e20},
+                {"shift": 0.125},
+            ]
             yield "a shift off", str(i + 1), forged
         for other in range(i + 1, len(steps)):
             forged = copy.deepcopy(document)
@@ -147,8 +175,12 @@ def _documents(document: Document, biased: set[str]) -> Iterator[tuple[str, str,
             yield "two steps swapped", f"{i + 1}, {other + 1}", forged
 
 
-def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, str, ModelProto, ModelProto]]:
-    shared = {tensor.name for tensor in source.graph.initializer} & {t.name for t in result.graph.initializer}
+def _conditions(
+    source: ModelProto, result: ModelProto
+) -> Iterator[tuple[str, str, ModelProto, ModelProto]]:
+    shared = {tensor.name for tensor in source.graph.initializer} & {
+        t.name for t in result.graph.initializer
+    }
     read = {name for node in result.graph.node for name in node.input}
     for tensor in source.graph.initializer:
         if tensor.name in shared & read:
@@ -160,7 +192,9 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
                 info.type.tensor_type.shape.SetInParent()
                 for extent in kept.dims:
                     info.type.tensor_type.shape.dim.add(dim_value=extent)
-            changed = [next(t for t in model.graph.initializer if t.name == tensor.name) for model in pair]
+            changed = [
+                next(t for t in model.graph.initializer if t.name == tensor.name) for model in pair
+            ]
             if changed[0].raw_data != changed[1].raw_data:
                 yield "an overridable initializer", tensor.name, *pair
     for node in source.graph.node:
@@ -175,39 +209,66 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
             yield "an operator that no affine crosses", node.output[0], *pair
     for node in source.graph.node:
         indices = [
-            tensor for tensor in source.graph.initializer if node.op_type == "Gather" and tensor.name == node.input[1]
+            tensor
+            for tensor in source.graph.initializer
+            if node.op_type == "Gather" and tensor.name == node.input[1]
         ]
         for tensor in indices:
             forged = copy.deepcopy(source)
             changed = next(t for t in forged.graph.initializer if t.name == tensor.name)
-            array = numpy_helper.to_array(tensor)[::-1] if tensor.dims else numpy_helper.to_array(tensor) + 1
+            array = (
+                numpy_helper.to_array(tensor)[::-1]
+                if tensor.dims
+                else numpy_helper.to_array(tensor) + 1
+            )
             changed.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
             if (numpy_helper.to_array(tensor) != array).any():
                 yield "other indices", node.output[0], forged, result
     known = onnx.shape_inference.infer_shapes(source, data_prop=True).graph
-    types = [(each.name, each.type.tensor_type.shape.dim) for each in (*known.input, *known.value_info)]
+    types = [
+        (each.name, each.type.tensor_type.shape.dim) for each in (*known.input, *known.value_info)
+    ]
     shapes = {name: [each.dim_value or 2 for each in dims] for name, dims in types}
     for i, node in enumerate(source.graph.node):
         if node.op_type == "DequantizeLinear":
             pair = copy.deepcopy(source), copy.deepcopy(result)
-            scales = [t for model in pair for t in model.graph.initializer if _scales(model, t.name)]
+            scales = [
+                t for model in pair for t in model.graph.initializer if _scales(model, t.name)
+            ]
             for tensor in scales:
                 tensor.CopyFrom(
-                    numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(2.0**-126), tensor.name)
+                    numpy_helper.from_array(
+                        numpy_helper.to_array(tensor) * np.float32(2.0**-126), tensor.name
+                    )
                 )
             yield "scales below the normal numbers", node.output[0], *pair
         perm = next((list(each.ints) for each in node.attribute if each.name == "perm"), [])
         extents = shapes.get(node.input[0], []) if perm else []
         for axis in (
-            axis for axis in range(len(extents) - 1) if 1 not in (extents[perm[axis]], extents[perm[axis + 1]])
+            axis
+            for axis in range(len(extents) - 1)
+            if 1 not in (extents[perm[axis]], extents[perm[axis + 1]])
         ):
             forged = copy.deepcopy(source)
             other = [*perm[:axis], perm[axis + 1], perm[axis], *perm[axis + 2 :]]
-            next(each for each in forged.graph.node[i].attribute if each.name == "perm").ints[:] = other
+            next(each for each in forged.graph.node[i].attribute if each.name == "perm").ints[:] = (
+                other
+            )
             yield "another order of axes", node.output[0], forged, result
-    hidden = {node.input[0] for node in source.graph.node if node.op_type == "Reshape"}  # by the target of the next
-    reshapes = {n.input[1] for n in source.graph.node if n.op_type == "Reshape" and n.output[0] not in hidden}
-    parts = {name for node in source.graph.node if node.op_type in ("Concat", "Mul", "Slice") for name in node.input}
+    hidden = {
+        node.input[0] for node in source.graph.node if node.op_type == "Reshape"
+    }  # by the target of the next
+    reshapes = {
+        n.input[1]
+        for n in source.graph.node
+        if n.op_type == "Reshape" and n.output[0] not in hidden
+    }
+    parts = {
+        name
+        for node in source.graph.node
+        if node.op_type in ("Concat", "Mul", "Slice")
+        for name in node.input
+    }
     for i, tensor in enumerate(source.graph.initializer):
         array = numpy_helper.to_array(tensor)
         if array.dtype == np.int64 and tensor.name in reshapes | parts and (array > 1).any():
@@ -219,7 +280,10 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
                 if (changed != array).any():
                     yield "another target", tensor.name, forged, result
     for i, node in enumerate(source.graph.node):
-        if node.op_type == "BatchNormalization" and any(a.name == "training_mode" for a in node.attribute) is False:
+        if (
+            node.op_type == "BatchNormalization"
+            and any(a.name == "training_mode" for a in node.attribute) is False
+        ):
             forged = copy.deepcopy(source)
             forged.graph.node[i].attribute.add(name="epsilon", type=1, f=0.01)
             yield "another epsilon", node.output[0], forged, result
@@ -229,4 +293,6 @@ def _conditions(source: ModelProto, result: ModelProto) -> Iterator[tuple[str, s
 
 
 def _scales(model: ModelProto, name: str) -> bool:
-    return any(node.op_type == "DequantizeLinear" and node.input[1] == name for node in model.graph.node)
+    return any(
+        node.op_type == "DequantizeLinear" and node.input[1] == name for node in model.graph.node
+    )

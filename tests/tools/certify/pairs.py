@@ -1,4 +1,6 @@
-"""Pairs of models in the text language of onnx: whether a certificate proves the second one from the first."""
+"""Pairs of models in the text language of onnx: whether a certificate proves the second one from
+the first.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,21 @@ from .forgeries import sealed
 
 
 def model(text: str, opset: int = 18) -> ModelProto:
-    """Return the model of a graph without its header and name, or of a text that begins with its own header."""
-    return parser.parse_model(text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+    """Return the model of a graph without its header and name, or of a text that begins with its
+    own header.
+    """
+    return parser.parse_model(
+        text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}'
+    )
 
 
 def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:
     """Whether the checker accepts exactly these steps."""
     pair = model(source, opset), model(result, opset)
     pair[1].producer_name += "'"  # equal messages need no proof
-    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair)
+    document = sealed(
+        {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": list(steps)}, *pair
+    )
     try:
         return certify(*pair, document) == len(steps)
     except Rejected:
@@ -35,7 +43,9 @@ def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
     """Whether steps are found that prove the second body from the first, and hold."""
     pair = [model(f"{head} {{ {body} }}", opset) for body in (source, result)]
     for made in pair:
-        if all(node.op_type != "GroupNormalization" for node in made.graph.node):  # deprecated in its first version
+        if all(
+            node.op_type != "GroupNormalization" for node in made.graph.node
+        ):  # deprecated in its first version
             checker.check_model(made, full_check=True)
     search = Search(load_typed(pair[0]), load_typed(pair[1]), {})
     search.attempt()

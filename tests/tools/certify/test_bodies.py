@@ -1,4 +1,6 @@
-"""Types of the values that loops carry: what the checker knows of them, and where it knows nothing."""
+"""Types of the values that loops carry: what the checker knows of them, and where it
+knows nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ LOOP = """(float[{extents}] x, int64 n, bool go) => (float[A, B] out, float[C, D
     ],
 )
 @pytest.mark.parametrize("place", ["inner", "outer"])
-def test_a_carried_value_keeps_its_extents_if_the_body_does(extents: str, body: str, holds: bool, place: str) -> None:
+def test_a_carried_value_keeps_its_extents_if_the_body_does(
+    extents: str, body: str, holds: bool, place: str
+) -> None:
     plain = {"inner": "Identity(state)", "outer": "Identity(y)"}
     reshaped = {**plain, place: plain[place].replace("Identity", "Reshape").replace(")", ", t)")}
     pair = (LOOP.format(extents=extents, body=body, **each) for each in (reshaped, plain))
@@ -58,7 +62,9 @@ GAINS = """<ir_version: 8, opset_import: ["": 18]> g (float[N, T, 4] x, int64 n,
 
 
 def test_affines_meet_inside_a_body_and_forged_constants_are_refused() -> None:
-    source, result, document = certified(parser.parse_model(GAINS.replace("float state", "float[N, T, 4] state")))
+    source, result, document = certified(
+        parser.parse_model(GAINS.replace("float state", "float[N, T, 4] state"))
+    )
     assert certify(source, result, document)
     loop = next(node for node in result.graph.node if node.op_type == "Loop")
     assert [node.op_type for node in loop.attribute[0].g.node].count("Mul") == 1
@@ -68,6 +74,8 @@ def test_affines_meet_inside_a_body_and_forged_constants_are_refused() -> None:
         body = next(node for node in forged.graph.node if node.op_type == "Loop").attribute[0].g
         array = numpy_helper.to_array(body.initializer[place])
         nearest = np.nextafter(array, np.float32(9)).astype(np.float32)
-        body.initializer[place].CopyFrom(numpy_helper.from_array(nearest, body.initializer[place].name))
+        body.initializer[place].CopyFrom(
+            numpy_helper.from_array(nearest, body.initializer[place].name)
+        )
         with pytest.raises(Rejected):
             certify(source, forged, sealed(document, source, forged))

@@ -1,4 +1,6 @@
-"""`irc compile --certificate` and `irc certify`: compiles that are proved, and forgeries that are refused."""
+"""`irc compile --certificate` and `irc certify`: compiles that are proved, and forgeries that are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,19 @@ Built = tuple[ModelProto, ModelProto, Document]
 
 
 def conv_bn_relu(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))], pads=[1] * 4)
+    x = graph.node(
+        "Conv",
+        [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))],
+        pads=[1] * 4,
+    )
     return graph.node("Relu", [graph.batch_norm(x, batch_norm(4))])
 
 
 def conv_relu_mul(graph: Graph) -> str:
     weight = graph.initializer(graph.random(4, 3, 3, 3))
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), weight, graph.initializer(graph.random(4))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 6, 6]), weight, graph.initializer(graph.random(4))]
+    )
     scale = graph.node("Abs", [graph.initializer(graph.random(4, 1, 1) - np.float32(3))])
     return graph.node("Mul", [graph.node("Relu", [x]), scale])
 
@@ -48,7 +56,9 @@ def residual(graph: Graph) -> str:
 def joined(graph: Graph) -> str:
     x = graph.input("x", [1, 3, 6, 6])
     sides = [graph.node("Conv", [x, graph.initializer(graph.random(n, 3, 1, 1))]) for n in (2, 3)]
-    return graph.node("Sigmoid", [graph.batch_norm(graph.node("Concat", sides, axis=1), batch_norm(5))])
+    return graph.node(
+        "Sigmoid", [graph.batch_norm(graph.node("Concat", sides, axis=1), batch_norm(5))]
+    )
 
 
 def forward(graph: Graph) -> str:
@@ -65,20 +75,32 @@ def dense(graph: Graph) -> str:
 
 def sequence(graph: Graph) -> str:
     x = graph.node("MatMul", [graph.input("x", [2, 5, 8]), graph.initializer(graph.random(8, 4))])
-    x = graph.node("Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1])
+    x = graph.node(
+        "Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1]
+    )
     return graph.node("Transpose", [graph.batch_norm(x, batch_norm(4))], perm=[0, 2, 1])
 
 
 def transposed(graph: Graph) -> str:
     weight = graph.initializer(graph.random(4, 3, 2, 2))
-    x = graph.node("ConvTranspose", [graph.input("x", [1, 4, 6, 6]), weight], strides=[2, 2], group=2)
+    x = graph.node(
+        "ConvTranspose", [graph.input("x", [1, 4, 6, 6]), weight], strides=[2, 2], group=2
+    )
     return graph.node("Relu", [graph.batch_norm(x, batch_norm(6))])
 
 
 def head(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))])
-    x = graph.node("Flatten", [graph.node("GlobalAveragePool", [graph.batch_norm(x, batch_norm(4))])])
-    return graph.node("Gemm", [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))], transB=1)
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
+    x = graph.node(
+        "Flatten", [graph.node("GlobalAveragePool", [graph.batch_norm(x, batch_norm(4))])]
+    )
+    return graph.node(
+        "Gemm",
+        [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))],
+        transB=1,
+    )
 
 
 def shapes(graph: Graph) -> str:
@@ -98,16 +120,24 @@ def moves(graph: Graph) -> str:
 
 
 def clipped(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
     bounds = [graph.initializer(np.array(number, np.float32)) for number in (-0.3, 0.7)]
-    return graph.node("Div", [graph.node("Clip", [x, *bounds]), graph.initializer(np.array(-1.7, np.float32))])
+    return graph.node(
+        "Div", [graph.node("Clip", [x, *bounds]), graph.initializer(np.array(-1.7, np.float32))]
+    )
 
 
 def padded(graph: Graph) -> str:
     pads = graph.initializer(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
     x = graph.node("Pad", [graph.input("x", [1, 3, 5, 5]), pads])
-    x = graph.batch_norm(graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3))]), batch_norm(4))
-    return graph.node("MaxPool", [graph.node("Relu", [x])], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    x = graph.batch_norm(
+        graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3))]), batch_norm(4)
+    )
+    return graph.node(
+        "MaxPool", [graph.node("Relu", [x])], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1
+    )
 
 
 def nested(graph: Graph) -> str:
@@ -133,39 +163,65 @@ def symbols(graph: Graph) -> str:
 def summed(graph: Graph) -> str:
     x = graph.input("x", [2, 6])
     product = graph.node("MatMul", [x, graph.initializer(graph.random(6, 4))])
-    other = graph.node("Sigmoid", [graph.node("MatMul", [x, graph.initializer(graph.random(6, 4))])])
+    other = graph.node(
+        "Sigmoid", [graph.node("MatMul", [x, graph.initializer(graph.random(6, 4))])]
+    )
     return graph.node("Relu", [graph.node("Add", [product, other])])
 
 
 def reordered(graph: Graph) -> str:
     x = graph.node("Relu", [graph.input("x", ["N", "T", 8])])
     x = graph.node("Reshape", [x, graph.initializer(np.array([0, 0, 2, 4]))])
-    x = graph.node("Transpose", [graph.node("Transpose", [x], perm=[0, 2, 1, 3])], perm=[0, 2, 1, 3])
-    shape = graph.node("Slice", [graph.node("Shape", [x]), *(graph.initializer(np.array([i])) for i in (0, 2))])
+    x = graph.node(
+        "Transpose", [graph.node("Transpose", [x], perm=[0, 2, 1, 3])], perm=[0, 2, 1, 3]
+    )
+    shape = graph.node(
+        "Slice", [graph.node("Shape", [x]), *(graph.initializer(np.array([i])) for i in (0, 2))]
+    )
     target = graph.node("Concat", [shape, graph.initializer(np.array([-1]))], axis=0)
     x = graph.node("Sigmoid", [graph.node("Reshape", [x, target])])
     size = graph.node(
-        "Mul", [graph.node("Gather", [shape, graph.initializer(np.array([1]))]), graph.initializer(np.array([2]))]
+        "Mul",
+        [
+            graph.node("Gather", [shape, graph.initializer(np.array([1]))]),
+            graph.initializer(np.array([2])),
+        ],
     )
     x = graph.node(
         "Reshape",
-        [x, graph.node("Concat", [graph.initializer(np.array([0])), size, graph.initializer(np.array([4]))], axis=0)],
+        [
+            x,
+            graph.node(
+                "Concat",
+                [graph.initializer(np.array([0])), size, graph.initializer(np.array([4]))],
+                axis=0,
+            ),
+        ],
     )
     return graph.node("Tanh", [x])
 
 
 def turned(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [2, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))])
     x = graph.node(
-        "Reshape", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(np.array([2, 16, 4]))]
+        "Conv", [graph.input("x", [2, 3, 6, 6]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
+    x = graph.node(
+        "Reshape",
+        [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(np.array([2, 16, 4]))],
     )
     x = graph.node("Mul", [x, graph.initializer(graph.random(4))])
-    return graph.node("Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1])
+    return graph.node(
+        "Transpose", [graph.node("Add", [x, graph.initializer(graph.random(4))])], perm=[0, 2, 1]
+    )
 
 
 def channels_last(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", ["N", 3, "H", 6]), graph.initializer(graph.random(4, 3, 3, 3))])
-    x = graph.node("Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(4))])
+    x = graph.node(
+        "Conv", [graph.input("x", ["N", 3, "H", 6]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
+    x = graph.node(
+        "Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(4))]
+    )
     x = graph.node("Mul", [graph.node("Relu", [x]), graph.node("Sigmoid", [x])])
     x = graph.node("Concat", [x, graph.node("Tanh", [x])], axis=3)
     x = graph.node("ReduceMax", [x, graph.initializer(np.array([1]))], keepdims=1)
@@ -179,15 +235,21 @@ def expanded(graph: Graph) -> str:
 
 
 def limited(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))]
+    )
     inner = [graph.initializer(np.array(number, np.float32)) for number in (-1, 2)]
     outer = [graph.initializer(np.array(number, np.float32)) for number in (0.25, 3)]
     x = graph.node("Relu", [graph.node("Clip", [x, *inner])])
-    return graph.node("Clip", [graph.node("Clip", [x, *outer]), "", graph.initializer(np.array(1.5, np.float32))])
+    return graph.node(
+        "Clip", [graph.node("Clip", [x, *outer]), "", graph.initializer(np.array(1.5, np.float32))]
+    )
 
 
 def mirrored(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 6, 6]), graph.initializer(graph.random(4, 3, 1, 1))]
+    )
     x = graph.node("Gather", [x, graph.initializer(np.array([0, -3, 2, -1]))], axis=1)
     x = graph.node("Clip", [x, "", graph.initializer(np.array(0.5, np.float32))])
     return graph.node("Neg", [x])
@@ -200,7 +262,9 @@ def columns(graph: Graph) -> str:
 
 
 def quantized(graph: Graph) -> str:
-    scales, steps = (graph.initializer(np.abs(graph.random(4)) + np.float32(0.01)) for _ in range(2))
+    scales, steps = (
+        graph.initializer(np.abs(graph.random(4)) + np.float32(0.01)) for _ in range(2)
+    )
     whole = np.arange(-54, 54).astype(np.int8).reshape(4, 3, 3, 3)
     weight = graph.node("DequantizeLinear", [graph.initializer(whole), scales], axis=0)
     addends = graph.initializer(np.array([7, -60, 55, 1000], np.int32))
@@ -211,7 +275,10 @@ def quantized(graph: Graph) -> str:
 
 def dequantized(graph: Graph) -> str:
     numbers = [graph.initializer(np.array(number, np.float32)) for number in (0.05, 0.02, 2.5, 0.3)]
-    x = graph.node("QuantizeLinear", [graph.input("x", [2, 4]), numbers[0], graph.initializer(np.array(3, np.uint8))])
+    x = graph.node(
+        "QuantizeLinear",
+        [graph.input("x", [2, 4]), numbers[0], graph.initializer(np.array(3, np.uint8))],
+    )
     x = graph.node("DequantizeLinear", [x, numbers[1], graph.initializer(np.array(3, np.uint8))])
     return graph.node("Mul", [graph.node("Relu", [graph.node("Mul", [x, numbers[2]])]), numbers[3]])
 
@@ -224,30 +291,40 @@ def sloped(graph: Graph) -> str:
 
 def bordered(graph: Graph) -> str:
     pads = graph.initializer(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
-    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
     x = graph.node("Pad", [x, pads, graph.initializer(np.array(0.5, np.float32))])
     x = graph.node("Mul", [x, graph.initializer(np.array(1.7, np.float32))])
     return graph.node("Add", [x, graph.initializer(np.array(-0.3, np.float32))])
 
 
 def batched(graph: Graph) -> str:
-    x = graph.node("MatMul", [graph.input("x", [2, 5, 3]), graph.initializer(graph.random(2, 3, 4))])
+    x = graph.node(
+        "MatMul", [graph.input("x", [2, 5, 3]), graph.initializer(graph.random(2, 3, 4))]
+    )
     return graph.node("Mul", [x, graph.initializer(graph.random(4))])
 
 
 def addend(graph: Graph) -> str:
-    x = graph.node("Mul", [graph.input("x", [1, 3, 4, 4]), graph.initializer(np.abs(graph.random(3, 1, 1)))])
+    x = graph.node(
+        "Mul", [graph.input("x", [1, 3, 4, 4]), graph.initializer(np.abs(graph.random(3, 1, 1)))]
+    )
     bias = graph.node("Exp", [graph.input("b", [4])])
     return graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 3, 3)), bias])
 
 
 def single(graph: Graph) -> str:
-    x = graph.node("Add", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 1, 1))])
+    x = graph.node(
+        "Add", [graph.input("x", [1, 3, 4, 4]), graph.initializer(graph.random(3, 1, 1))]
+    )
     return graph.node("ConvTranspose", [x, graph.initializer(graph.random(3, 4, 1, 1))])
 
 
 def divided(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
     names = [graph.fresh("part") for _ in range(2)]
     graph.node("Split", [x], names, axis=1, num_outputs=2)
     parts = [graph.batch_norm(names[0], batch_norm(2)), names[1]]
@@ -255,19 +332,31 @@ def divided(graph: Graph) -> str:
 
 
 def last_step(graph: Graph) -> str:
-    x = graph.node("MatMul", [graph.input("x", ["N", "T", 8]), graph.initializer(graph.random(8, 4))])
+    x = graph.node(
+        "MatMul", [graph.input("x", ["N", "T", 8]), graph.initializer(graph.random(8, 4))]
+    )
     x = graph.node("Mul", [x, graph.initializer(graph.random(4))])
     bounds = [graph.initializer(np.array([number])) for number in (-1, 1 << 40, 1)]
     x = graph.node("Squeeze", [graph.node("Slice", [x, *bounds]), graph.initializer(np.array([1]))])
-    return graph.node("Gemm", [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))], transB=1)
+    return graph.node(
+        "Gemm",
+        [x, graph.initializer(graph.random(5, 4)), graph.initializer(graph.random(5))],
+        transB=1,
+    )
 
 
 def gated(graph: Graph) -> str:
-    x = graph.node("Conv", [graph.input("x", ["N", 3, 4, 5]), graph.initializer(graph.random(6, 3, 3, 3))])
-    x = graph.node("Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(6))])
+    x = graph.node(
+        "Conv", [graph.input("x", ["N", 3, 4, 5]), graph.initializer(graph.random(6, 3, 3, 3))]
+    )
+    x = graph.node(
+        "Add", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), graph.initializer(graph.random(6))]
+    )
     gate = graph.node("Erf", [graph.node("Mul", [x, graph.initializer(np.array(0.7, np.float32))])])
     gate = graph.node("Add", [gate, graph.initializer(np.array(1, np.float32))])
-    x = graph.node("Mul", [graph.node("Mul", [x, graph.initializer(np.array(0.5, np.float32))]), gate])
+    x = graph.node(
+        "Mul", [graph.node("Mul", [x, graph.initializer(np.array(0.5, np.float32))]), gate]
+    )
     return graph.node("Identity", [graph.node("Transpose", [x], perm=[0, 3, 1, 2])])
 
 
@@ -278,11 +367,16 @@ def carried(graph: Graph) -> str:
     inner = graph.node("MatMul", [inner, graph.initializer(graph.random(16, 6))])
     x = graph.node("Add", [x, graph.node("Add", [inner, graph.initializer(graph.random(6))])])
     x = graph.node("ReduceMean", [x, graph.initializer(np.array([1]))], keepdims=0)
-    return graph.node("Gemm", [x, graph.initializer(graph.random(6, 32)), graph.initializer(graph.random(32))])
+    return graph.node(
+        "Gemm", [x, graph.initializer(graph.random(6, 32)), graph.initializer(graph.random(32))]
+    )
 
 
 def clipped_between(graph: Graph) -> str:
-    x = graph.node("Mul", [graph.node("Sin", [graph.input("x", ["N", 3, "H", 6])]), graph.input("y", [1, 1, 1, 6])])
+    x = graph.node(
+        "Mul",
+        [graph.node("Sin", [graph.input("x", ["N", 3, "H", 6])]), graph.input("y", [1, 1, 1, 6])],
+    )
     bounds = [graph.initializer(np.array(number, np.float32)) for number in (0, 6)]
     x = graph.node("Mul", [x, graph.initializer(np.array(0.2, np.float32))])
     x = graph.node("Clip", [graph.node("Transpose", [x], perm=[0, 2, 3, 1]), *bounds])
@@ -293,8 +387,12 @@ def clipped_between(graph: Graph) -> str:
 def masked(graph: Graph) -> str:
     x = graph.input("x", ["N", 5, 5])
     size = graph.node("Gather", [graph.node("Shape", [x]), graph.initializer(np.array(-1))])
-    places = graph.node("Range", [graph.initializer(np.array(0)), size, graph.initializer(np.array(1))])
-    sides = [graph.node("Unsqueeze", [places, graph.initializer(np.array([axis]))]) for axis in (1, 0)]
+    places = graph.node(
+        "Range", [graph.initializer(np.array(0)), size, graph.initializer(np.array(1))]
+    )
+    sides = [
+        graph.node("Unsqueeze", [places, graph.initializer(np.array([axis]))]) for axis in (1, 0)
+    ]
     graph.output(graph.node("Identity", [places]))
     low = graph.initializer(np.array(-1e4, np.float32))
     return graph.node("Where", [graph.node("Less", sides), low, graph.node("Tanh", [x])])
@@ -405,8 +503,13 @@ def test_every_forgery_is_refused(built: dict[str, Built]) -> None:
 def test_rewrites_name_the_steps_that_explain_them(built: dict[str, Built]) -> None:
     source, result, document = built["conv_relu_mul"]
     steps = {step["step"]: step["identity"] for step in document["steps"]}
-    named = {rule: {steps[number] for number in numbers} for rule, _, numbers in document["rewrites"]}
-    assert named["fold backward"] == {"same bounds"} and named["round_parameter"] == {"layer", "same bounds"}
+    named = {
+        rule: {steps[number] for number in numbers} for rule, _, numbers in document["rewrites"]
+    }
+    assert named["fold backward"] == {"same bounds"} and named["round_parameter"] == {
+        "layer",
+        "same bounds",
+    }
     for _, _, each in built.values():
         numbers = {number for _, _, steps_ in each["rewrites"] for number in steps_}
         assert numbers >= {step["step"] for step in each["steps"] if step["at"] == "result"}
@@ -457,7 +560,10 @@ def test_a_fold_inside_a_body_is_proved_and_forged_ones_are_refused() -> None:
     source, result, document = certified(onnx.parser.parse_model(LOOPED))
     assert certify(source, result, document)
     body = next(node for node in result.graph.node if node.op_type == "Loop").attribute[0].g
-    assert [node.op_type for node in body.node if node.op_type != "Constant"] == ["Conv", "Identity"]
+    assert [node.op_type for node in body.node if node.op_type != "Constant"] == [
+        "Conv",
+        "Identity",
+    ]
     for name in ("a weight", "another count of iterations"):
         forged = onnx.ModelProto()
         forged.CopyFrom(result)
@@ -472,37 +578,49 @@ def test_a_fold_inside_a_body_is_proved_and_forged_ones_are_refused() -> None:
 
 HEAD = '<ir_version: 9, opset_import: ["" : 21]> agraph '
 TEXTS = {
-    "taken branch": """(float[2,3] x) => (float[2,3] y) <bool c = {1}> {
+    "taken branch": (
+        """(float[2,3] x) => (float[2,3] y) <bool c = {1}> {
       y = If (c) <then_branch: graph = a () => (float[2,3] p) { q = Abs (x) p = Exp (q) },
                   else_branch: graph = b () => (float[2,3] r) { r = Exp (x) }>
-    }""",
-    "parts of a sequence": """(float[2,7] x) => (float[2,3] y, float[2,1] z)
+    }"""
+    ),
+    "parts of a sequence": (
+        """(float[2,7] x) => (float[2,3] y, float[2,1] z)
     <int64 k = {3}, int64 i = {1}, int64 j = {-1}> {
       s = SplitToSequence <axis: int = 1> (x, k)
       u = SequenceAt (s, i)
       y = Abs (u)
       v = SequenceAt (s, j)
       z = Exp (v)
-    }""",
-    "rejoined": """(float[2,6] x) => (float[2,6] y) {
+    }"""
+    ),
+    "rejoined": (
+        """(float[2,6] x) => (float[2,6] y) {
       a, b = Split <axis: int = 1, num_outputs: int = 2> (x)
       c = Concat <axis: int = 1> (a, b)
       y = Exp (c)
-    }""",
-    "zero state": """(float[L,N,3] x, float[1,8,3] w, float[1,8,2] r, float[1,N,2] s) => (float[L,1,N,2] y) {
+    }"""
+    ),
+    "zero state": (
+        """(float[L,N,3] x, float[1,8,3] w, float[1,8,2] r, float[1,N,2] s) => (float[L,1,N,2] y) {
       n = Shape (s)
       h = ConstantOfShape (n)
       y = LSTM <hidden_size: int = 2> (x, w, r, , , s, h)
-    }""",
-    "casts": """(float16[2] x) => (double[2] y) {
+    }"""
+    ),
+    "casts": (
+        """(float16[2] x) => (double[2] y) {
       a = Cast <to: int = 1> (x)
       b = Cast <to: int = 11> (a)
       y = Exp (b)
-    }""",
-    "constant choice": """(float[2,3] x, float[2,3] z) => (float[2,3] y) <bool[3] c = {1, 1, 1}> {
+    }"""
+    ),
+    "constant choice": (
+        """(float[2,3] x, float[2,3] z) => (float[2,3] y) <bool[3] c = {1, 1, 1}> {
       w = Where (c, x, z)
       y = Exp (w)
-    }""",
+    }"""
+    ),
 }
 
 
@@ -537,9 +655,13 @@ def test_a_structure_is_proved_and_refused_where_its_condition_is_violated(name:
 
 
 def test_a_result_that_is_no_valid_model_is_refused() -> None:
-    """The sum of a product and a constant that is larger is no Gemm, whose third operand must fit."""
+    """The sum of a product and a constant that is larger is no Gemm, whose third
+    operand must fit.
+    """
     graph = Graph()
-    product = graph.node("MatMul", [graph.input("x", [2, 3]), graph.initializer(graph.random(3, 1))])
+    product = graph.node(
+        "MatMul", [graph.input("x", [2, 3]), graph.initializer(graph.random(3, 1))]
+    )
     graph.output(graph.node("Add", [product, graph.initializer(graph.random(4))]))
     source = graph.model()
     forged = onnx.ModelProto()
@@ -548,7 +670,12 @@ def test_a_result_that_is_no_valid_model_is_refused() -> None:
     made = onnx.helper.make_node("Gemm", [*product_.input, sum_.input[1]], list(sum_.output))
     del forged.graph.node[:]
     forged.graph.node.append(made)
-    step = {"at": "result", "operation": made.output[0], "identity": "product and sum", "source": made.output[0]}
+    step = {
+        "at": "result",
+        "operation": made.output[0],
+        "identity": "product and sum",
+        "source": made.output[0],
+    }
     document = {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": [step]}
     with pytest.raises(Rejected, match="no valid model"):
         certify(source, forged, sealed(document, source, forged))
@@ -557,13 +684,20 @@ def test_a_result_that_is_no_valid_model_is_refused() -> None:
 @pytest.mark.parametrize("scale", [1e-200, 0.5])
 def test_a_bound_that_overflows_is_refused(scale: float) -> None:
     """max(c * x, k) = c * max(x, k / c), unless k / c is infinite."""
-    head = f"{HEAD}(double[2,3] x) => (double[2,3] z) <double[3] c = {{{scale}, 2, 4}}, double[3] k = {{1e200, 1, 1}}"
+    head = (
+        f"{HEAD}(double[2,3] x) => (double[2,3] z) <double[3] c = {{{scale}, 2, 4}}, double[3] k ="
+        " {1e200, 1, 1}"
+    )
     source = onnx.parser.parse_model(f"{head}> {{ a = Mul (x, c) y = Max (a, k) z = Exp (y) }}")
     result = onnx.parser.parse_model(
         f"{head}, double[3] b = {{1, 0.5, 0.25}}> {{ m = Max (x, b) y = Mul (m, c) z = Exp (y) }}"
     )
     bound = result.graph.initializer[2]
-    bound.CopyFrom(onnx.numpy_helper.from_array(np.array([np.inf if scale < 1e-100 else 2e200, 0.5, 0.25]), "b"))
+    bound.CopyFrom(
+        onnx.numpy_helper.from_array(
+            np.array([np.inf if scale < 1e-100 else 2e200, 0.5, 0.25]), "b"
+        )
+    )
     steps = [{"at": "result", "operation": "m", "identity": "same bounds", "source": "y"}]
     document = {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": steps}
     if scale == 0.5:
@@ -575,7 +709,9 @@ def test_a_bound_that_overflows_is_refused(scale: float) -> None:
 
 def test_weights_that_vanish_are_refused() -> None:
     graph = Graph()
-    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(4, 3, 3, 3))]
+    )
     graph.output(graph.node("Mul", [x, graph.initializer(np.array(1e-30, np.float32))]))
     source, result, document = certified(graph.model())
     assert certify(source, result, document)
@@ -590,7 +726,9 @@ def test_weights_that_vanish_are_refused() -> None:
         certify(*forged, sealed(document, *forged))
 
 
-def test_a_rewrite_without_an_identity_is_a_warning_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewrite_without_an_identity_is_a_warning_and_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from irc.tools.certify.checker.proof import IDENTITIES
 
     monkeypatch.delitem(IDENTITIES, "same bounds")
@@ -608,7 +746,10 @@ def test_a_rewrite_without_an_identity_is_a_warning_and_refused(monkeypatch: pyt
 
 def test_the_commands_write_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, certificate, plain = (tmp_path / name for name in ("o.onnx", "c.json", "p.onnx"))
-    assert main(["compile", str(EXAMPLE), "-o", str(output), "--certificate", str(certificate), "-q"]) == 0
+    assert (
+        main(["compile", str(EXAMPLE), "-o", str(output), "--certificate", str(certificate), "-q"])
+        == 0
+    )
     assert main(["compile", str(EXAMPLE), "-o", str(plain), "-q"]) == 0
     assert output.read_bytes() == plain.read_bytes()
     document = json.loads(certificate.read_text())
@@ -634,7 +775,10 @@ def test_the_commands_write_and_check(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (["-o", "-", "--certificate", "c.json"], "--certificate needs files"),
         (["-o", "o.onnx", "--certificate", "-"], "--certificate needs files"),
-        (["-o", "o.onnx", "--certificate", "c.json", "--freeze-initializers"], "--freeze-initializers changes"),
+        (
+            ["-o", "o.onnx", "--certificate", "c.json", "--freeze-initializers"],
+            "--freeze-initializers changes",
+        ),
     ],
 )
 def test_contradicting_options(
@@ -679,7 +823,9 @@ def test_random_graphs_are_proved_or_refused() -> None:
     proved = 0
     for seed in range(24):
         model = grow(seed, F32)
-        result = compile_model(irc.load(model), certificate=True)  # a Module is compiled once: nothing is taken back
+        result = compile_model(
+            irc.load(model), certificate=True
+        )  # a Module is compiled once: nothing is taken back
         document = result.certificate()
         if any("the certificate" in warning for warning in result.warnings):
             with pytest.raises(Rejected, match=r"no identity|proves nothing"):

@@ -1,4 +1,6 @@
-"""Pairs of models whose constants, or constant channels, differ, and that a checker without some condition accepts."""
+"""Pairs of models whose constants, or constant channels, differ, and that a checker without some
+condition accepts.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ def _numbers(*numbers: float) -> str:
 
 def _steps(*steps: tuple[str, str, str, list[dict[str, object]]]) -> list[dict[str, object]]:
     return [
-        {"step": i, "identity": identity, "at": "result", "operation": operation, "source": source, "applies": applies}
+        {
+            "step": i,
+            "identity": identity,
+            "at": "result",
+            "operation": operation,
+            "source": source,
+            "applies": applies,
+        }
         for i, (identity, operation, source, applies) in enumerate(steps, 1)
     ]
 
@@ -33,16 +42,30 @@ def _channel(body: str, p: float = 0, q: float = 0, r: float = 0) -> str:
 @pytest.mark.parametrize(("far", "holds"), [(1024.0, True), (2.0**40, False)])
 def test_a_constant_channel_is_not_lost_beside_a_great_constant(far: float, holds: bool) -> None:
     source = _channel("l = LeakyRelu(a)  y = Add(l, s)")
-    body = "u = Add(a, p)  v = Sub(u, p)  d = Mul(v, two)  e = LeakyRelu(d)  l = Mul(e, half)  y = Add(l, s)"
+    body = (
+        "u = Add(a, p)  v = Sub(u, p)  d = Mul(v, two)  e = LeakyRelu(d)  l = Mul(e, half)  y ="
+        " Add(l, s)"
+    )
     assert is_proved(source, _channel(body, p=far), *_steps(("crosses", "e", "l", []))) is holds
 
 
-@pytest.mark.parametrize(("far", "near", "holds"), [(20000.0, 10000.0, True), (5e8, 25000.0, False)])
-def test_a_constant_channel_is_not_lost_in_a_row_of_shifts(far: float, near: float, holds: bool) -> None:
+@pytest.mark.parametrize(
+    ("far", "near", "holds"), [(20000.0, 10000.0, True), (5e8, 25000.0, False)]
+)
+def test_a_constant_channel_is_not_lost_in_a_row_of_shifts(
+    far: float, near: float, holds: bool
+) -> None:
     body = "u = Add(a, p)  v = Sub(u, q)  w = Sub(v, r)  y = Relu(w)"
     shifts = [[{"shift": _numbers(shift, 0)}] for shift in (far, near)]
-    steps = _steps(*(("rounded affine", name, "a", shift) for name, shift in zip("uvw", [*shifts, []], strict=True)))
-    assert is_proved(_channel("y = Relu(a)"), _channel(body, far, far - near, near), *steps) is holds
+    steps = _steps(
+        *(
+            ("rounded affine", name, "a", shift)
+            for name, shift in zip("uvw", [*shifts, []], strict=True)
+        )
+    )
+    assert (
+        is_proved(_channel("y = Relu(a)"), _channel(body, far, far - near, near), *steps) is holds
+    )
 
 
 NORMALIZED = """(float[2, 2] x) => (float[2, 2] y) <float t = {{{shift}}}, float three = {{3}},
@@ -56,20 +79,40 @@ NORMALIZATION = "BatchNormalization<epsilon = 0.0>({}, g, b, n, v)"
     ("mean", "shift", "far", "holds"),
     [(100.0, 30000.0, 0.0, True), (2.0**29, 30000.0, 0.0, False), (2.0**29, 30000.0, 1e6, True)],
 )
-def test_data_are_not_lost_in_means_far_beyond_the_shifts(mean: float, shift: float, far: float, holds: bool) -> None:
+def test_data_are_not_lost_in_means_far_beyond_the_shifts(
+    mean: float, shift: float, far: float, holds: bool
+) -> None:
     beta = mean + shift
-    given = {"shift": shift, "gamma": 1, "beta": f"{beta}, {beta}", "mean": f"{mean}, {mean}", "far": far}
+    given = {
+        "shift": shift,
+        "gamma": 1,
+        "beta": f"{beta}, {beta}",
+        "mean": f"{mean}, {mean}",
+        "far": far,
+    }
     result = f"u = {NORMALIZATION.format('x')}  w = Sub(u, t)  r = Relu(w)"
     pair = [NORMALIZED.format(body=each, **given) for each in ("r = Relu(x)", result)]
-    steps = _steps(("rounded affine", "u", "x", [{"shift": shift}]), ("rounded affine", "w", "x", []))
+    steps = _steps(
+        ("rounded affine", "u", "x", [{"shift": shift}]), ("rounded affine", "w", "x", [])
+    )
     assert is_proved(*pair, *steps) is holds
 
 
-@pytest.mark.parametrize(("mean", "shift", "holds"), [(1000.0, 20000.0, True), (2.0**31, 40000.0, False)])
+@pytest.mark.parametrize(
+    ("mean", "shift", "holds"), [(1000.0, 20000.0, True), (2.0**31, 40000.0, False)]
+)
 def test_data_are_not_lost_in_means_far_beyond_sums(mean: float, shift: float, holds: bool) -> None:
-    given = {"shift": shift, "gamma": 1, "beta": f"{mean + 3}, {mean + 3}", "mean": f"{mean}, {mean}", "far": 1e15}
+    given = {
+        "shift": shift,
+        "gamma": 1,
+        "beta": f"{mean + 3}, {mean + 3}",
+        "mean": f"{mean}, {mean}",
+        "far": 1e15,
+    }
     result = f"p = Add(x, t)  q = Sub(p, t)  u = {NORMALIZATION.format('q')}  r = Relu(u)"
-    pair = [NORMALIZED.format(body=each, **given) for each in ("u = Add(x, three)  r = Relu(u)", result)]
+    pair = [
+        NORMALIZED.format(body=each, **given) for each in ("u = Add(x, three)  r = Relu(u)", result)
+    ]
     assert is_proved(*pair, *_steps(("rounded affine", "u", "u", []))) is holds
 
 
@@ -89,7 +132,10 @@ def test_free_weights_of_constant_data_drown_no_other(value: float, holds: bool)
         float[1, 3, 1] c = {{0, {value}, {value}}}, float[1, 3, 1] w = {{1, 0, 0}},
         float[1, 3, 1] u = {{1, 500, -500}}> {{
         p = Mul(x, m)  q = Add(p, c)  y = Conv(q, w) }}"""
-    assert is_proved(text, text.replace("Conv(q, w)", "Conv(q, u)"), *_steps(("layer", "y", "y", []))) is holds
+    assert (
+        is_proved(text, text.replace("Conv(q, w)", "Conv(q, u)"), *_steps(("layer", "y", "y", [])))
+        is holds
+    )
 
 
 TINY = """(double[2, 1] x, double[2, 1] w, uint8[2, 1] q) => (double[2, 1] y) <double t = {1e-200}, double g = {1e200},
@@ -101,8 +147,16 @@ SCALED = ("layer", "p", "p", [{"of": "c"}])
 @pytest.mark.parametrize(
     ("source", "result", "step"),
     [
-        ("a = Mul(x, t)  b = Mul(a, t)  c = Mul(b, g)  y = Relu(c)", "a = Mul(x, z)  y = Relu(a)", None),
-        ("a = Mul(x, g)  b = Abs(a)  y = Mul(b, z)", "a = Mul(x, t)  y = Abs(a)", ("crosses", "y", "b", [])),
+        (
+            "a = Mul(x, t)  b = Mul(a, t)  c = Mul(b, g)  y = Relu(c)",
+            "a = Mul(x, z)  y = Relu(a)",
+            None,
+        ),
+        (
+            "a = Mul(x, g)  b = Abs(a)  y = Mul(b, z)",
+            "a = Mul(x, t)  y = Abs(a)",
+            ("crosses", "y", "b", []),
+        ),
         (
             "a = Mul(x, w)  b = Mul(a, g)  y = Mul(b, z)",
             "a = Mul(x, t)  b = Mul(w, t)  y = Mul(a, b)",
@@ -114,14 +168,22 @@ SCALED = ("layer", "p", "p", [{"of": "c"}])
             ("rounded affine", "p", "p", []),
         ),
         ("p = MatMul(x, k)  c = Mul(p, t)  y = Abs(c)", "p = MatMul(x, l)  y = Abs(p)", SCALED),
-        ("a = Mul(x, t)  p = MatMul(a, k)  y = Abs(p)", "p = MatMul(x, l)  y = Abs(p)", ("layer", "p", "p", [])),
+        (
+            "a = Mul(x, t)  p = MatMul(a, k)  y = Abs(p)",
+            "p = MatMul(x, l)  y = Abs(p)",
+            ("layer", "p", "p", []),
+        ),
         ("p = Gemm(x, k)  c = Mul(p, t)  y = Abs(c)", "p = Gemm(x, l)  y = Abs(p)", SCALED),
         (
             "p = LayerNormalization(x, s, n)  c = Mul(p, t)  y = Abs(c)",
             "p = LayerNormalization(x, n, n)  y = Abs(p)",
             SCALED,
         ),
-        ("p = DequantizeLinear(q, t)  c = Mul(p, t)  y = Abs(c)", "p = DequantizeLinear(q, z)  y = Abs(p)", SCALED),
+        (
+            "p = DequantizeLinear(q, t)  c = Mul(p, t)  y = Abs(c)",
+            "p = DequantizeLinear(q, z)  y = Abs(p)",
+            SCALED,
+        ),
     ],
 )
 def test_a_scale_too_small_for_float64_is_not_zero(
@@ -131,10 +193,14 @@ def test_a_scale_too_small_for_float64_is_not_zero(
     pair = [f"{TINY}{body} }}" for body in (source, result)]
     assert not is_proved(*pair, *steps, opset=21)
     zeros = [text.replace("1e-200", "0") for text in pair]
-    assert is_proved(*zeros, *steps, opset=21) is ("Dequantize" not in source)  # which takes no scale of zero
+    assert is_proved(*zeros, *steps, opset=21) is (
+        "Dequantize" not in source
+    )  # which takes no scale of zero
 
 
-@pytest.mark.parametrize("body", ["a = Mul(x, z)  y = Gemm<alpha = {}>(a, w, c)", "y = Gemm<alpha = {}>(x, v, c)"])
+@pytest.mark.parametrize(
+    "body", ["a = Mul(x, z)  y = Gemm<alpha = {}>(a, w, c)", "y = Gemm<alpha = {}>(x, v, c)"]
+)
 @pytest.mark.parametrize(("alpha", "holds"), [("2.0", True), ("inf", False)])
 def test_a_layer_of_zeros_times_infinity_is_no_bias(body: str, alpha: str, holds: bool) -> None:
     head = """(float[2, 2] x) => (float[2, 2] y) <float z = {0}, float[2, 2] w = {1, 2, 3, 4},
@@ -183,13 +249,16 @@ def test_a_result_declares_no_extents_that_do_not_follow(
             int64[1] s) {{ l = Identity(k)  d = Relu(a)  s = Shape(a) }}>""",
     ],
 )
-def test_bodies_of_a_result_declare_no_extents_that_do_not_follow(body: str, extent: str, holds: bool) -> None:
+def test_bodies_of_a_result_declare_no_extents_that_do_not_follow(
+    body: str, extent: str, holds: bool
+) -> None:
     head = "(float[N] x, bool c, int64 n) => (int64[M] y) <int64[1] o = {0}> {"
     assert is_proved(*(f"{head} {body.format(each, each)} }}" for each in ("N", extent))) is holds
 
 
 @pytest.mark.parametrize(
-    ("tile", "opset", "holds"), [("Tile(c, n)", 6, True), ("Tile(c, n)", 13, True), ("Tile(c, k, a)", 5, False)]
+    ("tile", "opset", "holds"),
+    [("Tile(c, n)", 6, True), ("Tile(c, n)", 13, True), ("Tile(c, k, a)", 5, False)],
 )
 def test_the_first_tile_repeats_an_axis(tile: str, opset: int, holds: bool) -> None:
     text = """(float[P, Q] x) => (float[P, R] y) <float[2, 2] c = {{1, 2, 3, 4}}, int64[2] n = {{1, 2}},
@@ -220,8 +289,13 @@ def test_functions_have_the_defaults_of_their_attributes(
     call: str, outer: str, passed: str, slopes: list[float]
 ) -> None:
     result = CALLED.format(call=call, outer=outer, passed=passed)
-    text = '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {{ y = LeakyRelu<alpha = {}>(x) }}'
-    assert [each for each in (0.01, 0.25, 0.5, 0.75) if is_proved(text.format(each), result)] == slopes
+    text = (
+        '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {{ y ='
+        " LeakyRelu<alpha = {}>(x) }}"
+    )
+    assert [
+        each for each in (0.01, 0.25, 0.5, 0.75) if is_proved(text.format(each), result)
+    ] == slopes
 
 
 DRAWN = """(float[{extent}] a, float[3] b, float[1, 1, 10, 10] x) => (int64[M] y) <
@@ -244,7 +318,10 @@ DRAWN = """(float[{extent}] a, float[3] b, float[1, 1, 10, 10] x) => (int64[M] y
 def test_extents_that_runtimes_compute_otherwise_are_unknown(
     body: str, extent: int, scale: float, constant: str, holds: bool
 ) -> None:
-    texts = (DRAWN.format(body=each, extent=extent, scale=scale) for each in (body, f"y = Identity({constant})"))
+    texts = (
+        DRAWN.format(body=each, extent=extent, scale=scale)
+        for each in (body, f"y = Identity({constant})")
+    )
     assert is_proved(*texts) is holds
 
 
@@ -253,12 +330,20 @@ def test_a_slice_backward_ends_within_the_data(end: int, holds: bool) -> None:
     text = f"""(float[3] x) => (float[N] y) <float[3] c = {{{{1, 2, 3}}}}, int64[1] s = {{{{-1}}}},
         int64[1] e = {{{{{end}}}}}, int64[1] a = {{{{0}}}}, float z = {{{{{6 if end < 0 else 0}}}}}> {{{{
         u = Slice(c, s, e, a, s)  {{}} }}}}"""
-    pair = [text.format(body) for body in ("t = ReduceSum<keepdims = 0>(u)  y = Add(x, t)", "y = Add(x, z)")]
-    steps = [{"step": i, "identity": "constant", "at": "source", "operation": name} for i, name in enumerate("ut", 1)]
+    pair = [
+        text.format(body)
+        for body in ("t = ReduceSum<keepdims = 0>(u)  y = Add(x, t)", "y = Add(x, z)")
+    ]
+    steps = [
+        {"step": i, "identity": "constant", "at": "source", "operation": name}
+        for i, name in enumerate("ut", 1)
+    ]
     assert is_proved(*pair, *steps) is holds
 
 
-@pytest.mark.parametrize(("outer", "holds"), [("", False), ("b = Transpose<perm = [2, 0, 1]>(x)", True)])
+@pytest.mark.parametrize(
+    ("outer", "holds"), [("", False), ("b = Transpose<perm = [2, 0, 1]>(x)", True)]
+)
 def test_an_operator_in_a_branch_says_nothing_of_values_outside(outer: str, holds: bool) -> None:
     head, rest = (
         "(float[] x, bool c) => (int64[M] y, float[] z) <int64[1] k = {3}> {",
@@ -266,10 +351,15 @@ def test_an_operator_in_a_branch_says_nothing_of_values_outside(outer: str, hold
         z = If(c) <then_branch = t () => (float[] a) {{ a = Transpose<perm = [0, 2, 1]>(x) }},
         else_branch = e () => (float[] d) {{ d = Relu(x) }}> }}""",
     )
-    assert is_proved(f"{head} u = Shape(x)  y = Shape(u)  {rest}", f"{head} y = Identity(k)  {rest}") is holds
+    assert (
+        is_proved(f"{head} u = Shape(x)  y = Shape(u)  {rest}", f"{head} y = Identity(k)  {rest}")
+        is holds
+    )
 
 
-@pytest.mark.parametrize(("data", "leaf", "holds"), [("b", "r", True), ("r", "r", False), ("r", "w", False)])
+@pytest.mark.parametrize(
+    ("data", "leaf", "holds"), [("b", "r", True), ("r", "r", False), ("r", "w", False)]
+)
 def test_elements_of_two_values_are_told_apart(data: str, leaf: str, holds: bool) -> None:
     text = """(float[2, 3] x, float[2, 3] b) => (float[3, 2] y) <bool c = {{1}}> {{
         w = If(c) <then_branch = t () => (float[] a) {{ a = Relu(x) }},
@@ -284,11 +374,20 @@ def test_elements_of_two_values_are_told_apart(data: str, leaf: str, holds: bool
 
 
 @pytest.mark.parametrize(
-    ("kind", "far", "holds"), [("float", 1e38, True), ("float", 3e38, False), ("double", 3e38, True)]
+    ("kind", "far", "holds"),
+    [("float", 1e38, True), ("float", 3e38, False), ("double", 3e38, True)],
 )
 @pytest.mark.parametrize("scale", [0, 1])
-def test_sums_that_overflow_whatever_the_data_are_are_refused(kind: str, far: float, scale: int, holds: bool) -> None:
+def test_sums_that_overflow_whatever_the_data_are_are_refused(
+    kind: str, far: float, scale: int, holds: bool
+) -> None:
     head = (
-        f"({kind}[2] x) => ({kind}[2] y) <{kind} s = {{{scale}}}, {kind} c = {{{far}}}> {{ m = Mul(x, s)  a = Add(m, c)"
+        f"({kind}[2] x) => ({kind}[2] y) <{kind} s = {{{scale}}}, {kind} c = {{{far}}}> {{ m ="
+        " Mul(x, s)  a = Add(m, c)"
     )
-    assert is_proved(f"{head}  y = Relu(a) }}", f"{head}  b = Add(a, c)  d = Sub(b, c)  y = Relu(d) }}") is holds
+    assert (
+        is_proved(
+            f"{head}  y = Relu(a) }}", f"{head}  b = Add(a, c)  d = Sub(b, c)  y = Relu(d) }}"
+        )
+        is holds
+    )

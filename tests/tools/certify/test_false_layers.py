@@ -1,4 +1,6 @@
-"""Pairs of models whose layers, clamps or windows differ, and that a checker without some condition would accept."""
+"""Pairs of models whose layers, clamps or windows differ, and that a checker without some condition
+would accept.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,23 @@ from .pairs import is_proved
 
 
 def _step(identity: str, operation: str = "y", **further: object) -> dict[str, object]:
-    return {"step": 1, "identity": identity, "at": "result", "operation": operation, "source": operation, **further}
+    return {
+        "step": 1,
+        "identity": identity,
+        "at": "result",
+        "operation": operation,
+        "source": operation,
+        **further,
+    }
 
 
 GEMM = """(float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {{{w}}}, float[2, 2] v = {{{w}}}, float[2] b = {{{b}}},
     int32[2] q = {{{q}}}, float s = {{0.01}}> {{ d = DequantizeLinear(q, s)  y = Gemm<{factors}>({data}, {bias}) }}"""
 
 
-def _gemm(factors: str, w: str = "1, 2, 3, 4", b: str = "5, 6", q: str = "49, 490", **names: str) -> str:
+def _gemm(
+    factors: str, w: str = "1, 2, 3, 4", b: str = "5, 6", q: str = "49, 490", **names: str
+) -> str:
     return GEMM.format(factors=factors, w=w, b=b, q=q, **{"data": "x, w", "bias": "b", **names})
 
 
@@ -35,7 +46,9 @@ def _gemm(factors: str, w: str = "1, 2, 3, 4", b: str = "5, 6", q: str = "49, 49
         (_gemm("beta = 0.001", bias="d"), _gemm("beta = 1.0", bias="d", q="0, 0"), False),
     ],
 )
-def test_factors_of_a_layer_take_no_digits_from_its_constants(source: str, result: str, holds: bool) -> None:
+def test_factors_of_a_layer_take_no_digits_from_its_constants(
+    source: str, result: str, holds: bool
+) -> None:
     if "x, x" in source:
         source, result = (text.replace("float[1, 2]", "float[2, 2]") for text in (source, result))
     assert is_proved(source, result, _step("layer")) is holds
@@ -55,7 +68,9 @@ FAR = "999999995904.0"
     ("rows", "far", "shift", "other"),
     [(1, f"{FAR}, 0", "0.4, 0.4", "0.8"), (2, f"0, {FAR}, 0, 0", "0.4, 0.8", "0.4")],
 )
-def test_the_bound_of_one_channel_is_not_that_of_another(rows: int, far: str, shift: str, other: str) -> None:
+def test_the_bound_of_one_channel_is_not_that_of_another(
+    rows: int, far: str, shift: str, other: str
+) -> None:
     head = f"""(float[{rows}, 2] x) => (float[{rows}, 2] y) <float[{rows}, 2] far = {{{far}}},
         float[1, 2] shift = {{{shift}}}, float other = {{{other}}}>"""
     source = head + "{ u = Add(x, far)  w = Sub(u, far)  v = Add(w, shift)  y = Relu(v) }"
@@ -67,13 +82,23 @@ def test_the_bound_of_one_channel_is_not_that_of_another(rows: int, far: str, sh
 @pytest.mark.parametrize(("kind", "holds"), [("float", True), ("double", False)])
 def test_the_greatest_float_limits_doubles(kind: str, holds: bool) -> None:
     head, step = f"({kind}[2] x) => ({kind}[2] y) ", _step("same bounds")
-    assert is_proved(head + "{ v = Clip(x)  y = Relu(v) }", head + "{ y = Relu(x) }", step, opset=10) is holds
+    assert (
+        is_proved(head + "{ v = Clip(x)  y = Relu(v) }", head + "{ y = Relu(x) }", step, opset=10)
+        is holds
+    )
 
 
 @pytest.mark.parametrize(
     ("pads", "holds"),
-    [('auto_pad = "SAME_UPPER"', True), ('auto_pad = "VALID", pads = [0, 0]', True), ("pads = [1, 0]", True)]
-    + [(f'auto_pad = "{auto}", pads = [{pads}]', False) for auto, pads in (("SAME_UPPER", "0, 0"), ("VALID", "1, 0"))],
+    [
+        ('auto_pad = "SAME_UPPER"', True),
+        ('auto_pad = "VALID", pads = [0, 0]', True),
+        ("pads = [1, 0]", True),
+    ]
+    + [
+        (f'auto_pad = "{auto}", pads = [{pads}]', False)
+        for auto, pads in (("SAME_UPPER", "0, 0"), ("VALID", "1, 0"))
+    ],
 )
 def test_pads_are_stated_once(pads: str, holds: bool) -> None:
     text = f"""(float[1, 1, 5] x) => (int64[3] y) <int64[3] k = {{1, 1, 5}}> {{
@@ -91,9 +116,30 @@ NORMALIZED = """(float[1, 2] x) => (float[1, 2] y) <float[2] z = {{0, 0}}, float
 @pytest.mark.parametrize(
     ("numbers", "holds"),
     [
-        ({"gamma": "2, 2", "beta": "14, 14", "mean": "7, 7", "variance": "1, 1", "scale": 2.0}, True),
-        ({"gamma": "2, 2", "beta": "2e20, 2e20", "mean": "1e20, 1e20", "variance": "1, 1", "scale": 2.0}, False),
-        ({"gamma": "3e-20, 3e-20", "beta": "0, 0", "mean": "0, 0", "variance": "9, 9", "scale": 1e-20}, True),
+        (
+            {"gamma": "2, 2", "beta": "14, 14", "mean": "7, 7", "variance": "1, 1", "scale": 2.0},
+            True,
+        ),
+        (
+            {
+                "gamma": "2, 2",
+                "beta": "2e20, 2e20",
+                "mean": "1e20, 1e20",
+                "variance": "1, 1",
+                "scale": 2.0,
+            },
+            False,
+        ),
+        (
+            {
+                "gamma": "3e-20, 3e-20",
+                "beta": "0, 0",
+                "mean": "0, 0",
+                "variance": "9, 9",
+                "scale": 1e-20,
+            },
+            True,
+        ),
         (
             {
                 "gamma": "4.61e-43, 4.61e-43",
@@ -106,20 +152,30 @@ NORMALIZED = """(float[1, 2] x) => (float[1, 2] y) <float[2] z = {{0, 0}}, float
         ),
     ],
 )
-def test_parameters_of_a_normalization_keep_the_digits_of_the_data(numbers: dict[str, object], holds: bool) -> None:
+def test_parameters_of_a_normalization_keep_the_digits_of_the_data(
+    numbers: dict[str, object], holds: bool
+) -> None:
     step = _step("rounded affine", "u")
     source = NORMALIZED.format(body="Mul(x, s)", **numbers)
     assert (
-        is_proved(source, NORMALIZED.format(body="BatchNormalization<epsilon = 0.0>(x, g, b, m, v)", **numbers), step)
+        is_proved(
+            source,
+            NORMALIZED.format(body="BatchNormalization<epsilon = 0.0>(x, g, b, m, v)", **numbers),
+            step,
+        )
         is holds
     )
 
 
 @pytest.mark.parametrize(
-    ("identity", "body"), [("crosses", "Abs({})"), ("same bounds", "Relu({})"), ("layer", "MatMul({}, w)")]
+    ("identity", "body"),
+    [("crosses", "Abs({})"), ("same bounds", "Relu({})"), ("layer", "MatMul({}, w)")],
 )
 def test_doubles_keep_their_digits_across_an_operator(identity: str, body: str) -> None:
-    head = "(double[1, 1] x) => (double[1, 1] y) <double k = {{{}}}, double[1, 1] w = {{3}}> {{ {} y = " + body + " }}"
+    head = (
+        "(double[1, 1] x) => (double[1, 1] y) <double k = {{{}}}, double[1, 1] w = {{3}}> {{ {}"
+        " y = " + body + " }}"
+    )
     for number, holds in (("1", True), ("1.00000000000011368683772161602974", False)):
         pair = head.format(number, "", "x"), head.format(number, "u = Mul(x, k)", "u")
         assert is_proved(*pair) is holds
@@ -135,11 +191,26 @@ TURNED = "ConvTranspose<strides = [2], {}>(x, w)"
     [
         ("1, 1, 5", POOLED.format(2, 2, "ceil_mode = 1"), "1, 1, 3", True),
         ("1, 1, 3", POOLED.format(2, 3, "ceil_mode = 1"), "1, 1, 2", False),
-        ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", ceil_mode = 1'), "1, 1, 4", False),
+        (
+            "1, 1, 5",
+            POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", ceil_mode = 1'),
+            "1, 1, 4",
+            False,
+        ),
         ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER"'), "1, 1, 5", True),
-        ("1, 1, 5", POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", dilations = [2]'), "1, 1, 5", False),
+        (
+            "1, 1, 5",
+            POOLED.format(2, 1, 'auto_pad = "SAME_UPPER", dilations = [2]'),
+            "1, 1, 5",
+            False,
+        ),
         ("1, 1, 5", TURNED.format('auto_pad = "SAME_UPPER"'), "1, 1, 10", True),
-        ("1, 1, 5", TURNED.format('auto_pad = "SAME_UPPER", output_padding = [1]'), "1, 1, 11", False),
+        (
+            "1, 1, 5",
+            TURNED.format('auto_pad = "SAME_UPPER", output_padding = [1]'),
+            "1, 1, 11",
+            False,
+        ),
         ("1, 1, 5", TURNED.format("output_padding = [1]"), "1, 1, 13", True),
         ("1, 1, 5", TURNED.format("output_shape = [10]"), "1, 1, 10", False),
         ("1, 1, 7, 8", "Resize<axes = [2, 3]>(x, , , s)", "1, 1, 5, 9", True),

@@ -1,4 +1,6 @@
-"""Pairs of models whose affines differ, and that a checker without some condition would take for equal."""
+"""Pairs of models whose affines differ, and that a checker without some condition would take for
+equal.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ def _step(identity: str, operation: str, source: str, **rest: object) -> dict[st
     return {"identity": identity, "at": "result", "operation": operation, "source": source, **rest}
 
 
-@pytest.mark.parametrize(("scale", "holds"), [(7.0, True), (_numbers(7.0), True), ("", False), (5.0, False)])
+@pytest.mark.parametrize(
+    ("scale", "holds"), [(7.0, True), (_numbers(7.0), True), ("", False), (5.0, False)]
+)
 def test_an_affine_has_numbers(scale: float | str, holds: bool) -> None:
-    text = "(float[N] x) => (float[N] y, float[N] z) <float a = {7}> { y = Mul(x, a)  z = Identity(y) }"
+    text = (
+        "(float[N] x) => (float[N] y, float[N] z) <float a = {7}> { y = Mul(x, a)  z ="
+        " Identity(y) }"
+    )
     step = _step("rounded affine", "y", "x", step=1, axis=0, applies=[{"scale": scale}])
     assert is_proved(text, text, step) is holds
     identity = text.replace("Mul(x, a)", "Identity(x)")
@@ -31,9 +38,15 @@ NORMALIZED = """(float[2, 1] x) => (float[P, Q] y) <float[1] g = {{1}}, float[1]
     y{further} = {body} }}"""
 
 
-@pytest.mark.parametrize(("further", "holds"), [("", True), (', "m#1", "n#2", "o#3", "p#4"', False)])
-def test_an_old_normalization_with_further_results_is_in_training(further: str, holds: bool) -> None:
-    source = NORMALIZED.format(further=further, body="BatchNormalization<epsilon = 0.0>(x, g, b, b, g)")
+@pytest.mark.parametrize(
+    ("further", "holds"), [("", True), (', "m#1", "n#2", "o#3", "p#4"', False)]
+)
+def test_an_old_normalization_with_further_results_is_in_training(
+    further: str, holds: bool
+) -> None:
+    source = NORMALIZED.format(
+        further=further, body="BatchNormalization<epsilon = 0.0>(x, g, b, b, g)"
+    )
     assert is_proved(source, NORMALIZED.format(further="", body="Mul(x, k)"), opset=9) is holds
 
 
@@ -43,23 +56,35 @@ PADDED = """(float[2] x) => (float[M] y) <float[2] f = {{0.1, 1.2}}, float five 
 
 
 @pytest.mark.parametrize(
-    ("value", "scales", "holds"), [(10, (2, 2, 2), True), (14, (2, 2), False), (14, (2, 2, 2), False)]
+    ("value", "scales", "holds"),
+    [(10, (2, 2, 2), True), (14, (2, 2), False), (14, (2, 2, 2), False)],
 )
-def test_an_affine_of_a_padded_axis_has_all_its_numbers(value: int, scales: tuple[int, ...], holds: bool) -> None:
+def test_an_affine_of_a_padded_axis_has_all_its_numbers(
+    value: int, scales: tuple[int, ...], holds: bool
+) -> None:
     source = PADDED.format(value=value, body="p = Pad(x, pads, five)  y = Identity(p)")
-    result = PADDED.format(value=value, body="u = Mul(x, two)  p = Pad(u, pads, value)  y = Mul(p, half)")
+    result = PADDED.format(
+        value=value, body="u = Mul(x, two)  p = Pad(u, pads, value)  y = Mul(p, half)"
+    )
     computed = [
         {"identity": "constant", "at": at, "operation": name, "rounded": True}
         for at in ("source", "result")
         for name in ("g", "pads")
     ]
     steps = [*computed, _step("crosses", "p", "p", axis=0, applies=[{"scale": _numbers(*scales)}])]
-    assert is_proved(source, result, *({"step": i, **step} for i, step in enumerate(steps, 1))) is holds
+    assert (
+        is_proved(source, result, *({"step": i, **step} for i, step in enumerate(steps, 1)))
+        is holds
+    )
 
 
 @pytest.mark.parametrize(
     ("pads", "holds"),
-    [('auto_pad = "VALID", pads = [1, 0]', False), ('auto_pad = "VALID"', True), ("pads = [0, 0]", True)],
+    [
+        ('auto_pad = "VALID", pads = [1, 0]', False),
+        ('auto_pad = "VALID"', True),
+        ("pads = [0, 0]", True),
+    ],
 )
 def test_pads_beside_automatic_ones_are_none(pads: str, holds: bool) -> None:
     extent = 4 if holds else 5
@@ -92,19 +117,33 @@ BRANCHES = """y = If(s)<then_branch = f () => (float[3] w) {{
     ],
 )
 def test_no_affine_in_between_is_far_from_the_source(body: str, holds: bool) -> None:
-    steps = [{"identity": "taken branch", "at": "result", "operation": "y", "step": 1}] if "If" in body else []
-    for further, unused in (("", ""), ("", "z = Add(x, i)  r = Relu(z)"), (", float[3] z", "z = Add(x, i)")):
-        pair = [FAR.format(further=further, body=f"{unused}  {each}") for each in ("y = Identity(x)", body)]
+    steps = (
+        [{"identity": "taken branch", "at": "result", "operation": "y", "step": 1}]
+        if "If" in body
+        else []
+    )
+    for further, unused in (
+        ("", ""),
+        ("", "z = Add(x, i)  r = Relu(z)"),
+        (", float[3] z", "z = Add(x, i)"),
+    ):
+        pair = [
+            FAR.format(further=further, body=f"{unused}  {each}")
+            for each in ("y = Identity(x)", body)
+        ]
         assert is_proved(*pair, *steps) is holds
 
 
 @pytest.mark.parametrize(
-    ("kind", "number", "holds"), [("float16", 21376, True), ("float16", 30547, False), ("float", 3e4, True)]
+    ("kind", "number", "holds"),
+    [("float16", 21376, True), ("float16", 30547, False), ("float", 3e4, True)],
 )
 def test_narrow_types_have_less_room(kind: str, number: float, holds: bool) -> None:
     """The bits 21376 and 30547 are 60 and 30,000 in float16."""
     text = f"({kind}[3] x) => ({kind}[3] y) <{kind} a = {{{number}}}> {{"
-    assert is_proved(f"{text} y = Identity(x) }}", f"{text} b = Add(x, a)  y = Sub(b, a) }}") is holds
+    assert (
+        is_proved(f"{text} y = Identity(x) }}", f"{text} b = Add(x, a)  y = Sub(b, a) }}") is holds
+    )
 
 
 @pytest.mark.parametrize(("number", "holds"), [("o", True), ("i", False)])
@@ -116,7 +155,9 @@ def test_lost_data_stay_lost_behind_another_operator(number: str, holds: bool) -
 
 @pytest.mark.parametrize(("kind", "holds"), [("Mul", True), ("Div", False)])
 def test_zero_by_data_is_no_constant(kind: str, holds: bool) -> None:
-    text = "(float[3] x) => (float[3] y) <float z = {{0}}> {{ u = Mul(x, z)  {body}  y = Add(q, x) }}"
+    text = (
+        "(float[3] x) => (float[3] y) <float z = {{0}}> {{ u = Mul(x, z)  {body}  y = Add(q, x) }}"
+    )
     pair = [text.format(body=each) for each in (f"q = {kind}(u, x)", "q = Identity(u)")]
     assert is_proved(*pair, _step("crosses", "y", "y", step=1)) is holds
 
@@ -125,7 +166,10 @@ def test_zero_by_data_is_no_constant(kind: str, holds: bool) -> None:
 @pytest.mark.parametrize(("number", "holds"), [("1e-34", True), ("1e-37", False)])
 def test_constants_keep_their_digits(kind: str, identity: str, number: str, holds: bool) -> None:
     scaled = float(np.float32(number) * np.float32(2.0**-8))
-    head = f"(float[3] x) => (float[3] y) <float c = {{{number}}}, float d = {{{scaled!r}}}, float k = {{{2.0**-8}}}, "
+    head = (
+        f"(float[3] x) => (float[3] y) <float c = {{{number}}}, float d = {{{scaled!r}}}, float k ="
+        f" {{{2.0**-8}}}, "
+    )
     head += f"float i = {{{2.0**8}}}, float o = {{1}}> {{"
     source, result = f"m = {kind}(x, c)", f"u = Mul(x, k)  v = {kind}(u, d)  m = Mul(v, i)"
     pair = [f"{head} {each}  y = Div(o, m) }}" for each in (source, result)]
@@ -137,10 +181,17 @@ ORDERED = """(float[1, 1, 3] x) => (float[1, 1, M] y) <float k = {{2}}, float h 
 
 
 @pytest.mark.parametrize("kind", ["LpPool", "GlobalLpPool"])
-@pytest.mark.parametrize(("order", "holds"), [(1, True), (2, True), (3, True), (-1, True), (0, False), (64, False)])
+@pytest.mark.parametrize(
+    ("order", "holds"), [(1, True), (2, True), (3, True), (-1, True), (0, False), (64, False)]
+)
 def test_a_norm_knows_scales_by_its_order(kind: str, order: int, holds: bool) -> None:
-    """Of order zero each number that is not zero counts as one; of order 64 numbers beyond 4 overflow."""
-    given = {"kind": kind, "order": f"p = {order}" + (", kernel_shape = [1]" if kind == "LpPool" else "")}
+    """Of order zero each number that is not zero counts as one; of order 64 numbers beyond 4
+    overflow.
+    """
+    given = {
+        "kind": kind,
+        "order": f"p = {order}" + (", kernel_shape = [1]" if kind == "LpPool" else ""),
+    }
     source = ORDERED.format(before="", data="x", after="y = Identity(v)", **given)
     result = ORDERED.format(before="u = Mul(x, k)", data="u", after="y = Mul(v, h)", **given)
     assert is_proved(source, result, _step("crosses", "v", "v", step=1)) is holds
@@ -150,7 +201,9 @@ FILLED = """(float[1, 1, {extent}] x) => (float[1, 1, M] y) <float k = {{2}}, fl
     {before}  v = {kind}<kernel_shape = [2], {windows}>({data})  {after} }}"""
 
 
-@pytest.mark.parametrize(("kind", "pair"), [("MaxPool", ("Mul", "Div")), ("AveragePool", ("Add", "Sub"))])
+@pytest.mark.parametrize(
+    ("kind", "pair"), [("MaxPool", ("Mul", "Div")), ("AveragePool", ("Add", "Sub"))]
+)
 @pytest.mark.parametrize(
     ("extent", "windows", "holds"),
     [
@@ -167,7 +220,9 @@ def test_windows_without_data_have_numbers_of_their_own(
 ) -> None:
     given = {"extent": extent, "kind": kind, "windows": windows}
     source = FILLED.format(before="", data="x", after="y = Identity(v)", **given)
-    result = FILLED.format(before=f"u = {pair[0]}(x, k)", data="u", after=f"y = {pair[1]}(v, k)", **given)
+    result = FILLED.format(
+        before=f"u = {pair[0]}(x, k)", data="u", after=f"y = {pair[1]}(v, k)", **given
+    )
     assert is_proved(source, result, _step("crosses", "v", "v", step=1), opset=22) is holds
 
 
@@ -175,9 +230,13 @@ SLOPED = """(float[3] x) => (float[3] y) <float s = {{{scale}}}, float far = {{1
     {body}  y = Mul(v, far) }}"""
 
 
-@pytest.mark.parametrize(("scale", "product", "holds"), [("1e-30", "1e-30", True), ("9.8e-45", "9.8e-45", False)])
+@pytest.mark.parametrize(
+    ("scale", "product", "holds"), [("1e-30", "1e-30", True), ("9.8e-45", "9.8e-45", False)]
+)
 def test_slopes_keep_their_digits(scale: str, product: str, holds: bool) -> None:
-    source = SLOPED.format(scale=scale, body="u = Mul(x, s)  v = HardSigmoid<alpha = 1.0, beta = 0.0>(u)")
+    source = SLOPED.format(
+        scale=scale, body="u = Mul(x, s)  v = HardSigmoid<alpha = 1.0, beta = 0.0>(u)"
+    )
     result = SLOPED.format(scale=scale, body=f"v = HardSigmoid<alpha = {product}, beta = 0.0>(x)")
     assert is_proved(source, result, _step("crosses", "v", "v", step=1)) is holds
 
@@ -187,12 +246,19 @@ GROUPED = """(float[1, 2, 8] x) => (float[1, 2, 8] y) <float[2] g = {{1, 1}}, fl
 
 @pytest.mark.parametrize(
     ("kind", "far", "holds"),
-    [("GroupNormalization", 100, True), ("GroupNormalization", 1000, False), ("InstanceNormalization", 1000, True)],
+    [
+        ("GroupNormalization", 100, True),
+        ("GroupNormalization", 1000, False),
+        ("InstanceNormalization", 1000, True),
+    ],
 )
-def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(kind: str, far: int, holds: bool) -> None:
+def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(
+    kind: str, far: int, holds: bool
+) -> None:
     call = f"{kind}{'<num_groups = 2>' if kind[0] == 'G' else ''}"
     plain, shifted = (
-        GROUPED.format(far=far, body=each) for each in (f"y = {call}(x, g, g)", f"u = Add(x, t)  y = {call}(u, g, g)")
+        GROUPED.format(far=far, body=each)
+        for each in (f"y = {call}(x, g, g)", f"u = Add(x, t)  y = {call}(u, g, g)")
     )
     step = _step("crosses", "y", "y", step=1)
     assert is_proved(plain, shifted, step, opset=21) is holds
@@ -204,9 +270,17 @@ def test_shifts_do_not_drown_the_data_where_their_squares_are_subtracted(kind: s
     ("opset", "body", "holds"),
     [(8, "{}(x, a)", True), (7, "{}(x, a)", False), (7, "{}(x, b)", True), (8, "{}(x, b)", True)],
 )
-def test_operands_are_broadcast_since_an_opset(kind: str, opset: int, body: str, holds: bool) -> None:
-    text = "(float[2, 2] x) => (float[2, 2] y) <float a = {{5}}, float[2, 2] b = {{5, 5, 5, 5}}> {{ y = {} }}"
-    assert is_proved(text.format(f"{kind}(x, b)"), text.format(body.format(kind)), opset=opset) is holds
+def test_operands_are_broadcast_since_an_opset(
+    kind: str, opset: int, body: str, holds: bool
+) -> None:
+    text = (
+        "(float[2, 2] x) => (float[2, 2] y) <float a = {{5}}, float[2, 2] b = {{5, 5, 5, 5}}> {{ y"
+        " = {} }}"
+    )
+    assert (
+        is_proved(text.format(f"{kind}(x, b)"), text.format(body.format(kind)), opset=opset)
+        is holds
+    )
 
 
 DIGITS = """(uint8[1, 1, 4] q, float[4, 1] x) => ({} y) <float s = {{0.1}}, float16 t = {{11878}}, float[1] g = {{0.1}},
@@ -220,15 +294,31 @@ NORMAL = "y = BatchNormalization<epsilon = 0.0>(x, {}, z, o)"
     ("kind", "source", "result", "steps", "holds"),
     [
         ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("s"), {}, True),
-        ("float[1, 1, 4]", SLOPE.format("s"), SLOPE.format("t"), {"d": "layer", "r": "crosses"}, False),
+        (
+            "float[1, 1, 4]",
+            SLOPE.format("s"),
+            SLOPE.format("t"),
+            {"d": "layer", "r": "crosses"},
+            False,
+        ),
         ("int64[1, 1, 2]", POOL.format("s"), POOL.format("s"), {}, True),
-        ("int64[1, 1, 2]", POOL.format("s"), POOL.format("t"), {"d": "layer", "r": "crosses"}, False),
+        (
+            "int64[1, 1, 2]",
+            POOL.format("s"),
+            POOL.format("t"),
+            {"d": "layer", "r": "crosses"},
+            False,
+        ),
         ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("g, z"), {"y": "rounded affine"}, True),
         ("float[4, 1]", "y = Mul(x, s)", NORMAL.format("h, n"), {"y": "rounded affine"}, False),
     ],
 )
-def test_no_type_has_fewer_digits(kind: str, source: str, result: str, steps: dict[str, str], holds: bool) -> None:
+def test_no_type_has_fewer_digits(
+    kind: str, source: str, result: str, steps: dict[str, str], holds: bool
+) -> None:
     """The bits 11878 are 0.1 in float16."""
     pair = (DIGITS.format(kind, each) for each in (source, result))
-    named = (_step(identity, name, name, step=i) for i, (name, identity) in enumerate(steps.items(), 1))
+    named = (
+        _step(identity, name, name, step=i) for i, (name, identity) in enumerate(steps.items(), 1)
+    )
     assert is_proved(*pair, *named, opset=19) is holds

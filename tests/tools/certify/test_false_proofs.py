@@ -1,4 +1,6 @@
-"""Pairs of models that compute different results, and that a checker without some condition would accept."""
+"""Pairs of models that compute different results, and that a checker without some condition would
+accept.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def test_a_default_that_callers_may_override_is_no_shape(given: str, holds: bool
 
 
 def test_a_constant_beside_joined_data_keeps_its_extents() -> None:
-    text = "(float[1, 1] x) => (float[1, N] y) <float[1, {n}] c = {{{numbers}}}> {{ y = Concat<axis = 1>(x, c) }}"
+    text = (
+        "(float[1, 1] x) => (float[1, N] y) <float[1, {n}] c = {{{numbers}}}> {{ y = Concat<axis ="
+        " 1>(x, c) }}"
+    )
     step = {"step": 1, "identity": "crosses", "at": "result", "operation": "y", "source": "y"}
     assert not is_proved(text.format(n=1, numbers="7"), text.format(n=2, numbers="7, 7"), step)
 
@@ -47,15 +52,22 @@ def test_a_constant_beside_joined_data_keeps_its_extents() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "(float[2] x) => (float[N] y) <float[2] c = {1, 2}, int64[0] e = {}>"
-        "{ k = ReduceSum<noop_with_empty_axes = 1>(c, e)  y = Mul(x, k) }",
-        "(float[2] x) => (float[N] y) <float[2] c = {1, 2}, int64[1] s = {-10}, int64[1] e = {-100}, int64[1] a = {0}, "
-        "int64[1] p = {-1}> { k = Slice(c, s, e, a, p)  y = Mul(x, k) }",
+        (
+            "(float[2] x) => (float[N] y) <float[2] c = {1, 2}, int64[0] e = {}>"
+            "{ k = ReduceSum<noop_with_empty_axes = 1>(c, e)  y = Mul(x, k) }"
+        ),
+        (
+            "(float[2] x) => (float[N] y) <float[2] c = {1, 2}, int64[1] s = {-10}, int64[1] e ="
+            " {-100}, int64[1] a = {0}, int64[1] p = {-1}> { k = Slice(c, s, e, a, p)  y = Mul(x,"
+            " k) }"
+        ),
     ],
 )
 def test_constants_are_computed_as_onnx_says(source: str) -> None:
     step = {"step": 1, "identity": "constant", "at": "source", "operation": "k"}
-    assert not is_proved(source, "(float[2] x) => (float[N] y) <float[1] k = {3}> { y = Mul(x, k) }", step)
+    assert not is_proved(
+        source, "(float[2] x) => (float[N] y) <float[1] k = {3}> { y = Mul(x, k) }", step
+    )
 
 
 ADDED = """(float[3] x) => (float[3] y) <float a = {{{far}}}, float b = {{0.4}}> {{
@@ -71,7 +83,10 @@ def test_a_normalization_without_a_mean_drops_no_shift() -> None:
     head = "(float[2, 3] x) => (float[2, 3] y) <float[3] g = {1, 1, 1}, float t = {5}> "
     step = {"step": 1, "identity": "layer", "at": "result", "operation": "y", "source": "y"}
     for kind, holds in (("LayerNormalization", True), ("RMSNormalization", False)):
-        source, result = f"{{ v = Add(x, t)  y = {kind}<axis = -1>(v, g) }}", f"{{ y = {kind}<axis = -1>(x, g) }}"
+        source, result = (
+            f"{{ v = Add(x, t)  y = {kind}<axis = -1>(v, g) }}",
+            f"{{ y = {kind}<axis = -1>(x, g) }}",
+        )
         assert is_proved(head + source, head + source, opset=23)
         assert is_proved(head + source, head + result, step, opset=23) is holds
 
@@ -86,16 +101,26 @@ def test_the_greatest_number_is_no_lower_bound() -> None:
 
 
 def _constants(*names: str, **further: object) -> tuple[dict[str, object], ...]:
-    return tuple({"identity": "constant", "at": "source", "operation": name, **further} for name in names)
+    return tuple(
+        {"identity": "constant", "at": "source", "operation": name, **further} for name in names
+    )
 
 
 def _at(identity: str, operation: str = "y", **further: object) -> dict[str, object]:
-    return {"identity": identity, "at": "result", "operation": operation, "source": operation, **further}
+    return {
+        "identity": identity,
+        "at": "result",
+        "operation": operation,
+        "source": operation,
+        **further,
+    }
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Graphs with one head: the steps prove a source and a result, and no other source and result."""
+    """Graphs with one head: the steps prove a source and a result, and no other source
+    and result.
+    """
 
     head: str
     proved: tuple[str, str]
@@ -150,7 +175,11 @@ ULP = base64.b64encode(zlib.compress(np.array(1, "<i2").tobytes())).decode()
 
 
 def _sliced(operands: str, after: str) -> str:
-    scaled = "v = Mul(x, f)  q = Mul(z, f)  " if after == "Identity(b)" else "v = Identity(x)  q = Identity(z)  "
+    scaled = (
+        "v = Mul(x, f)  q = Mul(z, f)  "
+        if after == "Identity(b)"
+        else "v = Identity(x)  q = Identity(z)  "
+    )
     return f"{scaled} c = Slice(v, s, e, {operands})  b = Add(c, q)  y = {after}"
 
 
@@ -166,14 +195,23 @@ def _chain(factor: str, count: int) -> str:
 PAIRS = {
     "a constant that has no class": Pairs(
         "(float[3] x) => (float[3] y) ",
-        ("<float[3] y = {7, 8, 9}, float[3] c = {7, 8, 9}> {}", "<float[3] c = {7, 8, 9}> { y = Concat<axis = 0>(c) }"),
+        (
+            "<float[3] y = {7, 8, 9}, float[3] c = {7, 8, 9}> {}",
+            "<float[3] c = {7, 8, 9}> { y = Concat<axis = 0>(c) }",
+        ),
         ("<float[3] y = {7, 8, 9}, float[3] c = {7, 8, 9}> {}", "{ y = Relu(x) }"),
         (_at("same elements", **{"source": "c", "from": ["c"]}),),
     ),
     "a name like that of a result that has none": Pairs(
         "",
-        tuple(UNNAMED.format(number=9, data="s", shape=shape) for shape in ('Shape("z#9")', "Identity(k)")),
-        tuple(UNNAMED.format(number=0, data="x", shape=shape) for shape in ('Shape("z#0")', "Identity(k)")),
+        tuple(
+            UNNAMED.format(number=9, data="s", shape=shape)
+            for shape in ('Shape("z#9")', "Identity(k)")
+        ),
+        tuple(
+            UNNAMED.format(number=0, data="x", shape=shape)
+            for shape in ('Shape("z#0")', "Identity(k)")
+        ),
     ),
     "extents cast to truth values": Pairs(
         "(float[5, M] x) => (int64[2] y) ",
@@ -194,7 +232,10 @@ PAIRS = {
     **{
         f"a {kind} of extents that int32 wraps": Pairs(
             EXTENTS,
-            (f"s = Shape(a)  t = Shape(b)  y = {kind}(s, t)", f"s = Shape(a)  t = Shape(b)  y = {kind}(t, s)"),
+            (
+                f"s = Shape(a)  t = Shape(b)  y = {kind}(s, t)",
+                f"s = Shape(a)  t = Shape(b)  y = {kind}(t, s)",
+            ),
             (
                 f"s = Shape(a)  t = Shape(b)  y = {kind}(s, t)",
                 f"s = Shape(a)  t = Shape(b)  u = Cast<to = 6>(s)  v = Cast<to = 6>(t)  w = {kind}(u, v)  "
@@ -227,7 +268,10 @@ PAIRS = {
     "an extent that int8 makes negative": Pairs(
         "(float[N] a) => (bool[1] y) <int64[1] k = {-56}, bool[1] n = {0}>",
         ("y = Identity(n)", "s = Shape(a)  y = Equal(s, k)"),
-        ("y = Identity(n)", "s = Shape(a)  b = Cast<to = 3>(s)  c = Cast<to = 7>(b)  y = Equal(c, k)"),
+        (
+            "y = Identity(n)",
+            "s = Shape(a)  b = Cast<to = 3>(s)  c = Cast<to = 7>(b)  y = Equal(c, k)",
+        ),
     ),
     **{
         f"two loops that share {title} of a parameter": Pairs(
@@ -246,7 +290,10 @@ PAIRS = {
                 DRAWN.format(before=f'"y/body/r" = {draw}', inside="", drawn='"y/body/r"'),
             ),
         )
-        for kind, draw in (("RandomNormal", "RandomNormal<shape = [2]>()"), ("Dropout", "Dropout(x, h, t)"))
+        for kind, draw in (
+            ("RandomNormal", "RandomNormal<shape = [2]>()"),
+            ("Dropout", "Dropout(x, h, t)"),
+        )
     },
     "an old Dropout, once or twice": Pairs(
         "(float[4] x) => (float[4] y) ",
@@ -421,7 +468,9 @@ PAIRS = {
         _constants("e", ulps=ULP),
     ),
     "float64 factors within the slack of float32": Pairs(
-        "", (_chain("1", 30), _chain("1", 0)), (_chain("1.00000000000022737367544323205948", 30), _chain("1", 0))
+        "",
+        (_chain("1", 30), _chain("1", 0)),
+        (_chain("1.00000000000022737367544323205948", 30), _chain("1", 0)),
     ),
 }
 
@@ -443,7 +492,9 @@ CALL = """<ir_version: 8, opset_import: ["": 17, "local": 1]> g (float[3] x) => 
     ("domain", "name", "opset", "holds"),
     [("local", "f", 17, True), ("local", "f", 12, False), ("", "Relu", 17, False)],
 )
-def test_functions_are_those_that_a_runtime_calls(domain: str, name: str, opset: int, holds: bool) -> None:
+def test_functions_are_those_that_a_runtime_calls(
+    domain: str, name: str, opset: int, holds: bool
+) -> None:
     call = f"{domain}.{name}" if domain else name
     called = CALL.format(call=call, domain=domain, name=name, opset=opset, kind="Neg")
     assert is_proved(called, NEGATED, opset=17) is holds
@@ -451,9 +502,14 @@ def test_functions_are_those_that_a_runtime_calls(domain: str, name: str, opset:
     assert not is_proved(called, other, opset=17)
 
 
-@pytest.mark.parametrize(("imports", "holds"), [('"": 13', True), ('"": 11, "ai.onnx": 13', False), ('"": 11', False)])
+@pytest.mark.parametrize(
+    ("imports", "holds"), [('"": 13', True), ('"": 11, "ai.onnx": 13', False), ('"": 11', False)]
+)
 def test_a_domain_is_imported_once(imports: str, holds: bool) -> None:
-    text = "<ir_version: 8, opset_import: [{}]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y = Softmax(x) }}"
+    text = (
+        "<ir_version: 8, opset_import: [{}]> g (float[2, 2, 2] x) => (float[2, 2, 2] y) {{ y ="
+        " Softmax(x) }}"
+    )
     assert is_proved(text.format('"": 13'), text.format(imports)) is holds
 
 
@@ -472,7 +528,9 @@ def test_a_default_is_stored_once(numbers: list[float]) -> None:
     text = "(float[80] x, float[80] k) => (float[80] y) { y = Add(x, k) }"
     pair = model(text), model(text)
     for made, given in zip(pair, ([1.0], numbers), strict=True):
-        made.graph.initializer.extend(numpy_helper.from_array(np.full(80, each, np.float32), "k") for each in given)
+        made.graph.initializer.extend(
+            numpy_helper.from_array(np.full(80, each, np.float32), "k") for each in given
+        )
     document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *pair)
     if len(numbers) == 1:
         assert certify(*pair, document) == 0
@@ -481,10 +539,15 @@ def test_a_default_is_stored_once(numbers: list[float]) -> None:
             certify(*pair, document)
 
 
-@pytest.mark.parametrize(("kind", "first", "holds"), [(1, "", True), (17, "", False), (17, ", saturate = 0", True)])
+@pytest.mark.parametrize(
+    ("kind", "first", "holds"), [(1, "", True), (17, "", False), (17, ", saturate = 0", True)]
+)
 def test_a_cast_of_an_extent_keeps_its_attributes(kind: int, first: str, holds: bool) -> None:
     text = """(float[3000] x) => (float[1] y) {{ s = Shape(x)  u = Cast<to = {}{}>(s)  y = Cast<to = 1>(u) }}"""
-    source, result = text.format(kind, first), text.format(kind, "" if kind == 1 else ", saturate = 0")
+    source, result = (
+        text.format(kind, first),
+        text.format(kind, "" if kind == 1 else ", saturate = 0"),
+    )
     assert is_proved(source, result, opset=19) is holds
 
 
@@ -493,14 +556,20 @@ IMPORTED = """<ir_version: 8, opset_import: [{}"local": 1]> g (float[2, 2, 2] x)
     <domain: "local", opset_import: ["": {}]> f (a) => (b) {{ b = Softmax<axis = 1>(a) }}"""
 
 
-@pytest.mark.parametrize(("imports", "opset", "holds"), [('"": 13, ', 13, True), ("", 13, False), ("", 11, False)])
-def test_operators_of_functions_are_of_the_opset_of_the_model(imports: str, opset: int, holds: bool) -> None:
+@pytest.mark.parametrize(
+    ("imports", "opset", "holds"), [('"": 13, ', 13, True), ("", 13, False), ("", 11, False)]
+)
+def test_operators_of_functions_are_of_the_opset_of_the_model(
+    imports: str, opset: int, holds: bool
+) -> None:
     assert is_proved(IMPORTED.format(imports, 13), IMPORTED.format(imports, opset)) is holds
 
 
 @pytest.mark.parametrize("kind", ["value", "sparse_value"])
 @pytest.mark.parametrize("is_external", [False, True])
-def test_elements_in_another_file_are_not_compared_by_its_name(kind: str, is_external: bool) -> None:
+def test_elements_in_another_file_are_not_compared_by_its_name(
+    kind: str, is_external: bool
+) -> None:
     values = numpy_helper.from_array(np.ones(4, np.float32), "v")
     if is_external:
         values.data_location = TensorProto.EXTERNAL
@@ -508,8 +577,12 @@ def test_elements_in_another_file_are_not_compared_by_its_name(kind: str, is_ext
     places = numpy_helper.from_array(np.arange(4), "p")
     sparse = helper.make_sparse_tensor(values, places, [4])
     made = model("(float[4] x) => (float[4] y) { k = Constant()  y = Add(x, k) }")
-    made.graph.node[0].attribute.append(helper.make_attribute(kind, values if kind == "value" else sparse))
-    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, made, made)
+    made.graph.node[0].attribute.append(
+        helper.make_attribute(kind, values if kind == "value" else sparse)
+    )
+    document = sealed(
+        {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, made, made
+    )
     if is_external:
         with pytest.raises(Rejected, match="another file"):
             certify(made, made, document)
@@ -517,7 +590,9 @@ def test_elements_in_another_file_are_not_compared_by_its_name(kind: str, is_ext
         assert certify(made, made, document) == 0
 
 
-@pytest.mark.parametrize(("number", "other"), [("1", "1.0"), ("[1, 2]", "[1.0, 2.0]"), ("0.0", "-0.0"), ("1", "[1]")])
+@pytest.mark.parametrize(
+    ("number", "other"), [("1", "1.0"), ("[1, 2]", "[1.0, 2.0]"), ("0.0", "-0.0"), ("1", "[1]")]
+)
 def test_numbers_of_attributes_have_types_and_signs(number: str, other: str) -> None:
     text = """<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
         y = c.Foreign<number = {}>(x) }}"""
@@ -530,7 +605,9 @@ SCORES = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 1]> g (float[4,
     label, score = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0], classlabels_ints = [0, 1]>(x)  y = {} }}"""
 
 
-@pytest.mark.parametrize(("count", "read", "holds"), [(2, "Shape(score)", True), (0, "Identity(e)", False)])
+@pytest.mark.parametrize(
+    ("count", "read", "holds"), [(2, "Shape(score)", True), (0, "Identity(e)", False)]
+)
 def test_a_classifier_has_no_scores_by_its_intercepts(count: int, read: str, holds: bool) -> None:
     assert is_proved(SCORES.format(count, "Shape(score)"), SCORES.format(count, read)) is holds
 
@@ -539,7 +616,9 @@ UNIMPORTED = """<ir_version: 8, opset_import: [{}"ai.onnx.ml": 2]> g (float[1, 2
     <float[4] r = {{1, 1, 1, 1}}, float[2] s = {{1, {}}}> {{ y = {} }}"""
 
 
-@pytest.mark.parametrize(("imports", "scale", "holds"), [('"": 18, ', 1, True), ("", 1, False), ("", 2, False)])
+@pytest.mark.parametrize(
+    ("imports", "scale", "holds"), [('"": 18, ', 1, True), ("", 1, False), ("", 2, False)]
+)
 def test_operators_of_no_opset_are_not_looked_at(imports: str, scale: int, holds: bool) -> None:
     """Runtimes take those of their newest opset."""
     pair = (UNIMPORTED.format(imports, scale, each) for each in ("Resize(x, r, s)", "Identity(x)"))
@@ -550,7 +629,9 @@ OWNED = """<ir_version: 8, opset_import: ["": 18, "{}": 1]> g (float[3] x) => (f
     <domain: "{}", opset_import: ["": 18]> Gelu (a) => (b) {{ b = Neg(a) }}"""
 
 
-@pytest.mark.parametrize(("domain", "holds"), [("own", True), ("com.microsoft", False), ("ai.onnx.preview", False)])
+@pytest.mark.parametrize(
+    ("domain", "holds"), [("own", True), ("com.microsoft", False), ("ai.onnx.preview", False)]
+)
 def test_functions_are_not_those_of_a_runtime(domain: str, holds: bool) -> None:
     """With its own operators, it computes another Gelu."""
     assert is_proved(OWNED.format(domain, domain, domain), NEGATED) is holds

@@ -1,4 +1,6 @@
-"""Pairs of models that the checker proves equal without a step, and neighbours in which a condition does not hold."""
+"""Pairs of models that the checker proves equal without a step, and neighbours in which a condition
+does not hold.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,20 @@ EXPANDED = """(float[N, 3] x, float[1, 3] y, float[{extents}] z) => (float[K, 3]
     s = Shape(z)  w = {expand}  out = Mul(x, w) }}"""
 
 
-@pytest.mark.parametrize(("extents", "holds"), [("N, 3", True), ("M, 3", False), ("1, N, 3", False)])
+@pytest.mark.parametrize(
+    ("extents", "holds"), [("N, 3", True), ("M, 3", False), ("1, N, 3", False)]
+)
 def test_an_operand_is_expanded_to_what_another_is_anyway(extents: str, holds: bool) -> None:
-    pair = (EXPANDED.format(extents=extents, expand=expand) for expand in ("Expand(y, s)", "Identity(y)"))
+    pair = (
+        EXPANDED.format(extents=extents, expand=expand)
+        for expand in ("Expand(y, s)", "Identity(y)")
+    )
     assert is_proved(*pair) is holds
 
 
 CHAIN = (
-    "(float[N, T, 8] x) => (float[A, B, C, D] out) <int64[4] s = {{{first}}}, int64[4] t = {{{second}}}> {{ {body} }}"
+    "(float[N, T, 8] x) => (float[A, B, C, D] out) <int64[4] s = {{{first}}}, int64[4] t ="
+    " {{{second}}}> {{ {body} }}"
 )
 
 
@@ -25,22 +33,34 @@ CHAIN = (
     ("first", "body", "holds"),
     [
         ("0, 0, 2, 4", "a = Reshape(x, s)  out = Transpose<perm = [0, 2, 1, 3]>(a)", False),
-        ("0, -1, 2, 4", "a = Reshape(x, s)  b = Transpose<perm = [0, 1, 2, 3]>(a)  out = Identity(b)", True),
+        (
+            "0, -1, 2, 4",
+            "a = Reshape(x, s)  b = Transpose<perm = [0, 1, 2, 3]>(a)  out = Identity(b)",
+            True,
+        ),
         ("0, -1, 4, 2", "a = Reshape(x, s)  out = Identity(a)", False),
         ("-1, 0, 2, 4", "a = Reshape(x, s)  out = Identity(a)", True),
         (
             "0, 0, 2, 4",
-            "a = Reshape(x, s)  b = Transpose<perm = [1, 0, 3, 2]>(a)  out = Transpose<perm = [1, 0, 3, 2]>(b)",
+            (
+                "a = Reshape(x, s)  b = Transpose<perm = [1, 0, 3, 2]>(a)  out = Transpose<perm ="
+                " [1, 0, 3, 2]>(b)"
+            ),
             True,
         ),
         (
             "0, 0, 2, 4",
-            "a = Reshape(x, s)  b = Transpose<perm = [1, 2, 3, 0]>(a)  out = Transpose<perm = [1, 2, 3, 0]>(b)",
+            (
+                "a = Reshape(x, s)  b = Transpose<perm = [1, 2, 3, 0]>(a)  out = Transpose<perm ="
+                " [1, 2, 3, 0]>(b)"
+            ),
             False,
         ),
     ],
 )
-def test_views_are_equal_if_they_keep_the_parts_of_axes_in_one_order(first: str, body: str, holds: bool) -> None:
+def test_views_are_equal_if_they_keep_the_parts_of_axes_in_one_order(
+    first: str, body: str, holds: bool
+) -> None:
     source = CHAIN.format(first=first, second="0, 0, 2, 4", body=body)
     result = CHAIN.format(first=first, second="0, 0, 2, 4", body="out = Reshape(x, t)")
     assert is_proved(source, result) is holds
@@ -97,7 +117,9 @@ UNRANKED = """(float[N, 4, 1, 1] x, int64[{length}] s, float[2, 3] w) => (float[
         ("Reshape", "L", "[1, 0]", False),
     ],
 )
-def test_the_length_of_a_target_is_the_rank_of_the_result(move: str, length: str, order: str, holds: bool) -> None:
+def test_the_length_of_a_target_is_the_rank_of_the_result(
+    move: str, length: str, order: str, holds: bool
+) -> None:
     """Two exchanges of axes are none, which is known only with the rank."""
     turned = f"Transpose<perm = {order}>"
     source = UNRANKED.format(move=move, length=length, first="Transpose(b)", second=f"{turned}(c)")
@@ -119,7 +141,10 @@ def test_a_constant_of_one_number_is_a_scalar_where_it_enlarges_nothing(
     operand: str, numbers: str, holds: bool
 ) -> None:
     """A constant [2, 3] is not read as a scalar beside [N, 3], where N may be 1."""
-    text = "(float[N, 3] x, bool[N, 3] c) => (float[A, B] out) <{} k = {{{}}}> {{ out = Where(c, x, k) }}"
+    text = (
+        "(float[N, 3] x, bool[N, 3] c) => (float[A, B] out) <{} k = {{{}}}> {{ out = Where(c, x,"
+        " k) }}"
+    )
     assert is_proved(text.format(operand, numbers), text.format("float", "2")) is holds
 
 
@@ -147,7 +172,9 @@ PADDED = """(float[1, 2, 4, 4] x, float[3, 2, 3, 3] w) => (float[A, B, C, D] out
         ("1, 0, 1, 1, 0, 0, 1, 1", 0, "pads = [1, 1, 1, 1]", False),
     ],
 )
-def test_zeros_that_a_pad_adds_may_be_pads_of_a_conv(pads: str, value: int, attributes: str, holds: bool) -> None:
+def test_zeros_that_a_pad_adds_may_be_pads_of_a_conv(
+    pads: str, value: int, attributes: str, holds: bool
+) -> None:
     """Also where the weight is no constant."""
     source = PADDED.format(pads=pads, value=value, body="y = Pad(x, p, v)  out = Conv(y, w)")
     result = PADDED.format(pads=pads, value=value, body=f"out = Conv<{attributes}>(x, w)")
@@ -162,7 +189,8 @@ COPIED = """(float[N, T, 6] x) => (float[A, B, C] out) <int64[3] t = {{{target}}
 
 
 @pytest.mark.parametrize(
-    ("place", "target", "holds"), [(1, "0, 0, 4", True), (0, "0, 0, 4", False), (1, "0, 0, 3", False)]
+    ("place", "target", "holds"),
+    [(1, "0, 0, 4", True), (0, "0, 0, 4", False), (1, "0, 0, 3", False)],
 )
 def test_zeros_of_a_target_copy_extents(place: int, target: str, holds: bool) -> None:
     """Also where the extents do not divide one another, as 6 and 4."""
@@ -176,13 +204,20 @@ def test_constants_that_are_computed_without_rounding_give_extents(scale: str, h
         float[1] third = {{0.7}}, int64[2] t = {{1, {extent}}}> {{
         a = {scale}  s = Concat<axis = 0>(one, a)  y = Resize<mode = "nearest">(x, , s)  out = {result} }}"""
     extent = 6 if holds else 8
-    pair = (text.format(scale=scale, extent=extent, result=result) for result in ("Reshape(y, t)", "Identity(y)"))
+    pair = (
+        text.format(scale=scale, extent=extent, result=result)
+        for result in ("Reshape(y, t)", "Identity(y)")
+    )
     assert is_proved(*pair) is holds
 
 
 @pytest.mark.parametrize(
     ("perm", "extents", "holds"),
-    [("0, 2, 1, 3", "1, 1, 4, 3", True), ("0, 2, 1, 3", "1, 1, 3, 4", False), ("0, 3, 2, 1", "1, 3, 1, 4", False)],
+    [
+        ("0, 2, 1, 3", "1, 1, 4, 3", True),
+        ("0, 2, 1, 3", "1, 1, 3, 4", False),
+        ("0, 3, 2, 1", "1, 3, 1, 4", False),
+    ],
 )
 def test_reshapes_of_a_value_of_unknown_extents_take_its_elements_in_order(
     perm: str, extents: str, holds: bool
@@ -196,7 +231,9 @@ def test_reshapes_of_a_value_of_unknown_extents_take_its_elements_in_order(
 
 
 @pytest.mark.parametrize(("given", "holds"), [("4, 2", True), ("4, m", False)])
-def test_a_weight_that_callers_may_give_has_the_rank_that_its_type_states(given: str, holds: bool) -> None:
+def test_a_weight_that_callers_may_give_has_the_rank_that_its_type_states(
+    given: str, holds: bool
+) -> None:
     head = f"(float[n] x, int64[k] s, float[{given}] w, float[2] b) => (float[o, p, 1] y)"
     source = """a = Reshape(x, s)  c = Gemm(a, w, b)  i = Constant<value_ints = [2]>()  y = Unsqueeze(c, i)"""
     result = """a = Reshape(x, s)  c = Gemm(a, w, b)  j = Constant<value_ints = [-1, 2, 1]>()  y = Reshape(c, j)"""
@@ -217,11 +254,16 @@ def test_a_product_and_a_sum_are_a_gemm_where_the_rank_follows(data: str, holds:
     head = """(float[n] x, int64[k] s, float[p, 4] z, float q) => (float[g, h] y)
         <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] v = {1, 2}>"""
     given = f"a = Reshape(x, s)  r = Reshape(q, s)  {data}"
-    assert is_found(head, f"{given}  m = MatMul(b, w)  y = Add(m, v)", f"{given}  y = Gemm(b, w, v)") is holds
+    assert (
+        is_found(head, f"{given}  m = MatMul(b, w)  y = Add(m, v)", f"{given}  y = Gemm(b, w, v)")
+        is holds
+    )
 
 
 @pytest.mark.parametrize(("perm", "holds"), [("2, 0, 1", True), ("1, 2, 0", False)])
 def test_a_transpose_states_the_rank_of_its_data(perm: str, holds: bool) -> None:
     head = "(float[n] x, int64[k] s) => (float[a, b, c] y)"
-    source = "d = Reshape(x, s)  e = Transpose<perm = [1, 0, 2]>(d)  y = Transpose<perm = [2, 1, 0]>(e)"
+    source = (
+        "d = Reshape(x, s)  e = Transpose<perm = [1, 0, 2]>(d)  y = Transpose<perm = [2, 1, 0]>(e)"
+    )
     assert is_found(head, source, f"d = Reshape(x, s)  y = Transpose<perm = [{perm}]>(d)") is holds

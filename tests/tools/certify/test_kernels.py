@@ -1,4 +1,6 @@
-"""Constants that onnxruntime computed: accepted within the bound of their operator, and only there."""
+"""Constants that onnxruntime computed: accepted within the bound of their operator, and
+only there.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ GAMMA = {
 
 
 def normalized(operators: tuple[str, ...]) -> Built:
-    """A Conv and a BatchNormalization whose scales are computed from constants, and the certificate."""
+    """A Conv and a BatchNormalization whose scales are computed from constants, and the
+    certificate.
+    """
     graph = Graph(count=7)
-    x = graph.node("Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(64, 3, 1, 1))])
+    x = graph.node(
+        "Conv", [graph.input("x", [1, 3, 5, 5]), graph.initializer(graph.random(64, 3, 1, 1))]
+    )
     parameters = batch_norm(64)
     computed = graph.initializer(graph.random(64) * np.float32(1.5))
     for operator in operators:
@@ -66,8 +72,15 @@ def test_constants_of_kernels_are_proved_within_their_bound(name: str) -> None:
     assert len(stated) == sum(operator in BOUNDS for operator in GAMMA[name])
     found = distances(stated[-1])
     assert found.any() and np.abs(found).max() < 128
-    for changed in (found + np.eye(64, dtype=int)[3] * 200, -300 + 0 * found, found[:-1], np.zeros(64)):
-        with pytest.raises(Rejected):  # another number is not the one that the weights were made of, or too far
+    for changed in (
+        found + np.eye(64, dtype=int)[3] * 200,
+        -300 + 0 * found,
+        found[:-1],
+        np.zeros(64),
+    ):
+        with pytest.raises(
+            Rejected
+        ):  # another number is not the one that the weights were made of, or too far
             certify(source, result, sealed(with_distances(document, changed, -1), source, result))
     forged = copy.deepcopy(document)
     next(step for step in forged["steps"] if "ulps" in step)["ulps"] = "AAAA"
@@ -76,7 +89,9 @@ def test_constants_of_kernels_are_proved_within_their_bound(name: str) -> None:
 
 
 def constant_model(text: str) -> ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g (float[3] x) => (float[3] y) {text}')
+    return onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 20]> g (float[3] x) => (float[3] y) {text}'
+    )
 
 
 EXACT = {
@@ -89,18 +104,27 @@ EXACT = {
 
 
 def claimed(operator: str, ulps: list[list[int]], *, at: str = "source") -> str:
-    """Return why the checker refuses a result with constants of 0.75 that are this far off, or nothing."""
+    """Return why the checker refuses a result with constants of 0.75 that are this far off, or
+    nothing.
+    """
     operands = "c, k" if operator == "Add" else "c"
     lines = "".join(f"k{i} = {operator}({operands}) " for i in range(len(ulps)))
     last = len(ulps) - 1
     source = constant_model(
-        f"<float[1] c = {{0.75}}, float[1] k = {{1.25}}> {{ {lines} a = Mul(x, k0) y = Mul(a, k{last}) }}"
+        f"<float[1] c = {{0.75}}, float[1] k = {{1.25}}> {{ {lines} a = Mul(x, k0) y = Mul(a,"
+        f" k{last}) }}"
     )
     exact = np.float32(EXACT[operator])
-    result = constant_model(f"<float[1] k0 = {{1}}, float[1] k1 = {{1}}> {{ a = Mul(x, k0) y = Mul(a, k{last}) }}")
+    result = constant_model(
+        f"<float[1] k0 = {{1}}, float[1] k1 = {{1}}> {{ a = Mul(x, k0) y = Mul(a, k{last}) }}"
+    )
     for i, tensor in enumerate(result.graph.initializer):
         value = exact.view(np.int32) + ulps[min(i, last)][0]
-        tensor.CopyFrom(onnx.numpy_helper.from_array(value.astype(np.int32).reshape(1).view(np.float32), tensor.name))
+        tensor.CopyFrom(
+            onnx.numpy_helper.from_array(
+                value.astype(np.int32).reshape(1).view(np.float32), tensor.name
+            )
+        )
     steps = [
         {
             "at": at,
@@ -134,7 +158,9 @@ def claimed(operator: str, ulps: list[list[int]], *, at: str = "source") -> str:
         ("Reciprocal", [[0]], "rounded to the nearest"),
     ],
 )
-def test_only_kernels_may_be_off_and_only_by_their_bound(operator: str, ulps: list[list[int]], reason: str) -> None:
+def test_only_kernels_may_be_off_and_only_by_their_bound(
+    operator: str, ulps: list[list[int]], reason: str
+) -> None:
     found = claimed(operator, ulps)
     assert bool(found) is bool(reason) and re.search(reason, found)
 
@@ -151,7 +177,9 @@ def test_kernels_of_onnxruntime_keep_the_bounds(operator: str) -> None:
 
     ort = pytest.importorskip("onnxruntime")
     generator = np.random.default_rng(5)
-    x = np.concatenate([generator.standard_normal(9000) * scale for scale in (0.01, 0.5, 1)]).astype(np.float32)
+    x = np.concatenate(
+        [generator.standard_normal(9000) * scale for scale in (0.01, 0.5, 1)]
+    ).astype(np.float32)
     x = np.abs(x) if operator == "Log" else np.clip(x, -3.5, 8)
     info = [helper.make_tensor_value_info(name, 1, [None]) for name in "xy"]
     graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], "g", info[:1], info[1:])
@@ -166,11 +194,20 @@ def test_kernels_of_onnxruntime_keep_the_bounds(operator: str) -> None:
 
 
 def test_constants_are_rounded_where_a_step_says_so() -> None:
-    """The product of two constants is rounded before a weight takes it; unrounded it makes other weights."""
+    """The product of two constants is rounded before a weight takes it; unrounded it makes other
+    weights.
+    """
     graph = Graph(count=3)
-    product = graph.node("Mul", [graph.initializer(graph.random(1, 64)), graph.initializer(graph.random(1, 64))])
+    product = graph.node(
+        "Mul", [graph.initializer(graph.random(1, 64)), graph.initializer(graph.random(1, 64))]
+    )
     x = graph.node("Mul", [graph.node("Tanh", [graph.input("x", [2, 64])]), product])
-    graph.output(graph.node("Gemm", [x, graph.initializer(graph.random(64, 32)), graph.initializer(graph.random(32))]))
+    graph.output(
+        graph.node(
+            "Gemm",
+            [x, graph.initializer(graph.random(64, 32)), graph.initializer(graph.random(32))],
+        )
+    )
     source = graph.model()
     result = compile_model(source, certificate=True)
     document = result.certificate()

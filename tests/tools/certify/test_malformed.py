@@ -1,4 +1,5 @@
-"""Models that are no valid ONNX, and documents that are no certificates: they prove nothing, and crash neither side.
+"""Models that are no valid ONNX, and documents that are no certificates: they prove nothing, and
+crash neither side.
 
 So no rewrite is left, and the result is the source.
 """
@@ -39,7 +40,9 @@ def said(body: str, *initializers: TensorProto, left: int = 1) -> str:
     [("y = Conv(x)", "IndexError"), ('y = Constant<value_int = "a">()', "ValueError")],
 )
 def test_operators_that_onnx_refuses(body: str, reason: str) -> None:
-    assert said(body).startswith(f"the certificate proves nothing: the model is malformed: {reason}")
+    assert said(body).startswith(
+        f"the certificate proves nothing: the model is malformed: {reason}"
+    )
 
 
 @pytest.mark.parametrize("body", ["y = Conv(x)", 'y = Constant<value_int = "a">()'])
@@ -59,7 +62,9 @@ def test_many_copies_of_nothing() -> None:
     """numpy crashes on them."""
     counts = numpy_helper.from_array(np.int64([2**62]), "n")
     assert said(
-        "t = Tile(w, n)  y = Concat<axis = 0>(x, t)", numpy_helper.from_array(np.zeros(0, np.float32), "w"), counts
+        "t = Tile(w, n)  y = Concat<axis = 0>(x, t)",
+        numpy_helper.from_array(np.zeros(0, np.float32), "w"),
+        counts,
     )
 
 
@@ -93,19 +98,28 @@ def test_documents_that_are_no_certificates(damage: dict[str, Any]) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_negative_extent_is_unknown(count: int) -> None:
     """onnx's inference of a Slice ends the process there."""
-    source = model(f"""(float[-1] x) => (float[N] y) <int64[1] s = {{0}}, int64[1] e = {{9}}, int64 n = {{{count}}}> {{
+    source = model(
+        f"""(float[-1] x) => (float[N] y) <int64[1] s = {{0}}, int64[1] e = {{9}}, int64 n = {{{count}}}> {{
         u = Slice(x, s, e)  y = Loop(n, , u) <body = b (int64 i, bool c, float[-1] a) => (bool d, float[-1] f) {{
-            d = Identity(c)  f = Relu(a) }}> }}""")
-    document, result = {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, renamed(source)
+            d = Identity(c)  f = Relu(a) }}> }}"""
+    )
+    document, result = (
+        {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []},
+        renamed(source),
+    )
     assert irc.certify(source, result, sealed(document, source, result)) == 0
 
 
 @pytest.mark.parametrize(("operands", "holds"), [("x", True), ("x, x", False)])
 def test_a_function_has_as_many_operands_as_a_call(operands: str, holds: bool) -> None:
-    source = model(f"""<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
-        y = c.f({operands}) }} <domain: "c", opset_import: ["": 18]> f (a) => (b) {{ b = Relu(a) }}""")
+    source = model(
+        f"""<ir_version: 8, opset_import: ["": 18, "c": 1]> g (float[3] x) => (float[3] y) {{
+        y = c.f({operands}) }} <domain: "c", opset_import: ["": 18]> f (a) => (b) {{ b = Relu(a) }}"""
+    )
     result = renamed(source)
-    document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, source, result)
+    document = sealed(
+        {"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, source, result
+    )
     if holds:
         assert irc.certify(source, result, document) == 0
     else:

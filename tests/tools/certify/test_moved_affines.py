@@ -1,4 +1,6 @@
-"""Affines that move across pools, means, slices, pads and clamps, each with neighbours that break a condition."""
+"""Affines that move across pools, means, slices, pads and clamps, each with neighbours that break a
+condition.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ from .pairs import is_found, is_proved, model
         ("Identity(x)", "Expand(a, o)", False),
     ],
 )
-def test_a_clamp_behind_values_that_are_equal_has_no_effect(first: str, between: str, holds: bool) -> None:
+def test_a_clamp_behind_values_that_are_equal_has_no_effect(
+    first: str, between: str, holds: bool
+) -> None:
     head = "(float[2, 3] x) => (float[A, B] y) <int64[2] o = {1, 1}>"
     source = f"a = {first} b = {between} c = Relu(b) y = Sigmoid(c)"
-    result = f"a = {first} y = Sigmoid(a)" if "Neg" not in between else f"a = {first} b = {between} y = Sigmoid(b)"
+    result = (
+        f"a = {first} y = Sigmoid(a)"
+        if "Neg" not in between
+        else f"a = {first} b = {between} y = Sigmoid(b)"
+    )
     assert is_found(head, source, result) is holds
 
 
@@ -34,14 +42,22 @@ def test_a_clamp_behind_values_that_are_equal_has_no_effect(first: str, between:
     [
         ("kernel_shape = [1], strides = [1]", True),
         ("kernel_shape = [2], strides = [2]", True),
-        ("kernel_shape = [2], strides = [3]", False),  # a window of ceil_mode reaches beyond the data
+        (
+            "kernel_shape = [2], strides = [3]",
+            False,
+        ),  # a window of ceil_mode reaches beyond the data
         ("kernel_shape = [2], strides = [1], pads = [1, 1]", False),
     ],
 )
-def test_a_mean_that_counts_padding_takes_a_shift_where_there_is_none(attributes: str, holds: bool) -> None:
+def test_a_mean_that_counts_padding_takes_a_shift_where_there_is_none(
+    attributes: str, holds: bool
+) -> None:
     head = "(float[2, 2, 4] x) => (float[A, B, C] y) <float k = {2}>"
     pool = f"AveragePool<ceil_mode = 1, count_include_pad = 1, {attributes}>"
-    source, result = f"a = Add(x, k) b = {pool}(a) y = Sigmoid(b)", f"a = {pool}(x) b = Add(a, k) y = Sigmoid(b)"
+    source, result = (
+        f"a = Add(x, k) b = {pool}(a) y = Sigmoid(b)",
+        f"a = {pool}(x) b = Add(a, k) y = Sigmoid(b)",
+    )
     assert is_found(head, source, result) is holds
 
 
@@ -62,7 +78,9 @@ MEAN = """(float[2, 2, 2] x) => (float[A, B, C] y) <float[2] k = {{1, 5}}, float
         (3, "ReduceMax(b, last)", 2, False),
     ],
 )
-def test_a_mean_takes_the_mean_of_shifts_and_a_single_scale(mean: int, reduction: str, scale: int, holds: bool) -> None:
+def test_a_mean_takes_the_mean_of_shifts_and_a_single_scale(
+    mean: int, reduction: str, scale: int, holds: bool
+) -> None:
     head = MEAN.format(mean=mean, scale=scale)
     source = f"a = Mul(x, two) b = Add(a, k) c = {reduction} y = Sigmoid(c)"
     result = f"c = {reduction.replace('(b', '(x')} d = Mul(c, one) e = Add(d, m) y = Sigmoid(e)"
@@ -79,17 +97,25 @@ def test_a_mean_takes_the_mean_of_shifts_and_a_single_scale(mean: int, reduction
     ],
 )
 @pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
-def test_windows_of_one_position_take_its_affine(attributes: str, numbers: str, holds: bool, pool: str) -> None:
+def test_windows_of_one_position_take_its_affine(
+    attributes: str, numbers: str, holds: bool, pool: str
+) -> None:
     head = f"""(float[1, 1, 4, 4] x) => (float[A, B, C, D] y)
         <float[4, 1] k = {{2, 3, 4, 5}}, float[2, 1] l = {{{numbers}}}>"""
     window = f"{pool}<{attributes}>"
-    source, result = f"a = Mul(x, k) b = {window}(a) y = Relu(b)", f"b = {window}(x) c = Mul(b, l) y = Relu(c)"
+    source, result = (
+        f"a = Mul(x, k) b = {window}(a) y = Relu(b)",
+        f"b = {window}(x) c = Mul(b, l) y = Relu(c)",
+    )
     assert is_found(head, source, result) is holds
 
 
 @pytest.mark.parametrize(("extent", "holds"), [("3", True), ("2", True), ("N", False)])
 def test_extents_behind_an_output_in_the_middle_are_known(extent: str, holds: bool) -> None:
-    head = f"(float[1, 1, {extent}] x) => (float[A, B, C] p, float[D, E, F] y) <int64[3] s = {{1, 1, 2}}>"
+    head = (
+        f"(float[1, 1, {extent}] x) => (float[A, B, C] p, float[D, E, F] y) <int64[3] s = {{1, 1,"
+        " 2}>"
+    )
     pool = "p = MaxPool<kernel_shape = [2], strides = [2], ceil_mode = 1>(x) a = Relu(p)"
     source = f"{pool} y = Expand(a, s)"
     assert is_found(head, source, f"{pool} y = Identity(a)") is (holds and extent == "3")
@@ -104,10 +130,34 @@ CUT = """(float[2, 4] x) => (float[A, B] y) <float[4] k = {{2, 3, 4, 5}}, float[
 @pytest.mark.parametrize(
     ("last", "first", "second", "whole", "holds"),
     [
-        (5, "Slice(x, one, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", True),
-        (4, "Slice(x, one, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", False),
-        (5, "Slice(x, zero, four, axis)", "Slice(b, zero, four, axis, two)", "Slice(x, one, four, axis, two)", False),
-        (5, "Slice(x, one, four, axis)", "Slice(b, four, one, axis, back)", "Slice(x, four, one, axis, back)", False),
+        (
+            5,
+            "Slice(x, one, four, axis)",
+            "Slice(b, zero, four, axis, two)",
+            "Slice(x, one, four, axis, two)",
+            True,
+        ),
+        (
+            4,
+            "Slice(x, one, four, axis)",
+            "Slice(b, zero, four, axis, two)",
+            "Slice(x, one, four, axis, two)",
+            False,
+        ),
+        (
+            5,
+            "Slice(x, zero, four, axis)",
+            "Slice(b, zero, four, axis, two)",
+            "Slice(x, one, four, axis, two)",
+            False,
+        ),
+        (
+            5,
+            "Slice(x, one, four, axis)",
+            "Slice(b, four, one, axis, back)",
+            "Slice(x, four, one, axis, back)",
+            False,
+        ),
     ],
 )
 def test_slices_in_a_row_with_affines_between_are_one(
@@ -124,7 +174,9 @@ PADDED = """(float[1, 2, 4] x) => (float[A, B, C] y) <int64[6] p = {{0, 0, 1, 0,
 
 
 @pytest.mark.parametrize(("value", "last", "holds"), [(0, 8, True), (1, 8, False), (0, 4, False)])
-def test_a_convolution_takes_a_pad_with_a_factor_behind_it(value: int, last: int, holds: bool) -> None:
+def test_a_convolution_takes_a_pad_with_a_factor_behind_it(
+    value: int, last: int, holds: bool
+) -> None:
     source = "a = Pad(x, p, v) b = Mul(a, k) c = Conv(b, w) y = Relu(c)"
     result = "c = Conv<pads = [1, 1]>(x, u) y = Relu(c)"
     assert is_found(PADDED.format(value=value, last=last), source, result) is holds
@@ -132,7 +184,11 @@ def test_a_convolution_takes_a_pad_with_a_factor_behind_it(value: int, last: int
 
 @pytest.mark.parametrize(
     ("scale", "shift", "holds"),
-    [("1, 0, 1, 1", "3, 3, 3, 3", True), ("1, 2, 1, 1", "3, 3, 3, 3", False), ("1, 0, 1, 1", "3, 4, 3, 3", False)],
+    [
+        ("1, 0, 1, 1", "3, 3, 3, 3", True),
+        ("1, 2, 1, 1", "3, 3, 3, 3", False),
+        ("1, 0, 1, 1", "3, 4, 3, 3", False),
+    ],
 )
 def test_a_constant_row_takes_the_affine_of_the_others(scale: str, shift: str, holds: bool) -> None:
     head = f"""(float[1, 1, 4, 2] x) => (float[A, B, C, D] y) <float[4, 1] k = {{{scale}}}, float[4, 1] t = {{{shift}}},
@@ -141,20 +197,35 @@ def test_a_constant_row_takes_the_affine_of_the_others(scale: str, shift: str, h
     result = "a = Mul(x, k) c = GlobalAveragePool(a) d = Mul(c, two) e = Add(d, six) y = Relu(e)"
     assert is_found(head, source, result) is (holds or scale == "1, 2, 1, 1")
     clamped = "a = Mul(x, k) m = Max(a, three) b = {} c = GlobalMaxPool(b) d = {} y = Relu(d)"
-    pair = clamped.format("Add(m, t)", "Identity(c)"), clamped.format("Identity(m)", "Add(c, three)")
+    pair = (
+        clamped.format("Add(m, t)", "Identity(c)"),
+        clamped.format("Identity(m)", "Add(c, three)"),
+    )
     assert is_found(head, *pair) is (shift == "3, 3, 3, 3")
 
 
 @pytest.mark.parametrize(("bias", "holds"), [("0, 0", True), ("0, 1", False)])
 def test_a_bias_of_zeros_is_none(bias: str, holds: bool) -> None:
-    head = f"(float[1, 2, 4] x) => (float[A, B, C] y) <float[2, 2, 1] w = {{1, 2, 3, 4}}, float[2] b = {{{bias}}}>"
-    assert is_proved(f"{head} {{ c = Conv(x, w, b) y = Relu(c) }}", f"{head} {{ c = Conv(x, w) y = Relu(c) }}") is holds
+    head = (
+        "(float[1, 2, 4] x) => (float[A, B, C] y) <float[2, 2, 1] w = {1, 2, 3, 4}, float[2] b ="
+        f" {{{bias}}}>"
+    )
+    assert (
+        is_proved(
+            f"{head} {{ c = Conv(x, w, b) y = Relu(c) }}",
+            f"{head} {{ c = Conv(x, w) y = Relu(c) }}",
+        )
+        is holds
+    )
 
 
 @pytest.mark.parametrize(("beta", "holds"), [("2.0", True), ("inf", False)])
 def test_a_bias_of_zeros_that_is_multiplied_by_infinity_is_not_none(beta: str, holds: bool) -> None:
     head = "(float[1, 2] x) => (float[A, B] y) <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {0, 0}>"
-    gemm = model(f"{head} {{ y = Gemm<beta = 2.0>(x, w, b) }}"), model(f"{head} {{ y = Gemm<beta = 2.0>(x, w) }}")
+    gemm = (
+        model(f"{head} {{ y = Gemm<beta = 2.0>(x, w, b) }}"),
+        model(f"{head} {{ y = Gemm<beta = 2.0>(x, w) }}"),
+    )
     for made in gemm:
         made.graph.node[0].attribute[0].f = float(beta)
     document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *gemm)

@@ -1,4 +1,6 @@
-"""Operators in a row that are one or none: pairs of models that are equal, and neighbours that are not."""
+"""Operators in a row that are one or none: pairs of models that are equal, and neighbours that are
+not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ REDUCED = """(float[2, 3, 4, 5] x, int32[2, 3, 4] n) => ({result} y)
 @pytest.mark.parametrize(
     ("type_", "source", "result", "holds"),
     [
-        ("float[2, 1, 1, 5]", "a = ReduceMean(x, i)  y = ReduceMean(a, k)", "y = ReduceMean(x, j)", True),
+        (
+            "float[2, 1, 1, 5]",
+            "a = ReduceMean(x, i)  y = ReduceMean(a, k)",
+            "y = ReduceMean(x, j)",
+            True,
+        ),
         (
             "float[2, 5]",
             "a = ReduceMax<keepdims = 0>(x, i)  y = ReduceMax<keepdims = 0>(a, i)",
@@ -26,10 +33,30 @@ REDUCED = """(float[2, 3, 4, 5] x, int32[2, 3, 4] n) => ({result} y)
             "y = ReduceSum<keepdims = 0>(x, j)",
             True,
         ),
-        ("int32[2, 1, 1]", "a = ReduceProd(n, i)  y = ReduceProd(a, k)", "y = ReduceProd(n, j)", True),
-        ("int32[2, 1, 1]", "a = ReduceMean(n, i)  y = ReduceMean(a, k)", "y = ReduceMean(n, j)", False),
-        ("float[2, 1, 1, 5]", "a = ReduceMean(x, i)  y = ReduceMax(a, k)", "y = ReduceMax(x, j)", False),
-        ("float[2, 1, 1, 5]", "a = ReduceL1(x, i)  y = ReduceL1(a, k)", "y = ReduceL1(x, j)", False),
+        (
+            "int32[2, 1, 1]",
+            "a = ReduceProd(n, i)  y = ReduceProd(a, k)",
+            "y = ReduceProd(n, j)",
+            True,
+        ),
+        (
+            "int32[2, 1, 1]",
+            "a = ReduceMean(n, i)  y = ReduceMean(a, k)",
+            "y = ReduceMean(n, j)",
+            False,
+        ),
+        (
+            "float[2, 1, 1, 5]",
+            "a = ReduceMean(x, i)  y = ReduceMax(a, k)",
+            "y = ReduceMax(x, j)",
+            False,
+        ),
+        (
+            "float[2, 1, 1, 5]",
+            "a = ReduceL1(x, i)  y = ReduceL1(a, k)",
+            "y = ReduceL1(x, j)",
+            False,
+        ),
         (
             "float[P, Q]",
             "a = ReduceMin<keepdims = 0>(x, k)  y = ReduceMin<keepdims = 0>(a, k)",
@@ -41,7 +68,13 @@ REDUCED = """(float[2, 3, 4, 5] x, int32[2, 3, 4] n) => ({result} y)
 def test_reductions_in_a_row(type_: str, source: str, result: str, holds: bool) -> None:
     head = REDUCED.format(result=type_)
     assert is_found(head, source, result) is holds
-    step = {"step": 1, "identity": "same reduction", "at": "result", "operation": "y", "source": "y"}
+    step = {
+        "step": 1,
+        "identity": "same reduction",
+        "at": "result",
+        "operation": "y",
+        "source": "y",
+    }
     assert is_proved(f"{head} {{ {source} }}", f"{head} {{ {result} }}", step) is holds
 
 
@@ -55,13 +88,21 @@ RESHAPED = """(float[6, 4] x, float[6, 4] z) => (float[{shape}] y) <int64[3] s =
         ("6, 4", "a = Reshape(x, s)  b = Tanh(a)  y = Reshape(b, t)", "y = Tanh(x)", True),
         (
             "6, 4",
-            "a = Reshape(x, s)  b = Reshape(z, s)  c = Pow(a, one)  d = Max(c, b, v)  y = Reshape(d, t)",
+            (
+                "a = Reshape(x, s)  b = Reshape(z, s)  c = Pow(a, one)  d = Max(c, b, v)  y ="
+                " Reshape(d, t)"
+            ),
             "c = Pow(x, one)  y = Max(c, z, v)",
             True,
         ),
         ("6, 4", "a = Reshape(x, s)  b = Tanh(a)  y = Reshape(b, t)", "y = Tanh(z)", False),
         ("6, 4", "a = Reshape(x, s)  b = Tanh(a)  y = Reshape(b, t)", "y = Sin(x)", False),
-        ("4, 6", "a = Reshape(x, s)  b = Tanh(a)  y = Reshape(b, u)", "b = Transpose(x)  y = Tanh(b)", False),
+        (
+            "4, 6",
+            "a = Reshape(x, s)  b = Tanh(a)  y = Reshape(b, u)",
+            "b = Transpose(x)  y = Tanh(b)",
+            False,
+        ),
         ("6, 4", "a = Reshape(x, s)  b = Pow(a, v)  y = Reshape(b, t)", "y = Pow(x, one)", False),
         (
             "6, 4",
@@ -69,10 +110,17 @@ RESHAPED = """(float[6, 4] x, float[6, 4] z) => (float[{shape}] y) <int64[3] s =
             "r = Constant<value_ints = [6, 1]>()  y = Pow(x, v)",
             False,
         ),
-        ("6, 4", "a = Reshape(x, s)  b = Softmax<axis = 1>(a)  y = Reshape(b, t)", "y = Softmax<axis = 1>(x)", False),
+        (
+            "6, 4",
+            "a = Reshape(x, s)  b = Softmax<axis = 1>(a)  y = Reshape(b, t)",
+            "y = Softmax<axis = 1>(x)",
+            False,
+        ),
     ],
 )
-def test_operators_on_data_in_another_shape(shape: str, source: str, result: str, holds: bool) -> None:
+def test_operators_on_data_in_another_shape(
+    shape: str, source: str, result: str, holds: bool
+) -> None:
     head = RESHAPED.format(shape=shape)
     assert is_found(head, source, result) is holds
     step = {"step": 1, "identity": "reshaped", "at": "result", "operation": "y", "source": "b"}
@@ -110,7 +158,12 @@ PAIRS = """(float[2, 3] x, float[3] r, int64[2, 3] n, bool[2, 3] p, bool[4, 2, 3
         ("float[2, 3]", "y = Sum(x, r, x)", "y = Sum(x, r)", False),
         ("float[2, 3]", "y = Mean(x, r, x)", "y = Mean(x, r)", False),
         ("float[2, 3]", "y = Where(p, x, x)", "y = Identity(x)", True),
-        ("float[4, 2, 3]", "y = Where(q, x, x)", "s = Constant<value_ints = [4, 2, 3]>()  y = Expand(x, s)", False),
+        (
+            "float[4, 2, 3]",
+            "y = Where(q, x, x)",
+            "s = Constant<value_ints = [4, 2, 3]>()  y = Expand(x, s)",
+            False,
+        ),
         (
             "float[2, 3]",
             "e = Constant<value_ints = [1]>()  y = ReduceSum<noop_with_empty_axes = 1>(x)",
@@ -119,7 +172,9 @@ PAIRS = """(float[2, 3] x, float[3] r, int64[2, 3] n, bool[2, 3] p, bool[4, 2, 3
         ),
     ],
 )
-def test_operators_that_leave_a_value_as_it_is(result: str, source: str, kept: str, holds: bool) -> None:
+def test_operators_that_leave_a_value_as_it_is(
+    result: str, source: str, kept: str, holds: bool
+) -> None:
     assert is_found(PAIRS.format(result=result), source, kept) is holds
 
 
@@ -134,10 +189,18 @@ FILLED = "(float[N, 3] x, float16 h) => ({kind}[K, L] y)"
         ("float16", "float[1] v {1.5}", "Cast<to = 10>(c)", "float16[1] v {15873}", False),
         ("int64", "float[1] v {2.5}", "Cast<to = 7>(c)", "int64[1] v {2}", True),
         ("int64", "float[1] v {2.5}", "Cast<to = 7>(c)", "int64[1] v {3}", False),
-        ("int64", "float[1] v {1e30}", "Cast<to = 7>(c)", "int64[1] v {-9223372036854775808}", False),
+        (
+            "int64",
+            "float[1] v {1e30}",
+            "Cast<to = 7>(c)",
+            "int64[1] v {-9223372036854775808}",
+            False,
+        ),
     ],
 )
-def test_a_cast_of_a_filled_tensor(kind: str, value: str, cast: str, result: str, holds: bool) -> None:
+def test_a_cast_of_a_filled_tensor(
+    kind: str, value: str, cast: str, result: str, holds: bool
+) -> None:
     source = f"s = Shape(x)  c = ConstantOfShape<value: tensor = {value}>(s)  y = {cast}"
     made = f"s = Shape(x)  y = ConstantOfShape<value: tensor = {result}>(s)"
     assert is_found(FILLED.format(kind=kind), source, made) is holds
@@ -149,7 +212,11 @@ DROPPED = """(float[2, 3] x) => (float[2, 3] y, bool[2, 3] n)
 
 @pytest.mark.parametrize(
     ("ratio", "mask", "holds"),
-    [("zero", "0, 0, 0, 0, 0, 0", True), ("half", "0, 0, 0, 0, 0, 0", False), ("zero", "0, 0, 0, 0, 0, 1", False)],
+    [
+        ("zero", "0, 0, 0, 0, 0, 0", True),
+        ("half", "0, 0, 0, 0, 0, 0", False),
+        ("zero", "0, 0, 0, 0, 0, 1", False),
+    ],
 )
 def test_a_dropout_that_drops_nothing(ratio: str, mask: str, holds: bool) -> None:
     source = f"d, m = Dropout(x, {ratio}, t)  y = Sin(d)  n = Not(m)"
@@ -160,4 +227,7 @@ def test_a_dropout_that_drops_nothing(ratio: str, mask: str, holds: bool) -> Non
 def test_an_expansion_to_the_own_shape(extents: str, holds: bool) -> None:
     head = f"(float[{extents}] z, float[N, 3] x) => (float[A, B] y) <int64[1] i = {{0}}>"
     assert is_found(head, "s = Shape(z)  y = Expand(x, s)", "y = Identity(x)") is holds
-    assert is_found(head, "s = Shape(z)  k = Gather(s, i)  y = Expand(x, k)", "y = Identity(x)") is False
+    assert (
+        is_found(head, "s = Shape(z)  k = Gather(s, i)  y = Expand(x, k)", "y = Identity(x)")
+        is False
+    )

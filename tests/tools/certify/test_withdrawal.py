@@ -55,7 +55,10 @@ def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def operators(made: ModelProto) -> Counter[str]:
-    graphs = [made.graph, *(item.g for node in made.graph.node for item in node.attribute if item.HasField("g"))]
+    graphs = [
+        made.graph,
+        *(item.g for node in made.graph.node for item in node.attribute if item.HasField("g")),
+    ]
     nodes = [node for each in (*graphs, *made.functions) for node in each.node]
     return Counter(node.op_type for node in nodes if node.op_type != "Constant")
 
@@ -110,7 +113,9 @@ def test_bodies() -> None:
 @pytest.mark.usefixtures("without_bounds")
 def test_functions_that_are_inlined() -> None:
     """One of which a node is to be left alone is not."""
-    assert operators(irc.compile(model(FUNCTIONS), "InlineFunctions,default").model) == Counter(["Clip"])
+    assert operators(irc.compile(model(FUNCTIONS), "InlineFunctions,default").model) == Counter(
+        ["Clip"]
+    )
     result = withdrawn(model(FUNCTIONS), "InlineFunctions,default")
     assert operators(result.model) == Counter(["Twice", "Twice", "Clip", "Clip"])
     assert "which are left alone" in result.warnings[-1]
@@ -141,7 +146,9 @@ def test_steps_that_the_checker_refuses_are_no_proof(monkeypatch: pytest.MonkeyP
     """A search may know more than the steps that it keeps say."""
     needed = writing.needed
     monkeypatch.setattr(
-        writing, "needed", lambda search: [step for step in needed(search) if step["identity"] != "same bounds"]
+        writing,
+        "needed",
+        lambda search: [step for step in needed(search) if step["identity"] != "same bounds"],
     )
     result = withdrawn(model(CLIPS))
     assert operators(result.model) == Counter(["Conv", "Tanh", "Clip", "Clip", "Abs"])
@@ -156,7 +163,9 @@ def test_steps_that_the_checker_refuses_are_no_proof(monkeypatch: pytest.MonkeyP
 def test_nodes_that_are_kept_stay_so(tmp_path: Path) -> None:
     source = model(CLIPS)
     result = irc.compile(source, keep=["d"], certificate=True)
-    assert operators(result.model) == Counter(["Conv", "BatchNormalization", "Tanh", "Clip", "Clip", "Abs"])
+    assert operators(result.model) == Counter(
+        ["Conv", "BatchNormalization", "Tanh", "Clip", "Clip", "Abs"]
+    )
     irc.certify(source, result.model, result.certificate())
     onnx.save(source, tmp_path / "m.onnx")
     assert irc.compile(tmp_path / "m.onnx", keep=["d"], certificate=True).model == result.model
@@ -168,7 +177,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path, out, cert, fold_map, summary = map(tmp_path.joinpath, names)
     onnx.save(model(CLIPS), path)
     files = ["--certificate", str(cert), "--fold-map", str(fold_map), "--json", str(summary)]
-    assert main(["compile", str(path), "-o", str(out), *files, "--report", str(tmp_path / "r.svg")]) == 0
+    assert (
+        main(["compile", str(path), "-o", str(out), *files, "--report", str(tmp_path / "r.svg")])
+        == 0
+    )
     assert capsys.readouterr().err.count("warning: ") == 1
     assert json.loads(summary.read_text())["operators"] == [7, 5]
     assert "left alone" in json.loads(summary.read_text())["warnings"][0]
@@ -181,14 +193,19 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     forged = onnx.load(out)
     bias = next(each for each in forged.graph.initializer if list(each.dims) == [4])
     bias.CopyFrom(
-        onnx.numpy_helper.from_array(np.nextafter(onnx.numpy_helper.to_array(bias), np.float32(9)), bias.name)
+        onnx.numpy_helper.from_array(
+            np.nextafter(onnx.numpy_helper.to_array(bias), np.float32(9)), bias.name
+        )
     )
     onnx.save(forged, out)
     cert.write_text(json.dumps(sealed(json.loads(cert.read_text()), onnx.load(path), forged)))
     assert main(["certify", str(path), str(out), str(cert)]) == 1
 
 
-MALFORMED = "(float[1, 2, 3] x) => (float[K] y, float[1, 2, 3] z) { y = Conv(x)  i = Identity(x)  z = Abs(i) }"
+MALFORMED = (
+    "(float[1, 2, 3] x) => (float[K] y, float[1, 2, 3] z) { y = Conv(x)  i = Identity(x)  z ="
+    " Abs(i) }"
+)
 
 
 def test_a_model_that_the_checker_cannot_read_is_left_as_it_is(
@@ -210,7 +227,9 @@ def test_a_model_that_the_checker_cannot_read_is_left_as_it_is(
 
 
 def empty(source: ModelProto, result: ModelProto) -> dict[str, object]:
-    return sealed({"format": "irc-certificate", "version": 1, "rewrites": [], "steps": []}, source, result)
+    return sealed(
+        {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": []}, source, result
+    )
 
 
 def test_equal_models_need_no_step() -> None:
@@ -227,7 +246,9 @@ def test_equal_models_need_no_step() -> None:
 
 def test_elements_in_other_files_may_differ() -> None:
     """Equal messages are no equal models then."""
-    source = model("(float[2] x) => (float[2] y) { w = Constant<value = float[2] {1, 2}>()  y = Add(x, w) }")
+    source = model(
+        "(float[2] x) => (float[2] y) { w = Constant<value = float[2] {1, 2}>()  y = Add(x, w) }"
+    )
     assert is_complete(source) and irc.certify(source, source, empty(source, source)) == 0
     tensor = source.graph.node[0].attribute[0].t
     tensor.data_location = TensorProto.EXTERNAL

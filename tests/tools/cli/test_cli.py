@@ -21,9 +21,15 @@ from onnx import helper, numpy_helper
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
-def irc(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def irc(
+    *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "irc", *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, check=False
+        [sys.executable, "-m", "irc", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        check=False,
     )
 
 
@@ -35,7 +41,9 @@ def one_sentence(stderr: str) -> str:
     return stderr
 
 
-def test_compile_writes_the_model_and_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_writes_the_model_and_the_map(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output, fold_map = tmp_path / "out.onnx", tmp_path / "map.json"
     assert main(["compile", str(EXAMPLE), "-o", str(output), "--fold-map", str(fold_map)]) == 0
     assert harness.batch_norms(onnx.load(output)) == 0
@@ -67,7 +75,12 @@ def test_compiling_in_place(tmp_path: Path) -> None:
 
 def broken_files(folder: Path) -> dict[str, Path]:
     data = EXAMPLE.read_bytes()
-    contents = {"empty": b"", "truncated": data[: len(data) // 2], "text": b"hello", "png": b"\x89PNG\r\n\x1a\n" * 9}
+    contents = {
+        "empty": b"",
+        "truncated": data[: len(data) // 2],
+        "text": b"hello",
+        "png": b"\x89PNG\r\n\x1a\n" * 9,
+    }
     files = {name: folder / f"{name}.onnx" for name in contents}
     for name, path in files.items():
         path.write_bytes(contents[name])
@@ -118,15 +131,21 @@ def test_a_file_that_is_no_model_gives_one_sentence(kind: str, tmp_path: Path) -
         (["--print-after", "Nothing"], "there is no pass 'Nothing'"),
     ],
 )
-def test_usage_errors_exit_with_2_and_write_nothing(arguments: list[str], expected: str, tmp_path: Path) -> None:
+def test_usage_errors_exit_with_2_and_write_nothing(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
     done = irc("compile", EXAMPLE, "-o", tmp_path / "out.onnx", *arguments)
     assert done.returncode == 2
     assert expected in one_sentence(done.stderr.decode())
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("arguments", [["align", "-", EXAMPLE], ["align", EXAMPLE, "-"], ["diff", "-", EXAMPLE]])
-def test_one_of_two_models_may_be_standard_input(arguments: list[str | Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["align", "-", EXAMPLE], ["align", EXAMPLE, "-"], ["diff", "-", EXAMPLE]]
+)
+def test_one_of_two_models_may_be_standard_input(
+    arguments: list[str | Path], tmp_path: Path
+) -> None:
     page = ["--html", tmp_path / "page.html"] if arguments[0] == "align" else []
     done = irc(*arguments, *page, stdin=EXAMPLE.read_bytes())
     assert done.returncode == 0, done.stderr
@@ -148,7 +167,9 @@ def test_standard_input_is_read_once(arguments: list[str], expected: str) -> Non
     assert expected in one_sentence(done.stderr.decode())
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["compile"], ["compile", "a", "--no-such-option"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["frobnicate"], ["compile"], ["compile", "a", "--no-such-option"]]
+)
 def test_what_argparse_refuses_exits_with_2(arguments: list[str]) -> None:
     done = irc(*arguments)
     assert done.returncode == 2
@@ -192,14 +213,28 @@ def test_passes_lists_every_pass_with_its_options() -> None:
         expected += ["", name, f"    {(pass_.__doc__ or '').strip().splitlines()[0]}"]
         for option in fields(pass_):  # type: ignore[arg-type]
             default = str(option.default)
-            expected.append(f"    {option.name}={default.lower() if isinstance(option.default, bool) else default}")
+            expected.append(
+                f"    {option.name}={default.lower() if isinstance(option.default, bool) else default}"
+            )
     assert irc("passes").stdout.decode().splitlines() == expected
     assert "    max_bytes=65536" in expected
 
 
-def test_instruments_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--print-after", "SimplifyInference", "--dump-ir", str(tmp_path / "ir"), "--time-passes", "--verify-ir"]
-    assert main(["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), *options, "--explain"]) == 0
+def test_instruments_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--print-after",
+        "SimplifyInference",
+        "--dump-ir",
+        str(tmp_path / "ir"),
+        "--time-passes",
+        "--verify-ir",
+    ]
+    assert (
+        main(["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), *options, "--explain"])
+        == 0
+    )
     out, error = capsys.readouterr()
     assert "// IR after SimplifyInference" in error
     assert "FoldScaleAxis" in error
@@ -213,7 +248,9 @@ def test_instruments_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
 def test_overridable_initializers_give_one_warning_and_an_option(tmp_path: Path) -> None:
     model = onnx.load(EXAMPLE)
     for tensor in model.graph.initializer:
-        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     onnx.save(model, tmp_path / "net.onnx")
     kept = irc("compile", tmp_path / "net.onnx", "-o", tmp_path / "a.onnx").stderr.decode()
     assert kept.count("warning: ") == 1
@@ -222,7 +259,9 @@ def test_overridable_initializers_give_one_warning_and_an_option(tmp_path: Path)
     assert "; 8 folds held back by overridable initializers (--freeze-initializers); " in first
     assert "--freeze-initializers" in kept
     assert len(onnx.load(tmp_path / "a.onnx").graph.input) == len(model.graph.input)
-    frozen = irc("compile", tmp_path / "net.onnx", "-o", tmp_path / "b.onnx", "--freeze-initializers").stderr.decode()
+    frozen = irc(
+        "compile", tmp_path / "net.onnx", "-o", tmp_path / "b.onnx", "--freeze-initializers"
+    ).stderr.decode()
     assert "warning" not in frozen
     assert "held back" not in frozen
     assert "8 folded" in frozen
@@ -235,7 +274,18 @@ def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
         folder = tmp_path / seed
         folder.mkdir()
         output, fold_map, arrays = (folder / name for name in ("out.onnx", "map.json", "map.npz"))
-        command = [sys.executable, "-m", "irc", "compile", EXAMPLE, "-o", output, "--fold-map", fold_map, "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "irc",
+            "compile",
+            EXAMPLE,
+            "-o",
+            output,
+            "--fold-map",
+            fold_map,
+            "-q",
+        ]
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True)
         outputs.append((output.read_bytes(), fold_map.read_bytes(), arrays.read_bytes()))
     assert len(set(outputs)) == 1
@@ -244,10 +294,12 @@ def test_the_same_bytes_for_any_hash_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status"), [(["compile", str(EXAMPLE), "-o-"], 0), (["inspect", "gone.onnx"], 1)]
 )
-def test_a_process_ends_after_its_exit_handlers_with_all_output(arguments: list[str], status: int) -> None:
+def test_a_process_ends_after_its_exit_handlers_with_all_output(
+    arguments: list[str], status: int
+) -> None:
     code = (
-        "import atexit, os, sys; from irc.tools.cli.main import program; atexit.register(os.write, 2, b'handled');"
-        f"sys.argv[1:] = {arguments!r}; sys.exit(program())"
+        "import atexit, os, sys; from irc.tools.cli.main import program; atexit.register(os.write,"
+        f" 2, b'handled');sys.argv[1:] = {arguments!r}; sys.exit(program())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr.endswith(b"handled")) == (status, True)
@@ -255,7 +307,18 @@ def test_a_process_ends_after_its_exit_handlers_with_all_output(arguments: list[
 
 
 def test_a_profiler_of_the_process_has_the_last_word(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cProfile", "-m", "irc", "compile", EXAMPLE, "-o", tmp_path / "o.onnx", "-q"]
+    command = [
+        sys.executable,
+        "-m",
+        "cProfile",
+        "-m",
+        "irc",
+        "compile",
+        EXAMPLE,
+        "-o",
+        tmp_path / "o.onnx",
+        "-q",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "function calls" in done.stdout
 
@@ -266,18 +329,36 @@ def test_version() -> None:
     assert irc("--version").stdout.decode() == f"irc {package.__version__}\n"
 
 
-@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
-def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "locale", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(
+    locale: dict[str, str], tmp_path: Path
+) -> None:
     for name in ("größe".encode(), b"\xff\xfe"):
-        model, fold_map, page = (os.fsencode(tmp_path) + b"/" + name + end for end in (b".onnx", b".json", b".html"))
+        model, fold_map, page = (
+            os.fsencode(tmp_path) + b"/" + name + end for end in (b".onnx", b".json", b".html")
+        )
         Path(os.fsdecode(model)).write_bytes(EXAMPLE.read_bytes())
-        command = [sys.executable, "-m", "irc", "compile", model, "-o", model, "--fold-map", fold_map]
+        command = [
+            sys.executable,
+            "-m",
+            "irc",
+            "compile",
+            model,
+            "-o",
+            model,
+            "--fold-map",
+            fold_map,
+        ]
         command += ["--report", page, "--no-durations", "-q"]
         subprocess.run(command, env={**os.environ, **locale}, check=True)
         stored = json.loads(Path(os.fsdecode(fold_map)).read_bytes())["tensor_store"]["path"]
         assert stored.encode(errors="surrogateescape") == name + b".npz"
         command = [sys.executable, "-m", "irc", "foldmap", "check", model, fold_map]
-        shown = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, check=False)
+        shown = subprocess.run(
+            command, env={**os.environ, **locale}, capture_output=True, check=False
+        )
         assert shown.returncode == 0, shown.stderr
     assert "größe.onnx".encode() in (tmp_path / "größe.html").read_bytes()
 
@@ -288,10 +369,16 @@ def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(locale: dict
     "arguments",
     [
         *(["--version"], ["--help"], ["passes"], ["dump", EXAMPLE], ["diff", EXAMPLE, EXAMPLE]),
-        *(["compile", EXAMPLE, "-o-"], ["align", EXAMPLE, EXAMPLE], ["align", EXAMPLE, EXAMPLE, "--json=-"]),
+        *(
+            ["compile", EXAMPLE, "-o-"],
+            ["align", EXAMPLE, EXAMPLE],
+            ["align", EXAMPLE, EXAMPLE, "--json=-"],
+        ),
     ],
 )
-def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Path], unbuffered: str) -> None:
+def test_a_full_disk_under_standard_output_is_an_error(
+    arguments: list[str | Path], unbuffered: str
+) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "irc", *map(str, arguments)],
@@ -302,7 +389,10 @@ def test_a_full_disk_under_standard_output_is_an_error(arguments: list[str | Pat
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 1
-    assert one_sentence(done.stderr) == "irc: standard output: cannot be written: No space left on device\n"
+    assert (
+        one_sentence(done.stderr)
+        == "irc: standard output: cannot be written: No space left on device\n"
+    )
 
 
 @pytest.mark.slow

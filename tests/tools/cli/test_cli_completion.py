@@ -12,7 +12,9 @@ from irc.tools.cli.main import main
 
 
 @pytest.fixture
-def script(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Path:
+def script(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Path:
     """The script for a shell."""
     assert main(["completion", request.param]) == 0
     path = tmp_path / f"irc.{request.param}"
@@ -49,11 +51,15 @@ def test_bash_completes(script: Path) -> None:
         assert sorted(found(["bash", "-c", BASH, str(script), *words])) == sorted(expected), words
     assert found(["bash", "-c", BASH, str(script), "irc", ""]) == list(COMMANDS)
     # bash takes the equals sign for a word, and after a comma another pass begins
-    assert found(["bash", "-c", BASH, str(script), "irc", "compile", "--verify", "=", "th"]) == ["thorough"]
-    assert found(["bash", "-c", BASH, str(script), "irc", "compile", "--passes", "FoldConstant,Unf"]) == [
-        "FoldConstant,UnfuseBias"
+    assert found(["bash", "-c", BASH, str(script), "irc", "compile", "--verify", "=", "th"]) == [
+        "thorough"
     ]
-    assert not found(["bash", "-c", BASH, str(script), "irc", "compile", "-o", "irc"])  # files are left to bash
+    assert found(
+        ["bash", "-c", BASH, str(script), "irc", "compile", "--passes", "FoldConstant,Unf"]
+    ) == ["FoldConstant,UnfuseBias"]
+    assert not found(
+        ["bash", "-c", BASH, str(script), "irc", "compile", "-o", "irc"]
+    )  # files are left to bash
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -71,7 +77,9 @@ def test_zsh_reads_the_script(script: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_option_of_every_command_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_of_every_command_is_in_the_script(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     import argparse
 
     from irc.tools.cli.main import parser
@@ -79,7 +87,9 @@ def test_every_option_of_every_command_is_in_the_script(shell: str, capsys: pyte
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for action in parser()._actions:
-        for command in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+        for command in (
+            action.choices.values() if isinstance(action, argparse._SubParsersAction) else ()
+        ):
             for option in command._actions:
                 for name in option.option_strings:
                     assert (name if shell != "fish" else name.lstrip("-")) in script

@@ -48,15 +48,25 @@ def test_unfold_refuses_another_model(
     compiled: tuple[str, str], other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["unfold", other, compiled[1], "-o", str(tmp_path / "back.onnx")]) == 1
-    message = f"irc: {other}: the fold map belongs to another model, or the model was changed since\n"
+    message = (
+        f"irc: {other}: the fold map belongs to another model, or the model was changed since\n"
+    )
     assert capsys.readouterr().err == message
     assert not (tmp_path / "back.onnx").exists()
 
 
-def test_show_prints_affines_and_layers(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_affines_and_layers(
+    compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["foldmap", "show", compiled[1]]) == 0
     text = capsys.readouterr().out
-    for words in ("affines: 8 folded", "folded into stem/conv", "A45 backward", "stem/conv.bias (new)", "0.8239"):
+    for words in (
+        "affines: 8 folded",
+        "folded into stem/conv",
+        "A45 backward",
+        "stem/conv.bias (new)",
+        "0.8239",
+    ):
         assert words in text
 
 
@@ -64,7 +74,10 @@ def test_show_says_why_affines_stay_and_what_else_is_known(
     tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fold_map, output = str(tmp_path / "map.json"), str(tmp_path / "out.onnx")
-    assert main(["compile", other, "-o", output, "--passes", "none", "--fold-map", fold_map, "-q"]) == 0
+    assert (
+        main(["compile", other, "-o", output, "--passes", "none", "--fold-map", fold_map, "-q"])
+        == 0
+    )
     assert main(["foldmap", "show", fold_map]) == 0
     text = capsys.readouterr().out
     assert "kept (not_attempted): no pass that could fold it was run" in text
@@ -90,10 +103,16 @@ def test_check_tells_what_is_stale(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["unfold", "{model}", "missing.json", "-o", "x"], "missing.json: cannot be read: No such file or directory"),
+        (
+            ["unfold", "{model}", "missing.json", "-o", "x"],
+            "missing.json: cannot be read: No such file or directory",
+        ),
         (["unfold", "missing.onnx", "{map}", "-o", "x"], "missing.onnx: there is no such file"),
         (["foldmap", "show", "{model}"], "out.onnx: the model holds no fold map"),
-        (["compile", "{model}", "-o", "x", "--fold-map", "m.npz"], "m.npz: the fold map's arrays go to this file"),
+        (
+            ["compile", "{model}", "-o", "x", "--fold-map", "m.npz"],
+            "m.npz: the fold map's arrays go to this file",
+        ),
         (
             ["compile", "{model}", "-o", "m.npz", "--fold-map", "m.json"],
             "m.npz: two outputs cannot be one file",
@@ -101,7 +120,10 @@ def test_check_tells_what_is_stale(
     ],
 )
 def test_one_sentence_for_what_cannot_be(
-    arguments: list[str], message: str, compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    compiled: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     model, fold_map = compiled
     status = main([argument.format(model=model, map=fold_map) for argument in arguments])
@@ -127,7 +149,17 @@ def test_export_writes_what_a_quantizer_takes(
     form: str, compiled: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out.json"
-    command = ["foldmap", "export", *compiled, "--to", form, "-o", str(output), "--input-range", "image=0:1"]
+    command = [
+        "foldmap",
+        "export",
+        *compiled,
+        "--to",
+        form,
+        "-o",
+        str(output),
+        "--input-range",
+        "image=0:1",
+    ]
     assert main(command) == 0
     text = output.read_text()
     assert ("depthwise/conv" if form == "aimet" else "stem/bn") in text
@@ -137,7 +169,9 @@ def test_export_writes_what_a_quantizer_takes(
         json.loads(text)
 
 
-def test_export_says_what_is_missing(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_says_what_is_missing(
+    compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["foldmap", "export", *compiled, "--to", "ort-calibration", "-o", "-"]) == 2
     assert "no range is known for 'image'" in capsys.readouterr().err
     assert main(["foldmap", "export", *compiled, "--to", "nncf", "-o", "-"]) == 0
@@ -152,26 +186,68 @@ def test_export_says_where_ranges_come_from_and_which_are_guesses(
     written = capsys.readouterr()
     document = json.loads(written.out)
     guessed = [name for name, found in document.items() if found["origin"] == "propagated"]
-    assert {found["origin"] for found in document.values()} == {"given", "statistic", "propagated", "bound"}
-    assert "guesses; if you know better, give --range NAME=LOW:HIGH: " + ", ".join(guessed) in written.err
-    assert main([*command, "--to", "nncf", *[text for name in guessed for text in ("--range", f"{name}=-9:9")]]) == 0
+    assert {found["origin"] for found in document.values()} == {
+        "given",
+        "statistic",
+        "propagated",
+        "bound",
+    }
+    assert (
+        "guesses; if you know better, give --range NAME=LOW:HIGH: " + ", ".join(guessed)
+        in written.err
+    )
+    assert (
+        main(
+            [
+                *command,
+                "--to",
+                "nncf",
+                *[text for name in guessed for text in ("--range", f"{name}=-9:9")],
+            ]
+        )
+        == 0
+    )
     written = capsys.readouterr()
     assert "guess" not in written.err
     assert {json.loads(written.out)[name]["origin"] for name in guessed} == {"given"}
 
 
-def test_a_range_that_is_none_is_usage(compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_range_that_is_none_is_usage(
+    compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["foldmap", "export", *compiled, "--to", "nncf", "-o", "-", "--range"]
     for text in ("x", "x=1", "x=b:c", "image=2:1", "nowhere=0:1"):
         assert main([*command, text]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_equalized_models_have_a_history_and_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output, fold_map, back = (str(tmp_path / name) for name in ("out.onnx", "map.json", "back.onnx"))
-    assert main(["compile", str(EXAMPLE), "-o", output, "--fold-map", fold_map, "--passes", PASSES, "-q"]) == 0
+def test_equalized_models_have_a_history_and_come_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, fold_map, back = (
+        str(tmp_path / name) for name in ("out.onnx", "map.json", "back.onnx")
+    )
+    assert (
+        main(
+            [
+                "compile",
+                str(EXAMPLE),
+                "-o",
+                output,
+                "--fold-map",
+                fold_map,
+                "--passes",
+                PASSES,
+                "-q",
+            ]
+        )
+        == 0
+    )
     data = json.loads(Path(fold_map).read_text())
-    assert [entry["pass"] for entry in data["history"]] == ["CrossLayerEqualization", "BiasCorrection"]
+    assert [entry["pass"] for entry in data["history"]] == [
+        "CrossLayerEqualization",
+        "BiasCorrection",
+    ]
     assert {key for entry in data["history"] for layer in entry["layers"].values() for key in layer} >= {
         "rescale_out", "rescale_in", "correction",
     }  # fmt: skip

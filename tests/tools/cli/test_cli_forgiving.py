@@ -1,4 +1,6 @@
-"""The command line as people type it: outputs by position, other files than models, misspelt options, examples."""
+"""The command line as people type it: outputs by position, other files than models, misspelt
+options, examples.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,25 @@ def test_a_second_model_that_exists_is_neither_replaced_nor_left_stale(
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert main(["compile", "net.onnx", "out.onnx"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("irc: out.onnx exists: give `-o out.onnx` to replace it") and "--jobs 1" in message
+    assert (
+        message.startswith("irc: out.onnx exists: give `-o out.onnx` to replace it")
+        and "--jobs 1" in message
+    )
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert main(["compile", "net.onnx", "out.onnx", "-q", "--jobs", "1"]) == 0
     assert names(folder) == ["net.irc.onnx", "net.onnx", "out.irc.onnx", "out.onnx"]
 
 
 def test_the_summary_names_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--fold-map", "map.json", "--external-data", "--json", "j.json", "--report", "page.html"]
+    options = [
+        "--fold-map",
+        "map.json",
+        "--external-data",
+        "--json",
+        "j.json",
+        "--report",
+        "page.html",
+    ]
     assert main(["compile", "net.onnx", "out.onnx", *options]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     written = line.rpartition("wrote ")[2].split(", ")
@@ -107,14 +120,23 @@ def arrays(path: Path) -> None:
 
 
 OTHERS = {
-    "pointer": (containing(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), "`git lfs pull`"),
+    "pointer": (
+        containing(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "`git lfs pull`",
+    ),
     "page": (containing(b"\n<!DOCTYPE html><html></html>"), "an HTML page"),
     "tflite": (containing(b"\x1c\x00\x00\x00TFL3" + bytes(9)), "tf2onnx.convert --tflite"),
-    "ort": (containing(b"\x1c\x00\x00\x00ORTM" + bytes(9)), "compile the ONNX file that it was made from"),
+    "ort": (
+        containing(b"\x1c\x00\x00\x00ORTM" + bytes(9)),
+        "compile the ONNX file that it was made from",
+    ),
     "keras": (containing(b"\x89HDF\r\n\x1a\n" + bytes(9)), "tf2onnx"),
     "gzip": (containing(b"\x1f\x8b\x08"), "unpack it first"),
     "pickle": (containing(b"\x80\x02}q\x00."), "torch.onnx.export"),
-    "safetensors": (containing(b"\x02\x00\x00\x00\x00\x00\x00\x00{}" + b'{"a":1}'), "not an ONNX model"),
+    "safetensors": (
+        containing(b"\x02\x00\x00\x00\x00\x00\x00\x00{}" + b'{"a":1}'),
+        "not an ONNX model",
+    ),
     "weights": (containing(b'\x07\x00\x00\x00\x00\x00\x00\x00{"a":1}'), "safetensors"),
     "program": (archive("net/models/model.json", "net/archive_format"), "ends with .pt2"),
     "script": (archive("net/data.pkl", "net/constants.pkl"), "torch.jit.load"),
@@ -128,7 +150,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_other_files_are_named_with_the_way_on(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_named_with_the_way_on(
+    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write, expected = OTHERS[kind]
     write(folder / kind)
     assert main(["compile", kind, "-o", "out.onnx"]) == 1
@@ -138,7 +162,9 @@ def test_other_files_are_named_with_the_way_on(kind: str, folder: Path, capsys: 
     assert not (folder / "out.onnx").exists()
 
 
-def test_the_file_of_a_saved_model_is_told_as_its_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_a_saved_model_is_told_as_its_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     saved_model(folder / "saved")
     assert main(["compile", "saved/saved_model.pb"]) == 1
     assert "--saved-model saved " in capsys.readouterr().err
@@ -147,13 +173,28 @@ def test_the_file_of_a_saved_model_is_told_as_its_folder(folder: Path, capsys: p
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["compile", "net.onnx", "--explian"], "compile: error: unknown option --explian (did you mean --explain?)"),
-        (["compile", "net.onnx", "--foldmap=a"], "compile: error: unknown option --foldmap=a (did you mean --fold-"),
+        (
+            ["compile", "net.onnx", "--explian"],
+            "compile: error: unknown option --explian (did you mean --explain?)",
+        ),
+        (
+            ["compile", "net.onnx", "--foldmap=a"],
+            "compile: error: unknown option --foldmap=a (did you mean --fold-",
+        ),
         (["compile", "net.onnx", "--opset", "17"], "compile: error: unknown option --opset"),
-        (["foldmap", "show", "a", "--bye"], "foldmap show: error: unknown option --bye (did you mean --by?)"),
+        (
+            ["foldmap", "show", "a", "--bye"],
+            "foldmap show: error: unknown option --bye (did you mean --by?)",
+        ),
         (["dump", "net.onnx", "b"], "dump: error: unknown argument b"),
-        (["foldmap", "chek", "a"], "foldmap: error: argument ACTION: invalid choice: 'chek' (choose from"),
-        (["compile", "net.onnx", "--passes", ""], "compile: error: argument --passes: name a pass, `default`, or"),
+        (
+            ["foldmap", "chek", "a"],
+            "foldmap: error: argument ACTION: invalid choice: 'chek' (choose from",
+        ),
+        (
+            ["compile", "net.onnx", "--passes", ""],
+            "compile: error: argument --passes: name a pass, `default`, or",
+        ),
         (
             ["compile", "net.onnx", "--max-nodes", "-1"],
             "compile: error: argument --max-nodes: '-1' is no limit: give a whole number from 1 on",
@@ -182,17 +223,32 @@ def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["compile", "net.onnx", "-o", "new/"], "new/net.irc.onnx: cannot be written: there is no folder new"),
-        (["compile", "net.onnx", "--fold-map", "new/"], "new/net.foldmap.json: cannot be written: there is no folder"),
+        (
+            ["compile", "net.onnx", "-o", "new/"],
+            "new/net.irc.onnx: cannot be written: there is no folder new",
+        ),
+        (
+            ["compile", "net.onnx", "--fold-map", "new/"],
+            "new/net.foldmap.json: cannot be written: there is no folder",
+        ),
         (["report", "net.onnx", "-o", "new/"], "new/: name a file in this folder"),
         (["quantize", "net.onnx", "-o", "new/"], "new/: name a file in this folder"),
         (["unfold", "net.onnx", "map.json", "-o", "new/"], "new/: name a file in this folder"),
-        (["quantize", "net.onnx", "-o", "q.onnx", "--input-range", "0:1"], "'0:1' is not a range: write NAME=LOW:HIGH"),
+        (
+            ["quantize", "net.onnx", "-o", "q.onnx", "--input-range", "0:1"],
+            "'0:1' is not a range: write NAME=LOW:HIGH",
+        ),
         *(
-            (["align", "net.onnx", "net.onnx", "--inputs", name], f"{name}: no inputs can be read from it: No such")
+            (
+                ["align", "net.onnx", "net.onnx", "--inputs", name],
+                f"{name}: no inputs can be read from it: No such",
+            )
             for name in ("gone.npz", "gone.npy", "gone.pb")
         ),
-        (["align", "net.onnx", "net.onnx", "--inputs", "net.onnx"], "neither .npz, .npy nor a TensorProto\n"),
+        (
+            ["align", "net.onnx", "net.onnx", "--inputs", "net.onnx"],
+            "neither .npz, .npy nor a TensorProto\n",
+        ),
     ],
 )
 def test_files_and_folders_that_are_missing(
@@ -222,8 +278,17 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
         (folder / name).write_bytes(EXAMPLE.read_bytes())
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     np.savez(folder / "calibration.npz", image=images)
-    assert main(shlex.split("compile net.onnx -o out.onnx --fold-map map.json --certificate cert.json -q")) == 0
-    for line in sorted({line for lines in EXAMPLES.values() for line in lines if "--help" not in line}):
+    assert (
+        main(
+            shlex.split(
+                "compile net.onnx -o out.onnx --fold-map map.json --certificate cert.json -q"
+            )
+        )
+        == 0
+    )
+    for line in sorted(
+        {line for lines in EXAMPLES.values() for line in lines if "--help" not in line}
+    ):
         if "compile net.onnx out.onnx" in line:
             line = line.replace("out.onnx", "new.onnx")
             (folder / "new.onnx").unlink(missing_ok=True)
@@ -233,7 +298,10 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["compile", "net.onnx", "-o", "net.svg"], "net.svg: this is the name of a drawing or a page, which --report"),
+        (
+            ["compile", "net.onnx", "-o", "net.svg"],
+            "net.svg: this is the name of a drawing or a page, which --report",
+        ),
         (
             ["compile", "net.onnx", "-o", "net.html"],
             "net.html: this is the name of a drawing or a page, which --report",
@@ -242,12 +310,23 @@ def test_the_examples_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
             ["align", "net.onnx", "net.onnx", "--svg", "a.html"],
             "a.html: --svg writes a drawing: give it a name that ends",
         ),
-        (["report", "net.onnx", "-o", "net.png"], "net.png: a report is a page (REPORT.html) or a drawing"),
-        (["dump", "net.onnx", "-o", "net.txt"], "net.txt: -o writes IR text: give it a name that ends with .irc"),
-        (["quantize", "net.onnx", "-o", "q.onnx", "--svg", "-"], "a quantized model and a drawing need a file"),
+        (
+            ["report", "net.onnx", "-o", "net.png"],
+            "net.png: a report is a page (REPORT.html) or a drawing",
+        ),
+        (
+            ["dump", "net.onnx", "-o", "net.txt"],
+            "net.txt: -o writes IR text: give it a name that ends with .irc",
+        ),
+        (
+            ["quantize", "net.onnx", "-o", "q.onnx", "--svg", "-"],
+            "a quantized model and a drawing need a file",
+        ),
     ],
 )
-def test_names_of_drawings(words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_drawings(
+    words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(f"irc: {expected}")
     assert names(folder) == ["net.onnx"]

@@ -1,4 +1,6 @@
-"""`irc inspect`, `irc check`, `irc passes --json`, the hook of pre-commit and the action, from outside."""
+"""`irc inspect`, `irc check`, `irc passes --json`, the hook of pre-commit and the action, from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with `net.onnx`, which folds whole, and `left.onnx`, in which a BatchNormalization stays."""
+    """The working folder, with `net.onnx`, which folds whole, and `left.onnx`, in which a
+    BatchNormalization stays.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.onnx").write_bytes(EXAMPLE.read_bytes())
     onnx.save(leaving(), tmp_path / "left.onnx")
@@ -45,7 +49,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def leaving() -> onnx.ModelProto:
-    """Conv, Relu, BatchNormalization, Relu: a scale of either sign passes no Relu. Behind it an Add of a constant."""
+    """Conv, Relu, BatchNormalization, Relu: a scale of either sign passes no Relu.
+
+    Behind it an Add of a constant.
+    """
     rng = np.random.default_rng(0)
     numbers = {
         "w": rng.normal(size=(3, 3, 1, 1)),
@@ -57,11 +64,15 @@ def leaving() -> onnx.ModelProto:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
         helper.make_node("Relu", ["a"], ["b"], "relu"),
-        helper.make_node("BatchNormalization", ["b", "scale", "shift", "mean", "var"], ["c"], "odd: %name,\nbn"),
+        helper.make_node(
+            "BatchNormalization", ["b", "scale", "shift", "mean", "var"], ["c"], "odd: %name,\nbn"
+        ),
         helper.make_node("Relu", ["c"], ["y"], "last"),
     ]
     ends = [helper.make_tensor_value_info(name, 1, ["N", 3, 4, 4]) for name in "xy"]
-    constants = [numpy_helper.from_array(np.float32(array), name) for name, array in numbers.items()]
+    constants = [
+        numpy_helper.from_array(np.float32(array), name) for name, array in numbers.items()
+    ]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -73,7 +84,9 @@ def documents(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return status, json.loads(out)
 
 
-def test_inspect_counts_layers_by_their_formulas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_counts_layers_by_their_formulas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = onnx.parser.parse_model(LAYERS.replace("K", "3"))
     shapes = {"w": (8, 2, 3, 3), "t": (8, 3, 2, 2), "v": (3, 2)}
     for name, shape in shapes.items():
@@ -108,11 +121,15 @@ def test_layers_of_unknown_size_and_in_bodies_are_not_counted(
     assert found["macs"] == {"counted": 0, "uncounted": {"MatMul": 2}}
 
 
-def test_inspect_says_what_stays_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_says_what_stays_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(folder.iterdir())
     assert main(["inspect", "left.onnx"]) == 0
     out = capsys.readouterr().out
-    assert "scales and shifts: 1, of which 1 stay\n  BatchNormalization odd: %name,\\u{a}bn: " in out
+    assert (
+        "scales and shifts: 1, of which 1 stay\n  BatchNormalization odd: %name,\\u{a}bn: " in out
+    )
     assert main(["inspect", "net.onnx"]) == 0
     out = capsys.readouterr().out
     assert "27 (BatchNormalization 8, Relu 7, Conv 6," in out and "; 19 after the passes" in out
@@ -120,7 +137,9 @@ def test_inspect_says_what_stays_and_writes_nothing(folder: Path, capsys: pytest
     assert sorted(folder.iterdir()) == before
 
 
-def test_inspect_names_what_an_exporter_folded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_names_what_an_exporter_folded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """irc's own result is no export: its mark says where it comes from."""
     assert main(["compile", "net.onnx", "out.onnx", "--fold-map", "map.json", "-q"]) == 0
     assert main(["compile", "out.onnx", "again.onnx", "--fold-map", "map.json", "-q"]) == 0
@@ -131,23 +150,31 @@ def test_inspect_names_what_an_exporter_folded(folder: Path, capsys: pytest.Capt
     assert err == ""
     onnx.save(unmarked(onnx.load("out.onnx")), "other.onnx")
     assert main(["inspect", "other.onnx"]) == 0
-    assert "the model has no BatchNormalization: if another tool folded it" in capsys.readouterr().out
+    assert (
+        "the model has no BatchNormalization: if another tool folded it" in capsys.readouterr().out
+    )
 
 
-def test_check_exits_with_1_where_a_batch_normalization_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_exits_with_1_where_a_batch_normalization_stays(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", "net.onnx"]) == 0
     assert capsys.readouterr().out == "net.onnx: nothing stays\n"
     assert main(["check", "net.onnx", "left.onnx"]) == 1
     first, second = capsys.readouterr().out.splitlines()
     assert first == "net.onnx: nothing stays"
-    reason = re.fullmatch(r"left\.onnx: BatchNormalization odd: %name,\\u\{a\}bn stays \((\w+)\): .+", second)
+    reason = re.fullmatch(
+        r"left\.onnx: BatchNormalization odd: %name,\\u\{a\}bn stays \((\w+)\): .+", second
+    )
     assert reason is not None
     assert main(["check", "left.onnx", "--allow", reason[1]]) == 0
     assert main(["check", "net.onnx", "--passes", "none"]) == 1
     assert capsys.readouterr().out.count("(not_attempted)") == 8
 
 
-def test_check_goes_on_after_a_model_that_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_goes_on_after_a_model_that_fails(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "bad.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     status, found = documents(capsys, "check", "bad.onnx", "left.onnx", "--format", "json")
     assert status == 1
@@ -156,7 +183,11 @@ def test_check_goes_on_after_a_model_that_fails(folder: Path, capsys: pytest.Cap
     assert bad["error"].startswith("this is a Git LFS pointer") and bad["left"] == []
     assert left["error"] is None
     (affine,) = left["left"]
-    assert (affine["node"], affine["status"], affine["kind"]) == ("odd: %name,\nbn", "kept", "batch_norm")
+    assert (affine["node"], affine["status"], affine["kind"]) == (
+        "odd: %name,\nbn",
+        "kept",
+        "batch_norm",
+    )
 
 
 def test_check_all_reports_other_scales(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +201,9 @@ def test_check_all_reports_other_scales(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Mul mul stays (" in capsys.readouterr().out
 
 
-def test_annotations_are_one_line_each_with_names_escaped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotations_are_one_line_each_with_names_escaped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "left.onnx").rename(folder / "a,b%.onnx")
     assert main(["check", "a,b%.onnx", "--format", "github"]) == 1
     (line,) = capsys.readouterr().out.splitlines()
@@ -187,7 +220,11 @@ def test_sarif_has_a_rule_for_each_result(folder: Path) -> None:
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     left, bad = run["results"]
     assert {left["ruleId"], bad["ruleId"]} == set(rules)
-    assert (left["level"], bad["level"], bad["message"]["text"]) == ("warning", "error", "the file is empty")
+    assert (left["level"], bad["level"], bad["message"]["text"]) == (
+        "warning",
+        "error",
+        "the file is empty",
+    )
     place = left["locations"][0]
     assert place["physicalLocation"]["artifactLocation"]["uri"] == "left.onnx"
     assert place["logicalLocations"][0]["name"] == "odd: %name,\nbn"
@@ -201,7 +238,9 @@ def test_sarif_has_a_rule_for_each_result(folder: Path) -> None:
         (["--passes", "Fold"], "there is no pass 'Fold'"),
     ],
 )
-def test_usage_errors(words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors(
+    words: list[str], expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", "net.onnx", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and expected in err
@@ -210,7 +249,12 @@ def test_usage_errors(words: list[str], expected: str, folder: Path, capsys: pyt
 
 def test_passes_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     status, found = documents(capsys, "passes", "--json")
-    assert (status, found["format"], found["version"], found["default"]) == (0, "irc.passes", 1, DEFAULT)
+    assert (status, found["format"], found["version"], found["default"]) == (
+        0,
+        "irc.passes",
+        1,
+        DEFAULT,
+    )
     assert [row["name"] for row in found["passes"]] == sorted(CATALOG)
     (fold,) = (row for row in found["passes"] if row["name"] == "FoldConstant")
     assert fold["options"]["max_bytes"] == 1 << 16
@@ -228,11 +272,18 @@ def test_the_hook_runs_on_the_files_that_it_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "status"), [("left.onnx", 0), ("bad.onnx", 1)])
-def test_the_action_compiles_verifies_and_writes_the_summary(model: str, status: int, folder: Path) -> None:
+def test_the_action_compiles_verifies_and_writes_the_summary(
+    model: str, status: int, folder: Path
+) -> None:
     (folder / "bad.onnx").write_bytes(b"")
     action = (harness.ROOT / "action.yml").read_text()
     steps = dict(re.findall(r"^        (\w+): \$\{\{ inputs\.(\w+) \}\}$", action, re.MULTILINE))
-    assert steps == {"MODEL": "model", "OUTPUT": "output", "PASSES": "passes", "GH_TOKEN": "comment"}
+    assert steps == {
+        "MODEL": "model",
+        "OUTPUT": "output",
+        "PASSES": "passes",
+        "GH_TOKEN": "comment",
+    }
     assert 'bash "$GITHUB_ACTION_PATH/action.sh"' in action
     env = {
         **os.environ,
@@ -250,7 +301,12 @@ def test_the_action_compiles_verifies_and_writes_the_summary(model: str, status:
     gh.chmod(0o755)
     env["PATH"] = f"{gh.parent}{os.pathsep}{env['PATH']}"
     done = subprocess.run(
-        ["bash", harness.ROOT / "action.sh"], cwd=folder, env=env, capture_output=True, text=True, check=False
+        ["bash", harness.ROOT / "action.sh"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == status, done.stderr
     kind = "warning" if status == 0 else "error"

@@ -52,7 +52,9 @@ def test_dump_diff_prints_what_each_pass_changed(capsys: pytest.CaptureFixture[s
     assert any(line.startswith("-") and "nn.batch_norm" in line for line in text.splitlines())
 
 
-def test_compile_diff_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_diff_goes_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compile", str(EXAMPLE), "-o", str(tmp_path / "o.onnx"), "--diff", "-q"]) == 0
     found = capsys.readouterr()
     assert "+++ FoldScaleAxis" in found.err
@@ -84,9 +86,13 @@ def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_diff_of_a_model_with_itself_under_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_a_model_with_itself_under_other_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = onnx.load(EXAMPLE)
-    inner = {name for node in model.graph.node for name in node.output} - {info.name for info in model.graph.output}
+    inner = {name for node in model.graph.node for name in node.output} - {
+        info.name for info in model.graph.output
+    }
     for node in model.graph.node:
         for names in (node.input, node.output):
             names[:] = [f"renamed/{name}" if name in inner else name for name in names]
@@ -131,5 +137,7 @@ def test_digests_hold_for_every_shared_model() -> None:
 def test_defaults_of_overridable_initializers_count() -> None:
     head = '<ir_version: 8, opset_import: ["" : 17]>'
     body = head + "g (float[1] x, float[1] w = {{ {} }}) => (float[1] y) {{ y = Add(x, w) }}"
-    first, second = (from_model(onnx.parser.parse_model(body.format(value))) for value in ("1", "2"))
+    first, second = (
+        from_model(onnx.parser.parse_model(body.format(value))) for value in ("1", "2")
+    )
     assert structural_digest(first) != structural_digest(second)

@@ -37,13 +37,19 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-OTHERS = {"alone": [], "all": ["--fold-map", "m.json", "--report", "r.html"], "verified": ["--verify=end"]}
+OTHERS = {
+    "alone": [],
+    "all": ["--fold-map", "m.json", "--report", "r.html"],
+    "verified": ["--verify=end"],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("place", ["no/j.json", "folder", "/dev/full"])
-def test_a_document_that_cannot_be_written_leaves_no_output(place: str, others: list[str], tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_written_leaves_no_output(
+    place: str, others: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     done = irc("compile", EXAMPLE, "-o", "o.onnx", "--json", place, "-q", *others, cwd=tmp_path)
     assert done.returncode == 1
@@ -71,7 +77,9 @@ def test_all_files_of_a_compile_are_there_and_nothing_else(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", ["no/j.json", "folder"])
-def test_of_several_models_none_is_compiled_where_the_list_cannot_be_written(place: str, tmp_path: Path) -> None:
+def test_of_several_models_none_is_compiled_where_the_list_cannot_be_written(
+    place: str, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("a.onnx", "b.onnx"):
         (tmp_path / name).write_bytes(EXAMPLE.read_bytes())
@@ -114,14 +122,19 @@ def test_a_deviation_is_told_to_machines(
     monkeypatch.chdir(tmp_path)
     Path("j.json").write_text("of an earlier compile")
     others = ["--fold-map", "m.json", "--report", "r.html"]
-    assert main(["compile", str(EXAMPLE), "-o", "o.onnx", "--verify", "--json", place, *others]) == 1
+    assert (
+        main(["compile", str(EXAMPLE), "-o", "o.onnx", "--verify", "--json", place, *others]) == 1
+    )
     out, err = capsys.readouterr()
     found = json.loads(out if place == "-" else Path("j.json").read_text())
     assert err == f"irc: {found['error']}\n"
     assert [verdict["pass_"] for verdict in found["verified"]] == ["SimplifyInference"]
     failure = found["failure"]
     assert (failure["pass_"], failure["tensor"]) == ("FoldScaleAxis", "stem/bn:0")
-    assert (failure["reproducer"], failure["message"]) == ("o.onnx.deviation", found["error"].split(": ", 1)[1])
+    assert (failure["reproducer"], failure["message"]) == (
+        "o.onnx.deviation",
+        found["error"].split(": ", 1)[1],
+    )
     assert failure["share"] > 1 and failure["max_abs"] > 0 and failure["elements"] > 0
     assert f"for inputs {failure['inputs']!r}" in err
     assert names(tmp_path) == ["j.json", "o.onnx.deviation"]
@@ -142,12 +155,16 @@ def test_differences_without_end_are_texts(
 
     monkeypatch.setitem(RULES, "nn.max_pool", (wider,))
     onnx.save(
-        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-        g (float[1,1,4,4] x) => (float[1,1,A,B] y) { p = MaxPool<kernel_shape = [2,2]>(x) y = Sin(p) }"""),
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,1,4,4] x) => (float[1,1,A,B] y) { p = MaxPool<kernel_shape = [2,2]>(x) y = Sin(p) }"""
+        ),
         tmp_path / "in.onnx",
     )
     output = str(tmp_path / "o.onnx")
-    assert main(["compile", str(tmp_path / "in.onnx"), "-o", output, "--verify", "--json", "-"]) == 1
+    assert (
+        main(["compile", str(tmp_path / "in.onnx"), "-o", output, "--verify", "--json", "-"]) == 1
+    )
     failure = json.loads(capsys.readouterr().out)["failure"]
     assert (failure["tensor"], failure["share"], failure["max_abs"]) == ("p", "inf", "inf")
 
@@ -161,13 +178,31 @@ def test_other_errors_are_told_to_machines(verify: list[str], tmp_path: Path) ->
     assert names(tmp_path) == ["in.onnx"]
 
 
-def test_the_document_and_the_report_have_the_folds_that_overridable_initializers_hold_back(tmp_path: Path) -> None:
+def test_the_document_and_the_report_have_the_folds_that_overridable_initializers_hold_back(
+    tmp_path: Path,
+) -> None:
     model = onnx.load(EXAMPLE)
     for tensor in model.graph.initializer:
-        model.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        model.graph.input.append(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     onnx.save(model, tmp_path / "net.onnx")
-    for source, options, folds in (("net.onnx", [], 8), ("net.onnx", ["--freeze-initializers"], 0), (EXAMPLE, [], 0)):
-        command = ["compile", source, "-o", "o.onnx", "--json", "j.json", "--report", "r.html", *options]
+    for source, options, folds in (
+        ("net.onnx", [], 8),
+        ("net.onnx", ["--freeze-initializers"], 0),
+        (EXAMPLE, [], 0),
+    ):
+        command = [
+            "compile",
+            source,
+            "-o",
+            "o.onnx",
+            "--json",
+            "j.json",
+            "--report",
+            "r.html",
+            *options,
+        ]
         done = irc(*command, cwd=tmp_path)
         assert json.loads((tmp_path / "j.json").read_text())["held_back"] == folds
         assert f'"held_back":{folds},' in (tmp_path / "r.html").read_text()
@@ -182,9 +217,14 @@ def test_wrong_usage_writes_no_summary(tmp_path: Path) -> None:
 
 def test_one_of_several_models_that_fails_says_how_far_it_came(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(EXAMPLE.read_bytes())
-    unknown = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = NotThere(x) }'
+    unknown = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y ='
+        " NotThere(x) }"
+    )
     onnx.save(onnx.parser.parse_model(unknown), tmp_path / "b.onnx")
-    done = irc("compile", "a.onnx", "b.onnx", "-j1", "--verify=end", "--json", "-", "-q", cwd=tmp_path)
+    done = irc(
+        "compile", "a.onnx", "b.onnx", "-j1", "--verify=end", "--json", "-", "-q", cwd=tmp_path
+    )
     assert done.returncode == 1
     a, b = json.loads(done.stdout)
     assert (a["error"], len(a["verified"])) == (None, 1)

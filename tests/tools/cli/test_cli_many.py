@@ -1,4 +1,6 @@
-"""Several models in one `irc compile`, from outside: where files go, what one failure leaves of the others, bytes."""
+"""Several models in one `irc compile`, from outside: where files go, what one failure leaves of the
+others, bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,17 @@ ACCIDENTS = {"PYTHONPATH": str(harness.ROOT / "tests" / "support" / "accidents")
 IRC = [sys.executable, "-m", "irc", "compile"]
 
 
-def irc(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def irc(
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [*IRC, *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        check=False,
     )
 
 
@@ -45,7 +54,11 @@ def place(folder: Path, *names: str, data: bytes | None = None) -> None:
 
 def files(folder: Path) -> dict[str, bytes]:
     """All files below `folder`."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def external(folder: Path, name: str, value: float) -> None:
@@ -56,13 +69,25 @@ def external(folder: Path, name: str, value: float) -> None:
     w.data_location = TensorProto.EXTERNAL
     w.external_data.add(key="location", value="weights.bin")
     info = [helper.make_tensor_value_info(value, 1, [4, 4]) for value in "xy"]
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [w])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", info[:1], info[1:], [w]
+    )
     (folder / name).write_bytes(helper.make_model(graph).SerializeToString())
 
 
 def test_models_of_one_folder_lie_side_by_side(tmp_path: Path) -> None:
     place(tmp_path, "a.onnx", "b.onnx")
-    done = irc(tmp_path / "a.onnx", "b.onnx", "-o", "out/deep", "--fold-map", "maps", "--jobs", "2", cwd=tmp_path)
+    done = irc(
+        tmp_path / "a.onnx",
+        "b.onnx",
+        "-o",
+        "out/deep",
+        "--fold-map",
+        "maps",
+        "--jobs",
+        "2",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -76,7 +101,9 @@ def test_models_of_one_folder_lie_side_by_side(tmp_path: Path) -> None:
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "out/deep/b.irc.onnx").read_bytes()
 
 
-def test_models_of_several_folders_keep_them_and_without_a_folder_their_places(tmp_path: Path) -> None:
+def test_models_of_several_folders_keep_them_and_without_a_folder_their_places(
+    tmp_path: Path,
+) -> None:
     place(tmp_path, "in/x/a.onnx", "in/y/z/a.onnx")
     arguments = ["in/x/a.onnx", "in/y/z/a.onnx", "-q", "--report", "pages", "--dump-ir", "ir"]
     done = irc(*arguments, "-o", "out", cwd=tmp_path)
@@ -85,15 +112,34 @@ def test_models_of_several_folders_keep_them_and_without_a_folder_their_places(t
     assert sorted(files(tmp_path / "pages")) == ["x/a.html", "y/z/a.html"]
     assert {str(Path(name).parent) for name in files(tmp_path / "ir")} == {"x/a", "y/z/a"}
     assert irc(*arguments[:3], "-j1", cwd=tmp_path).returncode == 0
-    assert [name for name in files(tmp_path / "in") if "irc" in name] == ["x/a.irc.onnx", "y/z/a.irc.onnx"]
+    assert [name for name in files(tmp_path / "in") if "irc" in name] == [
+        "x/a.irc.onnx",
+        "y/z/a.irc.onnx",
+    ]
 
 
 def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
     place(tmp_path, "in/a.onnx")
     (tmp_path / "out").mkdir()
-    done = irc("in/a.onnx", "-o", "out", "--fold-map", "out", "--report", "out", "--jobs", "4", cwd=tmp_path)
+    done = irc(
+        "in/a.onnx",
+        "-o",
+        "out",
+        "--fold-map",
+        "out",
+        "--report",
+        "out",
+        "--jobs",
+        "4",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
-    assert sorted(files(tmp_path / "out")) == ["a.foldmap.json", "a.foldmap.npz", "a.html", "a.irc.onnx"]
+    assert sorted(files(tmp_path / "out")) == [
+        "a.foldmap.json",
+        "a.foldmap.npz",
+        "a.html",
+        "a.irc.onnx",
+    ]
 
 
 @pytest.mark.slow
@@ -111,18 +157,26 @@ def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
         (["a.onnx", "b.onnx", "-o", "a.pb"], "a.pb is a file"),
         (["a.onnx", "b.onnx", "-o", "a.pb/deep"], "a.pb is a file"),
         (["a.onnx", "b.onnx", "-o", "c.onnx"], "c.onnx: several models go to a folder"),
-        (["a.onnx", "b.onnx", "--fold-map", "map.json", "-j1"], "map.json: several models go to a folder"),
+        (
+            ["a.onnx", "b.onnx", "--fold-map", "map.json", "-j1"],
+            "map.json: several models go to a folder",
+        ),
         (["a.onnx", "b.onnx", "--fold-map", "-", "-j1"], "not to standard output"),
         (["a.onnx", "b.onnx", "--print-after", "all", "-j1"], "--print-after goes with one model"),
         (["a.onnx", "b.onnx", "--diff", "-j1"], "--diff goes with one model"),
-        (["a.onnx", "b.onnx", "--verify", "--inputs", "x.npz", "-j1"], "--inputs goes with one model"),
+        (
+            ["a.onnx", "b.onnx", "--verify", "--inputs", "x.npz", "-j1"],
+            "--inputs goes with one model",
+        ),
         (["a.onnx", "b.onnx", "--passes", "Fold", "-j1"], "Fold"),
         (["a.onnx", "b.onnx", "-o", "taken"], "taken/a.irc.onnx"),
         (["a.onnx", "b.onnx", "--jobs", "0"], "--jobs 0"),
         (["a.onnx", "--jobs", "0"], "--jobs 0"),
     ],
 )
-def test_usage_errors_exit_with_2_before_anything_runs(arguments: list[str], expected: str, tmp_path: Path) -> None:
+def test_usage_errors_exit_with_2_before_anything_runs(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
     place(tmp_path, "a.onnx", "b.onnx", "a.pb", "a.irc.onnx", "x/c.onnx", "taken/a.irc.onnx/file")
     before = files(tmp_path)
     done = irc(*arguments, cwd=tmp_path)
@@ -135,7 +189,19 @@ def test_usage_errors_exit_with_2_before_anything_runs(arguments: list[str], exp
 def test_a_broken_model_fails_alone(tmp_path: Path) -> None:
     place(tmp_path, "a.onnx", "c.onnx")
     place(tmp_path, "b.onnx", data=b"hello")
-    done = irc("a.onnx", "b.onnx", "gone.onnx", "c.onnx", "-o", "out", "-j2", "-q", "--json", "-", cwd=tmp_path)
+    done = irc(
+        "a.onnx",
+        "b.onnx",
+        "gone.onnx",
+        "c.onnx",
+        "-o",
+        "out",
+        "-j2",
+        "-q",
+        "--json",
+        "-",
+        cwd=tmp_path,
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "b.onnx: this is not an ONNX model, or it is truncated",
@@ -161,7 +227,9 @@ def test_a_broken_model_fails_alone(tmp_path: Path) -> None:
 def test_a_process_that_is_ended_takes_no_other_with_it(jobs: str, tmp_path: Path) -> None:
     names = ["a.onnx", "segv.onnx", "b.onnx", "kill.onnx", "odd.onnx", "c.onnx"]
     place(tmp_path, *names)
-    done = irc(*names, "-o", "out", "--fold-map", "out", "--jobs", jobs, "-q", cwd=tmp_path, env=ACCIDENTS)
+    done = irc(
+        *names, "-o", "out", "--fold-map", "out", "--jobs", jobs, "-q", cwd=tmp_path, env=ACCIDENTS
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "segv.onnx: ended by SIGSEGV",
@@ -189,7 +257,9 @@ def test_names_may_look_like_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_a_sentence_for_each_model_where_there_is_no_place_for_temporary_files(size: int, tmp_path: Path) -> None:
+def test_a_sentence_for_each_model_where_there_is_no_place_for_temporary_files(
+    size: int, tmp_path: Path
+) -> None:
     place(tmp_path, "a.onnx", "b.onnx")
     done = subprocess.run(
         [*IRC, "a.onnx", "b.onnx", "-o", "out", "--time-passes"],
@@ -211,14 +281,20 @@ def test_warnings_and_explanations_name_their_model(tmp_path: Path) -> None:
     done = irc("a.onnx", "b.onnx", "-j1", "--explain", "--time-passes", "--verify", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     *lines, _ = done.stderr.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (len(lines) // 2)
+    assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (
+        len(lines) // 2
+    )
     lines = done.stdout.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (len(lines) // 2)
+    assert [line.split(":")[0] for line in lines] == ["a.onnx"] * (len(lines) // 2) + ["b.onnx"] * (
+        len(lines) // 2
+    )
     assert "b.onnx: BatchNormalization stem/bn: folded into stem/conv" in lines
 
 
 def models(folder: Path) -> list[str]:
-    """Names of models in `folder`, in two folders below it, that between them hold about everything."""
+    """Names of models in `folder`, in two folders below it, that between them hold about
+    everything.
+    """
     wanted = ("string/", "capture/", "function_sharing/", "name/")
     found: dict[str, ModelProto] = {}
     for name, model in zoo.models():
@@ -245,14 +321,36 @@ def test_the_same_bytes_for_any_number_of_jobs_and_any_surroundings(tmp_path: Pa
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     runs = [
         (names, "1", {"PYTHONHASHSEED": "0"}),
-        (names, "2", {"PYTHONHASHSEED": "1", "LC_ALL": "tr_TR.UTF-8", "LANGUAGE": "tr", "TZ": "Asia/Kathmandu"}),
-        (absolute[::-1], "4", {"PYTHONHASHSEED": "4711", "TZ": "America/St_Johns", **ascii_only, **threads}),
+        (
+            names,
+            "2",
+            {
+                "PYTHONHASHSEED": "1",
+                "LC_ALL": "tr_TR.UTF-8",
+                "LANGUAGE": "tr",
+                "TZ": "Asia/Kathmandu",
+            },
+        ),
+        (
+            absolute[::-1],
+            "4",
+            {"PYTHONHASHSEED": "4711", "TZ": "America/St_Johns", **ascii_only, **threads},
+        ),
     ]
     results = []
     for i, (arguments, jobs, env) in enumerate(runs):
         out = tmp_path / f"out{i}"
         cwd = source if arguments is names else elsewhere
-        options = ["--fold-map", out, "--report", out, "--dump-ir", out, "--no-durations", "--embed-fold-map"]
+        options = [
+            "--fold-map",
+            out,
+            "--report",
+            out,
+            "--dump-ir",
+            out,
+            "--no-durations",
+            "--embed-fold-map",
+        ]
         done = irc(*arguments, "-o", out, *options, "--jobs", jobs, "-q", cwd=cwd, env=env)
         assert done.returncode == 0, done.stderr
         results.append(files(out))
@@ -269,7 +367,15 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
     place(tmp_path, "a.onnx", "b.onnx")
     for name in ("onnx", "numpy", "json", "joblib", "rich"):
         (tmp_path / f"{name}.py").write_text("open('executed', 'w').close()\n")
-    command = [Path(sys.executable).with_name("irc"), "compile", "a.onnx", "b.onnx", "-q", "-o", "out"]
+    command = [
+        Path(sys.executable).with_name("irc"),
+        "compile",
+        "a.onnx",
+        "b.onnx",
+        "-q",
+        "-o",
+        "out",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
     assert sorted(files(tmp_path / "out")) == ["a.irc.onnx", "b.irc.onnx"]
     assert not (tmp_path / "executed").exists()
@@ -280,7 +386,9 @@ def stalled(folder: Path, count: int, *arguments: str) -> Iterator[subprocess.Po
     """A run in which `count` compiles are held up just before their outputs are in place."""
     command = [*IRC, "stall.onnx", "x/stall.onnx", "a.onnx", "-o", "out", *arguments]
     env = {**os.environ, **ACCIDENTS}
-    with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             deadline = time.monotonic() + 60
             while len(half_written(folder)) < count:
@@ -318,14 +426,18 @@ def test_an_interrupt_ends_what_runs_and_leaves_nothing(
     assert process.returncode == status
     assert err == ("irc: interrupted\n" if number == signal.SIGINT else "")
     assert files(tmp_path / "out") == {}
-    assert str(tmp_path) not in {os.path.realpath(path) for path in Path("/proc").glob("[0-9]*/cwd")}
+    assert str(tmp_path) not in {
+        os.path.realpath(path) for path in Path("/proc").glob("[0-9]*/cwd")
+    }
 
 
 def test_a_terminal_sees_progress(tmp_path: Path) -> None:
     place(tmp_path, "a.onnx", "b.onnx")
     master, slave = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([*IRC, "a.onnx", "b.onnx", "-o", "out"], cwd=tmp_path, env=env, stderr=slave) as process:
+    with subprocess.Popen(
+        [*IRC, "a.onnx", "b.onnx", "-o", "out"], cwd=tmp_path, env=env, stderr=slave
+    ) as process:
         os.close(slave)
         shown = b""
         while True:

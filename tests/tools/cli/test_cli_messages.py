@@ -19,7 +19,9 @@ def model_of(body: str, imports: str = IMPORTS) -> ModelProto:
 
 def with_training_graph() -> ModelProto:
     """Two operators, and three of a training graph."""
-    model = model_of("(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w) y = Relu(a) }")
+    model = model_of(
+        "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w) y = Relu(a) }"
+    )
     nodes = [helper.make_node("Neg", [before], [after]) for before, after in ("wa", "ab", "bc")]
     training = model.training_info.add()
     training.algorithm.CopyFrom(helper.make_graph(nodes, "step", [], []))
@@ -28,7 +30,9 @@ def with_training_graph() -> ModelProto:
 
 
 def with_malformed_constant() -> ModelProto:
-    model = model_of("(float[2] x) => (float[2] y) { a = Constant <value = float[2] {1, 2}> () y = Add(x, a) }")
+    model = model_of(
+        "(float[2] x) => (float[2] y) { a = Constant <value = float[2] {1, 2}> () y = Add(x, a) }"
+    )
     model.graph.node[0].attribute[0].t.dims[:] = [3]
     return model
 
@@ -37,16 +41,24 @@ OF_ANOTHER_DOMAIN = model_of("(float[2] x) => (float[2] y) { a = acme.Constant (
 
 
 @pytest.mark.parametrize(
-    ("model", "count"), [(with_training_graph(), 2), (with_malformed_constant(), 1), (OF_ANOTHER_DOMAIN, 2)]
+    ("model", "count"),
+    [(with_training_graph(), 2), (with_malformed_constant(), 1), (OF_ANOTHER_DOMAIN, 2)],
 )
 def test_both_sides_are_counted_the_same_way(
     model: ModelProto, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What no pass changes has as many operators as before, in the summary, the document and `irc inspect`."""
+    """What no pass changes has as many operators as before, in the summary, the document and `irc
+    inspect`.
+    """
     path, out = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
     onnx.save(model, path)
     for passes in ("default", "none"):
-        assert main(["compile", path, "-o", out, "--passes", passes, "--json", str(tmp_path / "j.json")]) == 0
+        assert (
+            main(
+                ["compile", path, "-o", out, "--passes", passes, "--json", str(tmp_path / "j.json")]
+            )
+            == 0
+        )
         assert f"{count} -> {count} operators; " in capsys.readouterr().err
         assert json.loads((tmp_path / "j.json").read_text())["operators"] == [count, count]
     assert main(["inspect", path]) == 0
@@ -57,8 +69,10 @@ NORM = "BatchNormalization (a, s, s, s, s)"
 TENSORS = "<float[2,2,1,1] w = {1, 2, 3, 4}, float[2] b = {1, 2}, float[2] s = {1, 1}>"
 IMAGE = "float[1,2,4,4]"
 
-IN_FUNCTION = model_of(f"""({IMAGE} x) => ({IMAGE} y) {TENSORS} {{ a = Conv (x, w, b) y = acme.Norm (a, s) }}
-    <domain: "acme", opset_import: ["" : 17]> Norm (a, s) => (y) {{ [inner] y = {NORM} }}""")
+IN_FUNCTION = model_of(
+    f"""({IMAGE} x) => ({IMAGE} y) {TENSORS} {{ a = Conv (x, w, b) y = acme.Norm (a, s) }}
+    <domain: "acme", opset_import: ["" : 17]> Norm (a, s) => (y) {{ [inner] y = {NORM} }}"""
+)
 IN_BRANCH = model_of(f"""({IMAGE} x, bool c) => ({IMAGE} y) {TENSORS} {{
     a = Conv (x, w, b)
     y = If (c) <then_branch = t () => ({IMAGE} p) {{ [inner] p = {NORM} }},
@@ -71,20 +85,38 @@ def test_what_stands_in_a_body_is_not_called_absent(
 ) -> None:
     path = str(tmp_path / "m.onnx")
     onnx.save(model, path)
-    assert main(["compile", path, "-o", str(tmp_path / "o.onnx"), "--fold-map", str(tmp_path / "m.json")]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                path,
+                "-o",
+                str(tmp_path / "o.onnx"),
+                "--fold-map",
+                str(tmp_path / "m.json"),
+            ]
+        )
+        == 0
+    )
     assert main(["inspect", path]) == 0
     assert "no BatchNormalization" not in "".join(capsys.readouterr())
     assert main(["foldmap", "recover", path, "--from", path, "-o", str(tmp_path / "r.json")]) == 1
-    expected = "no BatchNormalization is right behind a layer of constant weights in the main graph ('inner' is not)"
+    expected = (
+        "no BatchNormalization is right behind a layer of constant weights in the main graph"
+        " ('inner' is not)"
+    )
     assert capsys.readouterr().err == f"irc: {path}: {expected}\n"
     assert main(["align", path, path, "--by", "sqnr"]) == 2
     assert "no operator of the main graph is" in capsys.readouterr().err
 
 
-def test_operators_in_bodies_need_an_opset_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_operators_in_bodies_need_an_opset_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The If is of another domain; the function imports no opset, and the model does."""
     in_branch = model_of(
-        "(float[2] x) => (float[2] y) { y = acme.If (x) <then_branch = t () => (float[2] p) { p = Abs (x) }> }",
+        "(float[2] x) => (float[2] y) { y = acme.If (x) <then_branch = t () => (float[2] p) { p ="
+        " Abs (x) }> }",
         '<ir_version: 8, opset_import: ["acme" : 1]>',
     )
     in_function = model_of("""(float[2] x) => (float[2] y) { y = acme.F (x) }
@@ -92,7 +124,10 @@ def test_operators_in_bodies_need_an_opset_too(tmp_path: Path, capsys: pytest.Ca
     for model, owner in ((in_branch, "the model"), (in_function, "function 'F'")):
         onnx.save(model, tmp_path / "m.onnx")
         assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0
-        assert f"warning: {owner} imports no opset of ONNX, so its operators are" in capsys.readouterr().err
+        assert (
+            f"warning: {owner} imports no opset of ONNX, so its operators are"
+            in capsys.readouterr().err
+        )
 
 
 HIDING = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
@@ -109,7 +144,11 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
     ("body", "imports", "warning"),
     [
         (HIDING, IMPORTS, SHADOWED),
-        ("(float[2] x) => () { a = Relu (x) }", IMPORTS, "the model has no outputs, so it computes nothing"),
+        (
+            "(float[2] x) => () { a = Relu (x) }",
+            IMPORTS,
+            "the model has no outputs, so it computes nothing",
+        ),
         (
             "(float[2] x) => (float[2] y) { [mine] a = Reluu (x) y = Reluu (a) }",
             IMPORTS,
@@ -118,13 +157,19 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
         (
             "(float[2] x) => (float[2] y) { y = Gelu (x) }",
             IMPORTS,
-            "Gelu 'y' is left as it is: opset 17 of ONNX, which the model imports, has no Gelu: ONNX has it from opset "
-            "20 on; import an opset that has it, or name the domain that the operator belongs to",
+            (
+                "Gelu 'y' is left as it is: opset 17 of ONNX, which the model imports, has no Gelu:"
+                " ONNX has it from opset 20 on; import an opset that has it, or name the domain"
+                " that the operator belongs to"
+            ),
         ),
         (
             IN_BODY_OF_FUNCTION,
             IMPORTS,
-            "Gelu 'inner' is left as it is: opset 17 of ONNX, which function 'F' imports, has no Gelu: ",
+            (
+                "Gelu 'inner' is left as it is: opset 17 of ONNX, which function 'F' imports, has"
+                " no Gelu: "
+            ),
         ),
         (
             "(float[2] x, int64[2] i) => (float[2] y) { y = Scatter (x, i, x) }",
@@ -134,32 +179,48 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
         (
             "(float[2] x) => (float[2] y) { y = ai.onnx.ml.Scalar (x) }",
             ML,
-            "Scalar 'y' is left as it is: ai.onnx.ml has no operator 'Scalar'; did you mean Scaler?",
+            (
+                "Scalar 'y' is left as it is: ai.onnx.ml has no operator 'Scalar'; did you mean"
+                " Scaler?"
+            ),
         ),
         (
             "(float[2] x) => (float[2] y) { y = other.Foo (x) }",
             IMPORTS,
-            "Foo 'y' is left as it is: the model does not import its domain 'other': add it to opset_import",
+            (
+                "Foo 'y' is left as it is: the model does not import its domain 'other': add it to"
+                " opset_import"
+            ),
         ),
         ("(float[2] x) => (float[2] y) { a = acme.Foo (x) y = Identity (a) }", IMPORTS, None),
         (  # an operator of another domain may say how the inputs of its bodies are called
-            "(float[2] x) => (float[2] y) {"
-            "y = acme.Search (x) <body = b (float[2] x) => (float[2] p) { p = Abs (x) }> }",
+            (
+                "(float[2] x) => (float[2] y) {"
+                "y = acme.Search (x) <body = b (float[2] x) => (float[2] p) { p = Abs (x) }> }"
+            ),
             IMPORTS,
             None,
         ),
-        ("(float[2] x) => (float[2] y) { y = Gelu (x) }", IMPORTS.replace("17", "99"), "opset 99, newer than the"),
+        (
+            "(float[2] x) => (float[2] y) { y = Gelu (x) }",
+            IMPORTS.replace("17", "99"),
+            "opset 99, newer than the",
+        ),
     ],
 )
 def test_what_onnx_forbids_is_one_warning(
     body: str, imports: str, warning: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With node and name; a second compile says the same, but of names, which the first one has made unique."""
+    """With node and name; a second compile says the same, but of names, which the first one has
+    made unique.
+    """
     first, second = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
     onnx.save(model_of(body, imports), first)
     for path, out in ((first, second), (second, str(tmp_path / "p.onnx"))):
         assert main(["compile", path, "-o", out]) == 0
-        found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+        found = [
+            line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")
+        ]
         if path == second and warning == SHADOWED:
             warning = None
         assert len(found) == (warning is not None)
@@ -177,14 +238,25 @@ def with_tensor(tensor: onnx.TensorProto) -> ModelProto:
     [
         ({"raw_data": bytes(576)}, "has 576 bytes, and its shape and type ask for 252"),
         ({"float_data": [0.0] * 9}, "has 9 numbers, and its shape asks for 63"),
-        ({"data_type": onnx.TensorProto.STRING, "string_data": [b"a"]}, "has 1 strings, and its shape asks for 63"),
-        ({"dims": [-1, 2], "raw_data": bytes(8)}, "has the shape [-1, 2], which no tensor can have"),
+        (
+            {"data_type": onnx.TensorProto.STRING, "string_data": [b"a"]},
+            "has 1 strings, and its shape asks for 63",
+        ),
+        (
+            {"dims": [-1, 2], "raw_data": bytes(8)},
+            "has the shape [-1, 2], which no tensor can have",
+        ),
     ],
 )
 def test_sizes_that_disagree_are_both_named(
     tensor: dict[str, object], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fields: dict[str, object] = {"name": "w", "data_type": onnx.TensorProto.FLOAT, "dims": [7, 9], **tensor}
+    fields: dict[str, object] = {
+        "name": "w",
+        "data_type": onnx.TensorProto.FLOAT,
+        "dims": [7, 9],
+        **tensor,
+    }
     onnx.save(with_tensor(onnx.TensorProto(**fields)), tmp_path / "m.onnx")
     assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0
     assert f"warning: the tensor 'w' {sentence}: it is kept as it is\n" in capsys.readouterr().err
@@ -217,7 +289,9 @@ DECLARED = """(float[N,3] x, int64[2] s) =>
     given = Reshape (x, s) two = Reshape (x, s) tied = Reshape (x, s) }"""
 
 
-def test_inspect_shows_what_the_file_declares_for_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_what_the_file_declares_for_outputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(tmp_path / "m.onnx")
     model = model_of(DECLARED)
     model.graph.output.add(name="bare").CopyFrom(onnx.ValueInfoProto(name="same"))
@@ -245,12 +319,21 @@ def test_inspect_shows_what_the_file_declares_for_outputs(tmp_path: Path, capsys
     assert "output wrong: f32[N,3]\n" in capsys.readouterr().out
 
 
-def test_layers_in_bodies_stay_float_and_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_in_bodies_stay_float_and_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = f"""({IMAGE} x, bool c) => ({IMAGE} y) {TENSORS} {{
         y = If (c) <then_branch = t () => ({IMAGE} p) {{ [inner] p = Conv (x, w, b) }},
                     else_branch = e () => ({IMAGE} q) {{ q = Identity (x) }}> }}"""
     onnx.save(model_of(body), tmp_path / "m.onnx")
-    words = ["quantize", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "q.onnx"), "--input-range", "x=-1:1"]
+    words = [
+        "quantize",
+        str(tmp_path / "m.onnx"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+        "--input-range",
+        "x=-1:1",
+    ]
     assert main(words) == 0
     out = "".join(capsys.readouterr())
     assert "quantized: 0 of 1 layers, " in out

@@ -1,4 +1,6 @@
-"""The JSON documents of every command, held to the schema that the package has, and to the page that names them."""
+"""The JSON documents of every command, held to the schema that the package has, and to the page
+that names them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def closed(schema: Any) -> Any:
 
 def check(text: str, name: str) -> dict[str, Any]:
     """Hold a document to its definition, and return it."""
-    document = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    document = json.loads(
+        text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")
+    )
     schema = {"$ref": f"#/$defs/{name}", "$defs": closed(SCHEMA["$defs"])}
     for each in document if isinstance(document, list) else [document]:
         jsonschema.Draft202012Validator(schema).validate(each)
@@ -75,8 +79,22 @@ def test_compile(document: Document) -> None:
     assert (found["format"], found["version"], found["operators"]) == ("irc.compile", 1, [27, 19])
     document("irc.compile", "compile", EXAMPLE, "-o", "o.onnx", "--json", "-", "--verify")
     document("irc.compile", "compile", "missing.onnx", "-o", "o.onnx", "--json", "-", status=1)
-    document("irc.compile", "compile", EXAMPLE, "-o", "o.onnx", "--json", "-", "--verify", "--atol", "1e-9", status=1)
-    several = document("irc.compile", "compile", EXAMPLE, "missing.onnx", "-o", "out", "--json", "-", status=1)
+    document(
+        "irc.compile",
+        "compile",
+        EXAMPLE,
+        "-o",
+        "o.onnx",
+        "--json",
+        "-",
+        "--verify",
+        "--atol",
+        "1e-9",
+        status=1,
+    )
+    several = document(
+        "irc.compile", "compile", EXAMPLE, "missing.onnx", "-o", "out", "--json", "-", status=1
+    )
     assert [each["error"] is None for each in several] == [True, False]
 
 
@@ -84,11 +102,15 @@ def test_align(document: Document) -> None:
     assert main(["compile", EXAMPLE, "-o", "o.onnx", "-q"]) == 0
     found = document("irc.align", "align", EXAMPLE, "o.onnx", "--json", "-")
     assert found["agrees"]
-    found = document("irc.align", "align", EXAMPLE, "o.onnx", "--json", "-", "--rtol", "0", status=1)
+    found = document(
+        "irc.align", "align", EXAMPLE, "o.onnx", "--json", "-", "--rtol", "0", status=1
+    )
     assert found["tolerance"] == {"rtol": 0.0, "atol": 0.0}
     model = onnx.load(EXAMPLE)
     tensor = next(each for each in model.graph.initializer if each.name == "head/fc2.bias")
-    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * float("inf"), tensor.name))
+    tensor.CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(tensor) * float("inf"), tensor.name)
+    )
     onnx.save(model, "b.onnx")
     document("irc.align", "align", EXAMPLE, "b.onnx", "--json", "-", status=1)
 
@@ -107,7 +129,10 @@ def test_inspect_and_check(document: Document) -> None:
 
 
 def test_passes_lists_those_of_other_packages_with_their_options(
-    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    document: Document,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     package, info = tmp_path / "site" / "mine", tmp_path / "site" / "mine-1.0.dist-info"
     package.mkdir(parents=True)
@@ -133,7 +158,10 @@ def test_passes_lists_those_of_other_packages_with_their_options(
         ''')
     )
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    points = "[irc.passes]\nFuse = mine.passes:Fuse\nLost = mine.passes:Lost\nGone = nowhere.passes:Gone\n"
+    points = (
+        "[irc.passes]\nFuse = mine.passes:Fuse\nLost = mine.passes:Lost\nGone ="
+        " nowhere.passes:Gone\n"
+    )
     (info / "entry_points.txt").write_text(points)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     found = document("irc.passes", "passes", "--json")
@@ -161,7 +189,11 @@ def test_the_help_of_compile_is_grouped(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["compile", "--help"])
     printed = capsys.readouterr().out
-    heads = [line[:-1] for line in printed.splitlines() if line and not line.startswith(" ") and line.endswith(":")]
+    heads = [
+        line[:-1]
+        for line in printed.splitlines()
+        if line and not line.startswith(" ") and line.endswith(":")
+    ]
     assert heads == [
         "positional arguments", "options", "model and passes", "output files", "verification", "summary and report",
         "debugging", "limits", "examples",

@@ -1,4 +1,6 @@
-"""IR text with its constants: `irc dump -o`, `irc compile -o OUT.irc`, and the commands that read both."""
+"""IR text with its constants: `irc dump -o`, `irc compile -o OUT.irc`, and the commands that read
+both.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,11 @@ def test_a_random_graph_compiles_from_text_to_the_same_numbers(seed: int, tmp_pa
     onnx.save(model, tmp_path / "m.onnx")
     text, data = str(tmp_path / "m.irc"), str(tmp_path / "other.npz")
     assert main(["dump", str(tmp_path / "m.onnx"), "-o", text, "--data", data]) == 0
-    found = irc.compile(irc.load(text, data=data)).model if Path(data).exists() else irc.compile(text).model
+    found = (
+        irc.compile(irc.load(text, data=data)).model
+        if Path(data).exists()
+        else irc.compile(text).model
+    )
     direct = compiled(model).model
     assert harness.operators(found) == harness.operators(direct)
     inputs = harness.random_inputs(model)
@@ -98,7 +104,9 @@ def test_a_random_graph_compiles_from_text_to_the_same_numbers(seed: int, tmp_pa
         assert all(results[name].tobytes() == again[name].tobytes() for name in results)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.kind != "unknown"], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dtype for dtype in DTYPES.values() if dtype.kind != "unknown"], ids=str
+)
 @pytest.mark.parametrize("size", [17, 70_000])
 def test_every_element_type_survives(dtype: DType, size: int, tmp_path: Path) -> None:
     if dtype.kind == "string":
@@ -113,8 +121,14 @@ def test_every_element_type_survives(dtype: DType, size: int, tmp_path: Path) ->
     path = tmp_path / "d.npz"
     write_archive(path, path, {tensor.digest(): tensor})
     found = TensorArchive(path, is_required=True)[tensor.digest()]
-    assert (found.dtype, found.shape, elements(found)) == (tensor.dtype, tensor.shape, elements(tensor))
-    assert dtype.kind == "string" or b"".join(block.tobytes() for block in found.blocks()) == elements(tensor)
+    assert (found.dtype, found.shape, elements(found)) == (
+        tensor.dtype,
+        tensor.shape,
+        elements(tensor),
+    )
+    assert dtype.kind == "string" or b"".join(
+        block.tobytes() for block in found.blocks()
+    ) == elements(tensor)
     assert found.in_memory == (tensor.nbytes < 1 << 16 or dtype.bits < 8 or dtype.kind == "string")
 
 
@@ -122,11 +136,20 @@ def test_every_element_type_survives(dtype: DType, size: int, tmp_path: Path) ->
 def test_a_model_of_narrow_constants_comes_back(name: str, tmp_path: Path) -> None:
     """Of 200 KB each: those of a byte and more stay in the data file until the model is written."""
     kind = getattr(TensorProto, name)
-    numbers = np.random.default_rng(0).integers(0, 7, (2, 200_000)).astype(helper.tensor_dtype_to_np_dtype(kind))
+    numbers = (
+        np.random.default_rng(0)
+        .integers(0, 7, (2, 200_000))
+        .astype(helper.tensor_dtype_to_np_dtype(kind))
+    )
     tensor = numpy_helper.from_array(numbers, "c")
     result = helper.make_tensor_value_info("y", kind, (2, 200_000))
-    graph = helper.make_graph([helper.make_node("Identity", ["c"], ["y"])], "g", [], [result], [tensor])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["y"])], "g", [], [result], [tensor]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
+        tmp_path / "m.onnx",
+    )
     assert main(["dump", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.irc")]) == 0
     out = tmp_path / "o.onnx"
     assert main(["compile", str(tmp_path / "m.irc"), "-o", str(out), "--passes", "none", "-q"]) == 0
@@ -149,7 +172,9 @@ def test_large_tensors_are_copied_in_blocks(tmp_path: Path) -> None:
     assert peak < 8 << 20
 
 
-def test_every_command_reads_text_with_its_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_reads_text_with_its_data(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert names(folder) == ["net.irc", "net.npz", "net.onnx"]
     assert main(["compile", "net.irc", "out.onnx", "--verify=end"]) == 0
     assert harness.batch_norms(onnx.load("out.onnx")) == 0
@@ -164,7 +189,9 @@ def test_every_command_reads_text_with_its_data(folder: Path, capsys: pytest.Cap
     for model in ("net.irc", "net.onnx"):
         assert main(["inspect", model, "--json", "-"]) == 0
         facts = json.loads(capsys.readouterr().out)
-        found.append({key: facts[key] for key in facts if key not in ("model", "producer", "affines")})
+        found.append(
+            {key: facts[key] for key in facts if key not in ("model", "producer", "affines")}
+        )
         for output in found[-1]["outputs"]:  # text declares none
             assert (output.pop("declared"), output.pop("status")) in (
                 (None, "undeclared"),
@@ -173,7 +200,9 @@ def test_every_command_reads_text_with_its_data(folder: Path, capsys: pytest.Cap
     assert found[0] == found[1]
 
 
-def test_compile_writes_text_that_compiles_to_the_same_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_writes_text_that_compiles_to_the_same_model(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compile", "net.onnx", "out.irc", "--verify=end"]) == 0
     assert "wrote out.irc, out.npz" in capsys.readouterr().err
     assert main(["compile", "net.onnx", "-o", "direct.onnx", "-q"]) == 0
@@ -193,9 +222,17 @@ def test_text_is_compiled_in_place(folder: Path) -> None:
     assert "nn.batch_norm" not in (folder / "net.irc").read_text()
 
 
-def test_the_data_of_another_name_is_given(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_of_another_name_is_given(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "net.npz").rename("weights.npz")
-    for command in (["compile", "-o", "o.onnx"], ["inspect"], ["check"], ["bisect", "-q"], ["report", "-o", "p.html"]):
+    for command in (
+        ["compile", "-o", "o.onnx"],
+        ["inspect"],
+        ["check"],
+        ["bisect", "-q"],
+        ["report", "-o", "p.html"],
+    ):
         assert main([command[0], "net.irc", *command[1:]]) == 1
         printed = capsys.readouterr()
         assert "were not given" in printed.out + printed.err
@@ -217,7 +254,9 @@ def damage(kind: str, folder: Path) -> list[str]:
     elif kind == "truncated":
         data.write_bytes(data.read_bytes()[:-100])
     elif kind == "of another model":
-        (folder / "other.onnx").write_bytes(compiled(onnx.load("net.onnx")).model.SerializeToString())
+        (folder / "other.onnx").write_bytes(
+            compiled(onnx.load("net.onnx")).model.SerializeToString()
+        )
         assert main(["dump", "other.onnx", "-o", "other.irc"]) == 0
         return ["--data", "other.npz"]
     else:
@@ -289,8 +328,16 @@ def test_contradictions_are_usage_errors(arguments: list[str], folder: Path) -> 
     assert (folder / "net.npz").read_bytes() == data
 
 
-def test_the_weights_of_the_source_are_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    onnx.save(onnx.load("net.onnx"), "far.onnx", save_as_external_data=True, location="w.npz", size_threshold=0)
+def test_the_weights_of_the_source_are_not_replaced(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(
+        onnx.load("net.onnx"),
+        "far.onnx",
+        save_as_external_data=True,
+        location="w.npz",
+        size_threshold=0,
+    )
     assert main(["dump", "far.onnx", "-o", "far.irc", "--data", "w.npz"]) == 1
     assert "w.npz: cannot be written: the model reads tensors from it" in capsys.readouterr().err
     assert main(["compile", "far.onnx", "-o", "o.onnx", "-q"]) == 0
@@ -307,7 +354,9 @@ def test_text_and_data_from_python(folder: Path) -> None:
         irc.load("net.onnx", data="net.npz")
     with pytest.raises(ModelError, match="cannot be read"):
         irc.load("net.irc", data="nothing.npz")
-    (folder / "net.irc").write_text((folder / "net.irc").read_text().replace("[16,1,3,3]", "[16,1,9]", 1))
+    (folder / "net.irc").write_text(
+        (folder / "net.irc").read_text().replace("[16,1,3,3]", "[16,1,9]", 1)
+    )
     with pytest.raises(ParseError, match="the digest of a payload"):
         irc.load("net.irc")
 
@@ -339,13 +388,28 @@ def test_operators_and_attributes_that_onnx_lacks_cause_a_warning(
     line: str, warning: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m.irc").write_text(TEXT.format(line))
-    assert main(["compile", str(tmp_path / "m.irc"), "-o", str(tmp_path / "o.onnx"), "--passes", "none", "-q"]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "m.irc"),
+                "-o",
+                str(tmp_path / "o.onnx"),
+                "--passes",
+                "none",
+                "-q",
+            ]
+        )
+        == 0
+    )
     found = [text for text in capsys.readouterr().err.splitlines() if "ONNX has no" in text]
     assert len(found) == (warning is not None)
     assert warning is None or warning in found[0]
 
 
-@pytest.mark.parametrize(("word", "known"), [("mul", "multiply"), ("Mul", "multiply"), ("HARDSWISH", "nn.hard_swish")])
+@pytest.mark.parametrize(
+    ("word", "known"), [("mul", "multiply"), ("Mul", "multiply"), ("HARDSWISH", "nn.hard_swish")]
+)
 def test_names_of_onnx_lead_to_those_of_the_table(word: str, known: str) -> None:
     with pytest.raises(ParseError, match=rf"\(perhaps {known}\)"):
         irc.parse(TEXT.format(f"%y = {word}(%x)"))
@@ -364,6 +428,8 @@ def test_a_folder_a_message_and_bytes(folder: Path) -> None:
     assert repr(ArrayTensor(np.zeros((2, 3), np.float32))) == "<ArrayTensor f32[2,3]>"
 
 
-def test_a_pass_with_a_point_is_told_the_colon(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pass_with_a_point_is_told_the_colon(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compile", "net.onnx", "-o", "o.onnx", "--passes", "mine.Fuse"]) == 2
     assert "a pass of your own is written module:Class, as mine:Fuse" in capsys.readouterr().err

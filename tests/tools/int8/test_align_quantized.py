@@ -1,4 +1,6 @@
-"""`irc align FLOAT INT8`: the error of every layer, where it comes from, and what would repair it."""
+"""`irc align FLOAT INT8`: the error of every layer, where it comes from, and what would
+repair it.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,23 @@ def chain() -> Chain:
     return found
 
 
-def aligned(folder: Path, first: ModelProto, second: ModelProto, data: Array, *options: str) -> dict[str, Any]:
+def aligned(
+    folder: Path, first: ModelProto, second: ModelProto, data: Array, *options: str
+) -> dict[str, Any]:
     """The document of `irc align --json`."""
     for name, model in (("float.onnx", first), ("int8.onnx", second)):
         onnx.save(model, folder / name)
     np.savez(folder / "data.npz", x=data)
     paths = [str(folder / name) for name in ("float.onnx", "int8.onnx")]
-    command = ["align", *paths, "--data", str(folder / "data.npz"), "--json", str(folder / "out.json"), "-q"]
+    command = [
+        "align",
+        *paths,
+        "--data",
+        str(folder / "data.npz"),
+        "--json",
+        str(folder / "out.json"),
+        "-q",
+    ]
     assert main([*command, *options]) == 0
     return dict(json.loads((folder / "out.json").read_text()))
 
@@ -69,19 +81,25 @@ def test_the_parts_are_those_of_the_formulas(tmp_path: Path) -> None:
     weight = rng.standard_normal((6, 5)).astype(np.float32)
     x = rng.uniform(-1.5, 1.5, (40, 6)).astype(np.float32)
     model = dense(weight)
-    int8 = irc.quantize(model, input_ranges={"x": (-1, 1)}, ranges={"y": (-3, 3)}, passes="none").model
+    int8 = irc.quantize(
+        model, input_ranges={"x": (-1, 1)}, ranges={"y": (-3, 3)}, passes="none"
+    ).model
     (found,) = aligned(tmp_path, model, int8, x)["layers"]
 
     def rounded(array: Array, limit: float, steps: int) -> Array:
         scale = 2 * limit / steps
-        return np.rint(array / scale) * scale  # both zero points are in the middle, up to half a step
+        return (
+            np.rint(array / scale) * scale
+        )  # both zero points are in the middle, up to half a step
 
     near = rounded(weight, float(np.abs(weight).max()), 254)
     exact = x @ weight
     assert found["weights"] == pytest.approx(sqnr(exact, x @ near), abs=0.1)
     cut = np.clip(np.clip(x, -1, 1) @ weight, -3, 3)
     assert found["clipping"] == pytest.approx(sqnr(exact, cut), abs=0.1)
-    assert found["rounding"] == pytest.approx(sqnr(exact, rounded(rounded(x, 1, 255) @ weight, 3, 255)), abs=1.0)
+    assert found["rounding"] == pytest.approx(
+        sqnr(exact, rounded(rounded(x, 1, 255) @ weight, 3, 255)), abs=1.0
+    )
     result = harness.run(int8, {"x": x})["y"]
     assert found["alone"] == pytest.approx(sqnr(exact, result), abs=0.01)
     assert found["accumulated"] == pytest.approx(sqnr(exact, result), abs=0.01)
@@ -92,8 +110,12 @@ def test_alone_is_on_the_data_of_the_float_model(tmp_path: Path, chain: Chain) -
     whole = irc.quantize(chain.model(), input_ranges={"x": (-4, 4)})
     document = aligned(tmp_path, whole.prepared, whole.model, chain.inputs)
     assert document["left_out"] == []
-    assert [found["alone"] for found in document["layers"]] == sorted(found["alone"] for found in document["layers"])
-    expected, found = (harness.run(model, {"x": chain.inputs}) for model in (whole.prepared, whole.model))
+    assert [found["alone"] for found in document["layers"]] == sorted(
+        found["alone"] for found in document["layers"]
+    )
+    expected, found = (
+        harness.run(model, {"x": chain.inputs}) for model in (whole.prepared, whole.model)
+    )
     (result,) = document["results"]
     assert result["sqnr"] == pytest.approx(sqnr(*expected.values(), *found.values()), abs=0.01)
     assert row(document, "c")["accumulated"] == pytest.approx(result["sqnr"], abs=0.01)
@@ -114,7 +136,10 @@ def test_a_range_that_clips_is_named_and_its_repair_repairs(tmp_path: Path, chai
     repaired = irc.quantize(chain.model(), ranges={"b.relu.out": (low, high)}, **base)
     after = aligned(tmp_path, repaired.prepared, repaired.model, chain.inputs)
     assert after["results"][0]["sqnr"] > document["results"][0]["sqnr"] + 10
-    assert row(after, worst["layer"])["clipping"] in ("inf", None) or row(after, worst["layer"])["clipping"] > 40
+    assert (
+        row(after, worst["layer"])["clipping"] in ("inf", None)
+        or row(after, worst["layer"])["clipping"] > 40
+    )
 
 
 def test_a_weight_of_uneven_channels_wants_a_scale_for_each(tmp_path: Path) -> None:
@@ -125,7 +150,11 @@ def test_a_weight_of_uneven_channels_wants_a_scale_for_each(tmp_path: Path) -> N
     x = rng.uniform(-1, 1, (64, 16)).astype(np.float32)
     x[:, 0] = 0
     model = dense(weight)
-    keep: dict[str, Any] = {"input_ranges": {"x": (-1, 1)}, "ranges": {"y": (-0.1, 0.1)}, "passes": "none"}
+    keep: dict[str, Any] = {
+        "input_ranges": {"x": (-1, 1)},
+        "ranges": {"y": (-0.1, 0.1)},
+        "passes": "none",
+    }
     document = aligned(tmp_path, model, irc.quantize(model, **keep).model, x)
     (found,) = document["layers"]
     assert min(KINDS, key=lambda kind: float(found[kind])) == "weights"
@@ -136,11 +165,24 @@ def test_a_weight_of_uneven_channels_wants_a_scale_for_each(tmp_path: Path) -> N
 
 
 def mixed() -> ModelProto:
-    """Layers of every operator: ConvTranspose, grouped Conv, Gemm in both forms, MatMul of two activations."""
+    """Layers of every operator: ConvTranspose, grouped Conv, Gemm in both forms, MatMul of two
+    activations.
+    """
     graph = Graph()
     graph.input("x", ["n", 4, 5, 5])
-    up = graph.node("ConvTranspose", ["x", graph.initializer(graph.random(4, 6, 2, 2))], "u", "up", strides=[2, 2])
-    low = graph.node("Clip", [up, graph.initializer(np.float32(-1)), graph.initializer(np.float32(2))], "k", "clip")
+    up = graph.node(
+        "ConvTranspose",
+        ["x", graph.initializer(graph.random(4, 6, 2, 2))],
+        "u",
+        "up",
+        strides=[2, 2],
+    )
+    low = graph.node(
+        "Clip",
+        [up, graph.initializer(np.float32(-1)), graph.initializer(np.float32(2))],
+        "k",
+        "clip",
+    )
     conv = [low, graph.initializer(graph.random(9, 2, 3, 3)), graph.initializer(graph.random(9))]
     graph.node("Conv", conv, "v", "grouped", group=3)
     pooled = graph.node("GlobalAveragePool", ["v"])
@@ -157,7 +199,12 @@ def mixed() -> ModelProto:
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 def test_every_layer_in_both_forms(form: str, per_channel: bool, tmp_path: Path) -> None:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     x = np.random.default_rng(0).standard_normal((6, 4, 5, 5)).astype(np.float32)
 
@@ -176,19 +223,25 @@ def test_every_layer_in_both_forms(form: str, per_channel: bool, tmp_path: Path)
     )  # fmt: skip
     int8 = onnx.load(tmp_path / "made.onnx")
     document = aligned(tmp_path, model, int8, x)
-    expected = {"up", "grouped", "first", "second", "pair"} - ({"up"} if form == "QOperator" else set())
+    expected = {"up", "grouped", "first", "second", "pair"} - (
+        {"up"} if form == "QOperator" else set()
+    )
     assert {found["layer"] for found in document["layers"]} == expected
     assert document["left_out"] == []
     for found in document["layers"]:
         parts = [10 ** (-float(found[kind]) / 10) for kind in KINDS]
-        assert -10 * np.log10(sum(parts)) == pytest.approx(found["alone"], abs=2.5)  # independent parts add up
+        assert -10 * np.log10(sum(parts)) == pytest.approx(
+            found["alone"], abs=2.5
+        )  # independent parts add up
         assert found["alone"] > 15
     result = sqnr(harness.run(model, {"x": x})["y"], harness.run(int8, {"x": x})["y"])
     assert document["results"][0]["sqnr"] == pytest.approx(result, abs=0.01)
     assert row(document, "pair")["accumulated"] == pytest.approx(result, abs=0.01)
 
 
-def test_chunks_and_batches_change_nothing(tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_and_batches_change_nothing(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = irc.quantize(chain.model(), input_ranges={"x": (-4, 4)})
     expected = aligned(tmp_path, whole.prepared, whole.model, chain.inputs)
     monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
@@ -216,18 +269,29 @@ def test_an_equalized_model_needs_its_own_float_model(
     onnx.save(model, tmp_path / "float.onnx")
     assert main(["align", str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"), "-q"]) == 1
     text = capsys.readouterr().err
-    assert "compare with the float model that was quantized, which irc quantize writes with --float" in text
+    assert (
+        "compare with the float model that was quantized, which irc quantize writes with --float"
+        in text
+    )
     assert text.count("\n") == 1
 
 
-def test_the_table_and_the_page(tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_and_the_page(
+    tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = irc.quantize(chain.model(), input_ranges={"x": (-4, 4)})
     for name, model in (("f.onnx", found.prepared), ("q.onnx", found.model)):
         onnx.save(model, tmp_path / name)
     page = tmp_path / "page.html"
-    assert main(["align", str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), "--html", str(page)]) == 0
+    assert (
+        main(["align", str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), "--html", str(page)])
+        == 0
+    )
     out = capsys.readouterr().out
-    heading = [cell.strip() for cell in next(line for line in out.split("\n") if "┃" in line).split("┃")[1:-1]]
+    heading = [
+        cell.strip()
+        for cell in next(line for line in out.split("\n") if "┃" in line).split("┃")[1:-1]
+    ]
     assert heading == ["layer", "operator", "alone", "accumulated", *KINDS, "repair"]
     assert [line.split("│")[1].strip() for line in out.split("\n") if line.startswith("│")] != []
     assert "SQNR" in out.splitlines()[-1]
@@ -245,7 +309,11 @@ def test_the_table_and_the_page(tmp_path: Path, chain: Chain, capsys: pytest.Cap
     ],
 )
 def test_options_that_do_not_go_together(
-    options: list[str], message: str, tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    chain: Chain,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = irc.quantize(chain.model(), input_ranges={"x": (-4, 4)})
     for name, model in (("f.onnx", found.prepared), ("q.onnx", found.model)):

@@ -1,4 +1,6 @@
-"""Models that onnxruntime's quantizer refuses or spoils as they are, and what is said where it fails."""
+"""Models that onnxruntime's quantizer refuses or spoils as they are, and what is said where it
+fails.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ Build = Callable[[Graph], str]
 
 
 def weight(graph: Graph, *shape: int) -> str:
-    return graph.initializer((graph.random(*shape) / np.sqrt(np.prod(shape[1:]))).astype(graph.dtype))
+    return graph.initializer(
+        (graph.random(*shape) / np.sqrt(np.prod(shape[1:]))).astype(graph.dtype)
+    )
 
 
-def model(build: Build, shape: list[Any], opset: int = 17, dtype: np.dtype[Any] = F32) -> ModelProto:
+def model(
+    build: Build, shape: list[Any], opset: int = 17, dtype: np.dtype[Any] = F32
+) -> ModelProto:
     graph = Graph(opset=opset, ir=8 if opset < 19 else 10, dtype=dtype)
     graph.input("x", shape)
     graph.node("Identity", [build(graph)], "y", "end")
@@ -47,12 +53,19 @@ def convolutions(group: int = 1, op: str = "Conv") -> Build:
         shape = (4, 3, 3, 3) if op == "ConvTranspose" else (3 * group, 4 // group, 3, 3)
         channels = 3 * group
         h = graph.node(
-            op, ["x", weight(graph, *shape), graph.initializer(graph.random(channels))], "h", op, group=group
+            op,
+            ["x", weight(graph, *shape), graph.initializer(graph.random(channels))],
+            "h",
+            op,
+            group=group,
         )
         h = graph.batch_norm(h, batch_norm(channels, dtype=graph.dtype), "b", "bn")
         h = graph.node("Relu", [h], "r", "relu")
         return graph.node(
-            "Conv", [h, weight(graph, 5, channels, 1, 1), graph.initializer(graph.random(5))], "d", "last"
+            "Conv",
+            [h, weight(graph, 5, channels, 1, 1), graph.initializer(graph.random(5))],
+            "d",
+            "last",
         )
 
     return build
@@ -62,7 +75,9 @@ def gemm(*bias: int, **attributes: Any) -> Build:
     def build(graph: Graph) -> str:
         shape = (7, 6) if attributes.get("transB") else (6, 7)
         operands = ["x", weight(graph, *shape), graph.initializer(graph.random(*bias))]
-        h = graph.node("Relu", [graph.node("Gemm", operands, "h", "gemm", **attributes)], "r", "relu")
+        h = graph.node(
+            "Relu", [graph.node("Gemm", operands, "h", "gemm", **attributes)], "r", "relu"
+        )
         return graph.node("MatMul", [h, weight(graph, 7, 3)], "m", "last")
 
     return build
@@ -74,7 +89,12 @@ def stacked(graph: Graph) -> str:
 
 def attention(graph: Graph) -> str:
     h = graph.node("MatMul", ["x", weight(graph, 6, 6)], "h", "first")
-    return graph.node("MatMul", [graph.node("Softmax", [h], "s", "softmax", axis=-1), weight(graph, 6, 3)], "m", "last")
+    return graph.node(
+        "MatMul",
+        [graph.node("Softmax", [h], "s", "softmax", axis=-1), weight(graph, 6, 3)],
+        "m",
+        "last",
+    )
 
 
 FOLDING = "SimplifyInference,FoldScaleAxis,FoldConstant"
@@ -118,7 +138,9 @@ def optimized(found: ModelProto, feeds: dict[str, Array]) -> Array:
     """The result as users get it, with the integer kernels of onnxruntime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(found.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        found.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return np.asarray(session.run(["y"], feeds)[0])
 
 
@@ -143,11 +165,14 @@ def check(source: ModelProto, x: Array, *, with_data: bool, per_channel: bool) -
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(
-    ("name", "with_data"), [(name, with_data) for name in GOOD for with_data in (False, True)[: 1 + (name in BATCHED)]]
+    ("name", "with_data"),
+    [(name, with_data) for name in GOOD for with_data in (False, True)[: 1 + (name in BATCHED)]],
 )
 def test_a_good_model(name: str, with_data: bool, per_channel: bool) -> None:
     build, shape = GOOD[name]
-    found = check(model(build, shape), inputs(shape, F32), with_data=with_data, per_channel=per_channel)
+    found = check(
+        model(build, shape), inputs(shape, F32), with_data=with_data, per_channel=per_channel
+    )
     assert found.warnings == ()
 
 
@@ -157,9 +182,15 @@ def test_a_good_model(name: str, with_data: bool, per_channel: bool) -> None:
 @pytest.mark.parametrize("name", BATCHED)
 def test_float16(name: str, opset: int, with_data: bool, per_channel: bool) -> None:
     build, shape = GOOD[name]
-    found = check(model(build, shape, opset, F16), inputs(shape, F16), with_data=with_data, per_channel=per_channel)
+    found = check(
+        model(build, shape, opset, F16),
+        inputs(shape, F16),
+        with_data=with_data,
+        per_channel=per_channel,
+    )
     text = (
-        f"opset {opset} has no QuantizeLinear of float16: the model has those of com.microsoft, which onnxruntime runs"
+        f"opset {opset} has no QuantizeLinear of float16: the model has those of com.microsoft,"
+        " which onnxruntime runs"
     )
     assert found.warnings == ((text,) if opset < 19 else ())
     assert {node.domain for node in found.model.graph.node if node.op_type == "QuantizeLinear"} == {
@@ -172,7 +203,9 @@ def test_float16(name: str, opset: int, with_data: bool, per_channel: bool) -> N
 @pytest.mark.parametrize("name", ["Conv", "ConvTranspose in two groups", "Gemm, factors"])
 def test_a_scale_for_each_channel_in_old_opsets(name: str, opset: int, with_data: bool) -> None:
     build, shape = GOOD[name]
-    found = check(model(build, shape, opset), inputs(shape, F32), with_data=with_data, per_channel=True)
+    found = check(
+        model(build, shape, opset), inputs(shape, F32), with_data=with_data, per_channel=True
+    )
     is_old = any("com.microsoft" in warning for warning in found.warnings)
     assert is_old == (opset < 13)
     assert any(node.domain == "com.microsoft" for node in found.model.graph.node) == is_old
@@ -184,9 +217,13 @@ def test_constants_are_no_activations(form: str, with_data: bool) -> None:
     def build(graph: Graph) -> str:
         numbers = np.array([0.5, -1.5, 2, 1, 0.25, 3], F32)
         value = numpy_helper.from_array(numbers) if form == "value" else numbers.tolist()
-        h = graph.node("Mul", ["x", graph.node("Constant", [], "k", "scale", **{form: value})], "s", "mul")
+        h = graph.node(
+            "Mul", ["x", graph.node("Constant", [], "k", "scale", **{form: value})], "s", "mul"
+        )
         matrix = numpy_helper.from_array(graph.random(6, 4))
-        return graph.node("MatMul", [h, graph.node("Constant", [], "w", "weight", value=matrix)], "m", "last")
+        return graph.node(
+            "MatMul", [h, graph.node("Constant", [], "w", "weight", value=matrix)], "m", "last"
+        )
 
     source, feeds = model(build, ROWS), {"x": inputs(ROWS, F32)}
     given: dict[str, Any] = {"data": feeds} if with_data else {"input_ranges": {"x": (-1, 1)}}
@@ -201,7 +238,9 @@ def test_constants_are_no_activations(form: str, with_data: bool) -> None:
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("dtype", [F32, F16])
-def test_a_layer_behind_an_operator_whose_type_onnx_does_not_infer(dtype: np.dtype[Any], per_channel: bool) -> None:
+def test_a_layer_behind_an_operator_whose_type_onnx_does_not_infer(
+    dtype: np.dtype[Any], per_channel: bool
+) -> None:
     def build(graph: Graph) -> str:
         scales = [graph.initializer(np.ones(4, graph.dtype)) for _ in range(2)]
         h = graph.node("GroupNormalization", ["x", *scales], "g", "group", num_groups=2)
@@ -209,7 +248,9 @@ def test_a_layer_behind_an_operator_whose_type_onnx_does_not_infer(dtype: np.dty
         return graph.node("Conv", [h, weight(graph, 3, 4, 3, 3), bias], "c", "last")
 
     source = model(build, IMAGES, 21, dtype)
-    assert "g" not in {info.name for info in onnx.shape_inference.infer_shapes(source).graph.value_info}
+    assert "g" not in {
+        info.name for info in onnx.shape_inference.infer_shapes(source).graph.value_info
+    }
     check(source, inputs(IMAGES, dtype), with_data=False, per_channel=per_channel)
 
 
@@ -229,7 +270,12 @@ def test_a_result_that_is_lost_is_warned_of(limit: float) -> None:
         h = graph.node("MatMul", ["x", graph.initializer(np.full((6, 1), 2, F32))], "h", "first")
         return graph.node("Exp", [h], "e", "exp")
 
-    found = irc.quantize(model(build, ROWS), input_ranges={"x": (-1, 1)}, ranges={"h": (-limit, limit)}, passes="none")
+    found = irc.quantize(
+        model(build, ROWS),
+        input_ranges={"x": (-1, 1)},
+        ranges={"h": (-limit, limit)},
+        passes="none",
+    )
     assert (found.fidelity[0].sqnr < 0) == (limit > 100)
     text = "the error of the result 'y' is greater than the result (SQNR -"
     assert [warning.startswith(text) for warning in found.warnings] == [True] * (limit > 100)
@@ -238,14 +284,20 @@ def test_a_result_that_is_lost_is_warned_of(limit: float) -> None:
 def test_other_types_stay_float() -> None:
     source = model(gemm(7, alpha=0.5, beta=2.0), ROWS, 21, F64)
     found = irc.quantize(source, input_ranges={"x": (-1, 1)})
-    assert {str(one.reason) for one in found.coverage if one.node != "end"} == {"onnxruntime does not quantize f64"}
+    assert {str(one.reason) for one in found.coverage if one.node != "end"} == {
+        "onnxruntime does not quantize f64"
+    }
     feeds = {"x": inputs(ROWS, F64)}
-    np.testing.assert_allclose(harness.run(found.model, feeds)["y"], harness.run(source, feeds)["y"], rtol=1e-12)
+    np.testing.assert_allclose(
+        harness.run(found.model, feeds)["y"], harness.run(source, feeds)["y"], rtol=1e-12
+    )
 
 
 def test_a_layer_between_casts_stays_float() -> None:
     def build(graph: Graph) -> str:
-        h = graph.node("Relu", [graph.node("MatMul", ["x", weight(graph, 6, 6)], "h", "first")], "r", "relu")
+        h = graph.node(
+            "Relu", [graph.node("MatMul", ["x", weight(graph, 6, 6)], "h", "first")], "r", "relu"
+        )
         wide = graph.node("Cast", [h], "w", to=onnx.TensorProto.DOUBLE)
         wide = graph.node("MatMul", [wide, graph.initializer(np.eye(6)[:, :4])], "v", "wide")
         return graph.node("Cast", [wide], "c", to=onnx.TensorProto.FLOAT)
@@ -264,8 +316,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Let the quantizer raise an error of Python's as soon as it quantizes one of some nodes."""
     original = onnxruntime.quantization.quantize_static
 
-    def fails(given: ModelProto, *arguments: Any, nodes_to_exclude: list[str], **options: Any) -> Any:
-        if any(node.name in names and node.name not in nodes_to_exclude for node in given.graph.node):
+    def fails(
+        given: ModelProto, *arguments: Any, nodes_to_exclude: list[str], **options: Any
+    ) -> Any:
+        if any(
+            node.name in names and node.name not in nodes_to_exclude for node in given.graph.node
+        ):
             raise KeyError("no such\nthing")
         return original(given, *arguments, nodes_to_exclude=nodes_to_exclude, **options)
 
@@ -275,21 +331,33 @@ def failing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 @pytest.mark.parametrize("name", ["Conv", "last", "relu"])
 @pytest.mark.parametrize("with_data", [False, True])
 def test_an_error_of_the_quantizer_names_the_operator(
-    name: str, with_data: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    with_data: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     failing(monkeypatch, name)
     source, output = tmp_path / "m.onnx", tmp_path / "int8.onnx"
     onnx.save(model(convolutions(), IMAGES), source)
     np.savez(tmp_path / "x.npz", x=inputs(IMAGES, F32))
     given = ["--data", str(tmp_path / "x.npz")] if with_data else ["--input-range", "x=-1:1"]
-    files = ["-o", str(output), "--json", str(tmp_path / "r.json"), "--float", str(tmp_path / "f.onnx")]
+    files = [
+        "-o",
+        str(output),
+        "--json",
+        str(tmp_path / "r.json"),
+        "--float",
+        str(tmp_path / "f.onnx"),
+    ]
     before = sorted(tmp_path.iterdir())
     assert main(["quantize", str(source), *files, *given]) == 1
     out, err = capsys.readouterr()
     op = {"Conv": "Conv", "last": "Conv", "relu": "Relu"}[name]
-    assert err == (
-        f"irc: {source}: onnxruntime's quantizer fails on {op} {name!r} (--exclude, in Python exclude=, leaves it "
-        "float): KeyError: 'no such\\nthing'\n"
+    assert (
+        err
+        == f"irc: {source}: onnxruntime's quantizer fails on {op} {name!r} (--exclude, in Python"
+        " exclude=, leaves it float): KeyError: 'no such\\nthing'\n"
     )
     assert out == ""
     assert sorted(tmp_path.iterdir()) == before
@@ -301,7 +369,9 @@ def test_an_error_without_any_operator(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("out of order\nin many lines")
 
     monkeypatch.setattr(onnxruntime.quantization, "quantize_static", fails)
-    with pytest.raises(EmitError, match=r"^onnxruntime's quantizer fails: RuntimeError: out of order$"):
+    with pytest.raises(
+        EmitError, match=r"^onnxruntime's quantizer fails: RuntimeError: out of order$"
+    ):
         irc.quantize(model(convolutions(), IMAGES), input_ranges={"x": (-1, 1)})
 
 
@@ -314,16 +384,24 @@ def test_a_model_that_onnx_does_not_convert(
     monkeypatch.setattr(onnx.version_converter, "convert_version", fails)
     source = tmp_path / "m.onnx"
     onnx.save(model(convolutions(), IMAGES, 9), source)
-    assert main(["quantize", str(source), "-o", str(tmp_path / "o.onnx"), "--input-range", "x=-1:1"]) == 1
+    assert (
+        main(["quantize", str(source), "-o", str(tmp_path / "o.onnx"), "--input-range", "x=-1:1"])
+        == 1
+    )
     text = "onnx cannot convert opset 9, without QuantizeLinear, to 11: RuntimeError: no adapter"
     assert capsys.readouterr().err == f"irc: {source}: {text}\n"
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_a_model_that_the_runtime_does_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_the_runtime_does_not_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "m.onnx"
     onnx.save(model(convolutions(), IMAGES, 21, F64), source)
-    assert main(["quantize", str(source), "-o", str(tmp_path / "o.onnx"), "--input-range", "x=-1:1"]) == 1
+    assert (
+        main(["quantize", str(source), "-o", str(tmp_path / "o.onnx"), "--input-range", "x=-1:1"])
+        == 1
+    )
     err = capsys.readouterr().err
     assert err.startswith(f"irc: {source}: onnxruntime cannot load the model: ")
     assert err.count("\n") == 1
@@ -334,12 +412,28 @@ def test_exported_ranges_have_the_type_of_their_tensor(tmp_path: Path) -> None:
     def build(graph: Graph) -> str:
         h = graph.node("Conv", ["x", weight(graph, 4, 4, 1, 1)], "h", "first")
         wide = graph.node("Cast", [h], "wide", to=onnx.TensorProto.FLOAT)
-        return graph.node("Cast", [graph.node("Relu", [wide], "r", "relu")], "c", to=onnx.TensorProto.FLOAT16)
+        return graph.node(
+            "Cast", [graph.node("Relu", [wide], "r", "relu")], "c", to=onnx.TensorProto.FLOAT16
+        )
 
     result = irc.compile(model(build, IMAGES, 19, F16), "none")
     result.save(tmp_path / "m.onnx", fold_map=tmp_path / "map.json")
-    for form in ("ort-calibration", "ort-overrides", "ranges", "tensorrt", "aimet-encodings", "nncf"):
-        command = ["foldmap", "export", str(tmp_path / "m.onnx"), str(tmp_path / "map.json"), "--to", form]
+    for form in (
+        "ort-calibration",
+        "ort-overrides",
+        "ranges",
+        "tensorrt",
+        "aimet-encodings",
+        "nncf",
+    ):
+        command = [
+            "foldmap",
+            "export",
+            str(tmp_path / "m.onnx"),
+            str(tmp_path / "map.json"),
+            "--to",
+            form,
+        ]
         ends = ["--input-range", "x=-100000:100000", "--range", "wide=-1e39:1e39"]
         assert main([*command, "-o", str(tmp_path / form), *ends]) == 0
     data = json.loads((tmp_path / "ort-calibration").read_text())["data"]
@@ -348,7 +442,9 @@ def test_exported_ranges_have_the_type_of_their_tensor(tmp_path: Path) -> None:
     }  # fmt: skip
     assert data["x"]["lowest"]["data"] == -65504
     assert data["wide"]["highest"]["data"] == float(np.finfo(np.float32).max)
-    assert json.loads((tmp_path / "ort-overrides").read_text())["x"] == [{"rmin": -65504.0, "rmax": 65504.0}]
+    assert json.loads((tmp_path / "ort-overrides").read_text())["x"] == [
+        {"rmin": -65504.0, "rmax": 65504.0}
+    ]
 
 
 def test_the_bias_of_a_grouped_layer_stays_exact() -> None:
@@ -356,18 +452,28 @@ def test_the_bias_of_a_grouped_layer_stays_exact() -> None:
     found = irc.quantize(source, input_ranges={"x": (-1, 1)}, passes="none", per_channel=True)
     before = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
     after = {tensor.name: numpy_helper.to_array(tensor) for tensor in found.model.graph.initializer}
-    ours, theirs = (next(n for n in m.graph.node if n.op_type == "ConvTranspose") for m in (source, found.model))
+    ours, theirs = (
+        next(n for n in m.graph.node if n.op_type == "ConvTranspose") for m in (source, found.model)
+    )
     np.testing.assert_array_equal(after[theirs.input[2]], before[ours.input[2]])
 
 
 def test_a_kernel_that_crashes_while_samples_run_is_a_sentence() -> None:
     """Otherwise the quantizer's own run of them would end this process."""
     graph = Graph(opset=17, ir=8, dtype=F32)
-    h = graph.node("Conv", [graph.input("x", ["N", 4, 5, 5]), weight(graph, 4, 4, 3, 3)], "h", "conv")
+    h = graph.node(
+        "Conv", [graph.input("x", ["N", 4, 5, 5]), weight(graph, 4, 4, 3, 3)], "h", "conv"
+    )
     least = graph.initializer(np.array(-(2**63)))
-    zero = graph.node("Mul", [graph.node("Cast", [h], to=onnx.TensorProto.INT64), graph.initializer(np.array(0))])
-    whole = graph.node("Div", [graph.node("Add", [zero, least]), graph.initializer(np.array(-1))], name="divide")
+    zero = graph.node(
+        "Mul", [graph.node("Cast", [h], to=onnx.TensorProto.INT64), graph.initializer(np.array(0))]
+    )
+    whole = graph.node(
+        "Div", [graph.node("Add", [zero, least]), graph.initializer(np.array(-1))], name="divide"
+    )
     graph.node("Add", [h, graph.node("Cast", [whole], to=onnx.TensorProto.FLOAT)], "y")
     graph.output("y", None)
     with pytest.raises(VerifyError, match="the runtime died by SIGFPE in Div 'divide'"):
-        irc.quantize(graph.model(), data={"x": np.ones((2, 4, 5, 5), np.float32)}, passes="FoldConstant")
+        irc.quantize(
+            graph.model(), data={"x": np.ones((2, 4, 5, 5), np.float32)}, passes="FoldConstant"
+        )

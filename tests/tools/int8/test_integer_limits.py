@@ -32,11 +32,18 @@ def limited(
     swapped: bool = False,
     limit: Array = LIMIT,
 ) -> ModelProto:
-    """A product of matrices, a Clip, the Min and Max `ops` with a constant for each channel, and another product."""
+    """A product of matrices, a Clip, the Min and Max `ops` with a constant for each channel, and
+    another product.
+    """
     graph = Graph(opset=opset)
     graph.input("x", ["n", 6])
     h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 5))], "h", "first")
-    h = graph.node("Clip", [h, graph.initializer(np.float32(low)), graph.initializer(np.float32(6))], "c", "clip")
+    h = graph.node(
+        "Clip",
+        [h, graph.initializer(np.float32(low)), graph.initializer(np.float32(6))],
+        "c",
+        "clip",
+    )
     for i, op in enumerate(ops):
         operands = [h, graph.initializer(limit if op == "Min" else limit / 9 + low)]
         h = graph.node(op, operands[::-1] if swapped else operands, f"m{i}", f"{op}_{i}")
@@ -64,12 +71,15 @@ def on_integers(model: ModelProto) -> list[str]:
     return [
         node.name
         for node in model.graph.node
-        if node.op_type in ("Min", "Max") and "QuantizeLinear" in [made.get(name) for name in node.input]
+        if node.op_type in ("Min", "Max")
+        and "QuantizeLinear" in [made.get(name) for name in node.input]
     ]
 
 
 def signal_to_noise(model: ModelProto, found: ModelProto) -> float:
-    expected, result = (harness.run(each, inputs())["y"].astype(np.float64) for each in (model, found))
+    expected, result = (
+        harness.run(each, inputs())["y"].astype(np.float64) for each in (model, found)
+    )
     return float(10 * np.log10(np.square(expected).sum() / np.square(result - expected).sum()))
 
 
@@ -90,10 +100,14 @@ def test_a_limit_is_computed_on_integers(op: str, low: float, swapped: bool) -> 
     for name, kind in ((node.output[0], TensorProto.UINT8), (rounding.input[0], TensorProto.FLOAT)):
         shown.graph.output.append(helper.make_tensor_value_info(name, kind, None))
     results = harness.run(shown, inputs())
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in found.model.graph.initializer}
+    constants = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in found.model.graph.initializer
+    }
     scale, zero = (constants[name] for name in rounding.input[1:])
     exact = np.clip(results[rounding.input[0]], np.float32(low), np.float32(6))
-    exact = np.minimum(exact, LIMIT) if op == "Min" else np.maximum(exact, LIMIT / 9 + np.float32(low))
+    exact = (
+        np.minimum(exact, LIMIT) if op == "Min" else np.maximum(exact, LIMIT / 9 + np.float32(low))
+    )
     expected = np.clip(np.rint(exact / scale) + zero, 0, 255)
     np.testing.assert_array_equal(results[node.output[0]], expected)
 
@@ -128,13 +142,21 @@ def test_two_limits_in_a_row_stay_float() -> None:
     assert signal_to_noise(model, found.model) > 25
 
 
-def test_layers_before_a_limit_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_before_a_limit_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`irc align` reads the integers that the layer gives."""
     model = limited("Min")
     found = quantized(model)
     found.save(tmp_path / "int8.onnx", prepared=tmp_path / "float.onnx")
     np.savez(tmp_path / "data.npz", **inputs())
-    command = ["align", str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"), "--data", str(tmp_path / "data.npz")]
+    command = [
+        "align",
+        str(tmp_path / "float.onnx"),
+        str(tmp_path / "int8.onnx"),
+        "--data",
+        str(tmp_path / "data.npz"),
+    ]
     assert main([*command, "--json", "-", "-q"]) == 0
     layers = {layer["layer"]: layer for layer in json.loads(capsys.readouterr().out)["layers"]}
     assert layers.keys() == {"first", "second"}

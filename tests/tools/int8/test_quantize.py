@@ -1,4 +1,6 @@
-"""`irc quantize` and `irc.quantize`, from outside: the files, the numbers in them, the report and the refusals."""
+"""`irc quantize` and `irc.quantize`, from outside: the files, the numbers in them, the report and
+the refusals.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def operand(model: ModelProto, layer: str, index: int) -> NodeProto | None:
 
 def grid(model: ModelProto, tensor: str) -> tuple[float, float]:
     """The ends of the grid onto which the model rounds a tensor."""
-    quantize = next(n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
+    quantize = next(
+        n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor
+    )
     scale, zero = (constants(model)[name] for name in quantize.input[1:])
     assert zero.dtype == np.uint8
     return float(scale) * (0 - int(zero)), float(scale) * (255 - int(zero))
@@ -92,15 +96,29 @@ def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[st
     assert "generated within the ranges" in text
 
 
-def test_the_report_measures_the_files(path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_measures_the_files(
+    path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
     output, samples = path.with_name("int8.onnx"), path.with_name("test.npz")
     np.savez(samples, x=chain.inputs[:21])
-    command = ["quantize", str(path), "-o", str(output), "--test-data", str(samples), "--json", "-", *RANGE]
+    command = [
+        "quantize",
+        str(path),
+        "-o",
+        str(output),
+        "--test-data",
+        str(samples),
+        "--json",
+        "-",
+        *RANGE,
+    ]
     assert main(command) == 0
     out, err = capsys.readouterr()
     (found,) = json.loads(out)["fidelity"]
     expected = sqnr(run(path, chain.inputs[:21]), run(output, chain.inputs[:21]))
-    assert found["sqnr"] == pytest.approx(expected, abs=0.05)  # batches of eight sum in another order
+    assert found["sqnr"] == pytest.approx(
+        expected, abs=0.05
+    )  # batches of eight sum in another order
     assert f"SQNR {found['sqnr']:.1f} dB, on 21 samples of the test data" in err
 
 
@@ -111,7 +129,9 @@ def test_agreement_is_the_share_of_equal_winners(tmp_path: Path) -> None:
     graph.output("y", ["n", 5])
     inputs = np.random.default_rng(3).uniform(-1, 1, (300, 6)).astype(np.float32)
     model = graph.model()
-    found = irc.quantize(model, input_ranges={"x": (-1, 1)}, ranges={"y": (-6, 6)}, test_data={"x": inputs})
+    found = irc.quantize(
+        model, input_ranges={"x": (-1, 1)}, ranges={"y": (-6, 6)}, test_data={"x": inputs}
+    )
     equal = run(model, inputs).argmax(1) == run(found.model, inputs).argmax(1)
     assert 0 < equal.mean() < 1
     assert found.fidelity[0].agreement == pytest.approx(equal.mean())
@@ -124,7 +144,9 @@ def test_data_in_place_of_the_map(path: Path, chain: Chain) -> None:
     np.savez(folder / "second.npz", x=chain.inputs[40:])
     assert main(["quantize", str(path), "-o", str(output), "--data", str(folder), "-q"]) == 0
     low, high = grid(onnx.load(output), "x")
-    assert (low, high) == pytest.approx((chain.inputs.min(), chain.inputs.max()), abs=(high - low) / 255)
+    assert (low, high) == pytest.approx(
+        (chain.inputs.min(), chain.inputs.max()), abs=(high - low) / 255
+    )
     whole = irc.quantize(path, data={"x": chain.inputs})
     assert whole.model.graph == onnx.load(output).graph
     assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 25
@@ -138,18 +160,36 @@ def test_a_given_range_is_the_grid(option: str, with_data: bool, path: Path, cha
     data = ["--data", str(samples)] if with_data else []
     name = "b.relu.out" if option == "--range" else "x"
     base = [] if with_data or name == "x" else RANGE
-    command = ["quantize", str(path), "-o", str(output), "--passes", "default", *data, *base, option, f"{name}=0:51"]
+    command = [
+        "quantize",
+        str(path),
+        "-o",
+        str(output),
+        "--passes",
+        "default",
+        *data,
+        *base,
+        option,
+        f"{name}=0:51",
+    ]
     assert main([*command, "-q"]) == 0
     assert grid(onnx.load(output), name) == pytest.approx((0, 51), rel=1e-6)
 
 
 def two_layers(end: str) -> ModelProto:
-    """Two products of matrices, with a result `y` that is the second one, its Relu, or read by a Relu with a result."""
+    """Two products of matrices, with a result `y` that is the second one, its Relu, or read by a
+    Relu with a result.
+    """
     graph = Graph()
     graph.input("x", ["n", 6])
     h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 8))], name="first")
     h = graph.node("Relu", [h], name="between")
-    h = graph.node("MatMul", [h, graph.initializer(graph.random(8, 5))], "" if end == "activated" else "y", "second")
+    h = graph.node(
+        "MatMul",
+        [h, graph.initializer(graph.random(8, 5))],
+        "" if end == "activated" else "y",
+        "second",
+    )
     if end != "last":
         graph.output(graph.node("Relu", [h], "y" if end == "activated" else "z", "end"))
     if end != "activated":
@@ -165,7 +205,12 @@ def two_layers(end: str) -> ModelProto:
         ("activated", {}, False),
         ("read", {}, False),
     ],
-    ids=["the last layer", "with a given range", "an activation that the grid computes", "read by an operator"],
+    ids=[
+        "the last layer",
+        "with a given range",
+        "an activation that the grid computes",
+        "read by an operator",
+    ],
 )
 def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bool) -> None:
     model = two_layers(end)
@@ -177,7 +222,9 @@ def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bo
     read = {name for node in found.model.graph.node for name in node.input} | {"y", "z"}
     assert {tensor.name for tensor in found.model.graph.initializer} <= read
     left = {one.node: str(one.reason) for one in found.coverage if not one.quantized}
-    assert left == ({"end": "onnxruntime would clip the result 'y' to its range"} if end == "read" else {})
+    assert left == (
+        {"end": "onnxruntime would clip the result 'y' to its range"} if end == "read" else {}
+    )
     inputs = Graph().random(50, 6).clip(-2, 2)
     results = harness.run(found.model, {"x": inputs}), harness.run(model, {"x": inputs})
     assert results[0].keys() == results[1].keys()
@@ -186,7 +233,9 @@ def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bo
 
 
 def test_a_float_result_is_what_was_rounded() -> None:
-    """The grid of the result applied to it gives the numbers of the model that rounds its result."""
+    """The grid of the result applied to it gives the numbers of the model that rounds
+    its result.
+    """
     model, inputs = two_layers("last"), {"x": Graph().random(50, 6).clip(-2, 2)}
     exact, rounded = (
         irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", ranges=ranges).model
@@ -215,22 +264,35 @@ def test_equalization_and_its_float_model(path: Path, chain: Chain) -> None:
     model = chain.model()
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     factors = 2.0 ** np.arange(-4, 4).astype(np.float32)
-    for name, numbers in (("a.bn.gamma", factors), ("a.bn.beta", factors), ("b.weight", 1 / factors)):
+    for name, numbers in (
+        ("a.bn.gamma", factors),
+        ("a.bn.beta", factors),
+        ("b.weight", 1 / factors),
+    ):
         array = numpy_helper.to_array(tensors[name])
         scaled = array * numbers.reshape([-1, *[1] * (array.ndim - 1)])
         tensors[name].CopyFrom(numpy_helper.from_array(scaled, name))
     onnx.save(model, path)
-    assert main(["quantize", str(path), "-o", str(output), "--float", str(prepared), *RANGE, "-q"]) == 0
+    assert (
+        main(["quantize", str(path), "-o", str(output), "--float", str(prepared), *RANGE, "-q"])
+        == 0
+    )
     equalized = sqnr(run(path, chain.inputs), run(output, chain.inputs))
-    assert main(["quantize", str(path), "-o", str(output), "--passes", "default", *RANGE, "-q"]) == 0
+    assert (
+        main(["quantize", str(path), "-o", str(output), "--passes", "default", *RANGE, "-q"]) == 0
+    )
     plain = sqnr(run(path, chain.inputs), run(output, chain.inputs))
     assert equalized > plain + 6
     assert harness.batch_norms(onnx.load(prepared)) == 0
-    assert sqnr(run(path, chain.inputs), run(prepared, chain.inputs)) > 30  # bias correction is meant for int8
+    assert (
+        sqnr(run(path, chain.inputs), run(prepared, chain.inputs)) > 30
+    )  # bias correction is meant for int8
 
 
 @pytest.mark.parametrize(("layer", "name"), [("b", "b"), ("c", "c.bn.out")])
-def test_an_excluded_layer_stays_float(layer: str, name: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_excluded_layer_stays_float(
+    layer: str, name: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = path.with_name("int8.onnx")
     assert main(["quantize", str(path), "-o", str(output), "--exclude", name, *RANGE]) == 0
     model = onnx.load(output)
@@ -252,23 +314,48 @@ def test_a_kept_node_is_not_folded(path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_text_is_quantized_as_the_model_that_it_stands_for(path: Path) -> None:
-    text, outputs = path.with_suffix(".irc"), [path.with_name(f"{name}.onnx") for name in ("one", "other")]
+    text, outputs = (
+        path.with_suffix(".irc"),
+        [path.with_name(f"{name}.onnx") for name in ("one", "other")],
+    )
     assert main(["dump", str(path), "-o", str(text)]) == 0
     for model, output in zip((path, text), outputs, strict=True):
         assert main(["quantize", str(model), "-o", str(output), *RANGE, "-q"]) == 0
     one, other = (onnx.load(output) for output in outputs)
-    wires = [[(node.op_type, node.input, node.output) for node in model.graph.node] for model in (one, other)]
+    wires = [
+        [(node.op_type, node.input, node.output) for node in model.graph.node]
+        for model in (one, other)
+    ]
     assert wires[0] == wires[1]
-    assert all(np.array_equal(array, constants(other)[name]) for name, array in constants(one).items())
+    assert all(
+        np.array_equal(array, constants(other)[name]) for name, array in constants(one).items()
+    )
     quantized = irc.quantize(text, input_ranges={"x": (-4, 4)}, keep=["b.bn.out"])
     assert harness.batch_norms(quantized.prepared) == 1
 
 
 def test_a_drawing_says_which_operators_are_float(path: Path) -> None:
     drawing = path.with_suffix(".svg")
-    assert main(["quantize", str(path), "-o", str(path.with_name("o.onnx")), "--svg", str(drawing), *RANGE, "-q"]) == 0
+    assert (
+        main(
+            [
+                "quantize",
+                str(path),
+                "-o",
+                str(path.with_name("o.onnx")),
+                "--svg",
+                str(drawing),
+                *RANGE,
+                "-q",
+            ]
+        )
+        == 0
+    )
     assert drawing.read_text().count(">int8<") == 6  # three Convs and their Relus
-    assert main(["quantize", str(path), "-o", str(path.with_name("o.onnx")), "--svg", "-", *RANGE]) == 2
+    assert (
+        main(["quantize", str(path), "-o", str(path.with_name("o.onnx")), "--svg", "-", *RANGE])
+        == 2
+    )
 
 
 def unknown_range() -> ModelProto:
@@ -311,7 +398,13 @@ def test_nodes_without_names_and_with_one_name(tmp_path: Path) -> None:
         value = graph.node("Relu", [value])
     graph.output(value)
     ranges = {node.output[0]: (-40.0, 40.0) for node in graph.nodes}
-    found = irc.quantize(graph.model(), input_ranges={"x": (-1, 1)}, ranges=ranges, exclude=["same"], passes="default")
+    found = irc.quantize(
+        graph.model(),
+        input_ranges={"x": (-1, 1)},
+        ranges=ranges,
+        exclude=["same"],
+        passes="default",
+    )
     names = [node.name for node in found.prepared.graph.node]
     assert len(set(names)) == len(names)
     assert [one.quantized for one in found.coverage if one.is_layer] == [True, False, True, True]
@@ -321,7 +414,9 @@ def test_nodes_without_names_and_with_one_name(tmp_path: Path) -> None:
 def test_initializers_that_callers_may_override_become_constants(path: Path, chain: Chain) -> None:
     model = chain.model()
     weight = next(tensor for tensor in model.graph.initializer if tensor.name == "b.weight")
-    model.graph.input.append(onnx.helper.make_tensor_value_info("b.weight", weight.data_type, weight.dims))
+    model.graph.input.append(
+        onnx.helper.make_tensor_value_info("b.weight", weight.data_type, weight.dims)
+    )
     found = irc.quantize(model, input_ranges={"x": (-4, 4)})
     assert [info.name for info in found.model.graph.input] == ["x"]
     assert "callers can no longer override the initializers 'b.weight'" in found.warnings
@@ -330,8 +425,12 @@ def test_initializers_that_callers_may_override_become_constants(path: Path, cha
 
 def test_external_data(path: Path, chain: Chain) -> None:
     stored = path.with_name("stored.onnx")
-    onnx.save(chain.model(), stored, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    assert main(["quantize", str(stored), "-o", str(path.with_name("int8.onnx")), *RANGE, "-q"]) == 0
+    onnx.save(
+        chain.model(), stored, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    assert (
+        main(["quantize", str(stored), "-o", str(path.with_name("int8.onnx")), *RANGE, "-q"]) == 0
+    )
     expected = irc.quantize(path, input_ranges={"x": (-4, 4)})
     assert onnx.load(path.with_name("int8.onnx")).graph == expected.model.graph
     command = ["quantize", str(stored), "-o", str(path.with_name("weights.bin")), *RANGE, "-q"]
@@ -343,7 +442,9 @@ def test_external_data(path: Path, chain: Chain) -> None:
 def test_equal_calls_give_equal_bytes(path: Path) -> None:
     files = [path.with_name(f"{i}.onnx") for i in range(2)]
     for file in files:
-        done = subprocess.run([sys.executable, "-m", "irc", "quantize", path, "-o", file, *RANGE, "-q"], check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "irc", "quantize", path, "-o", file, *RANGE, "-q"], check=False
+        )
         assert done.returncode == 0
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -362,10 +463,18 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
             "the main graph of the folded model has no operator of the name or result 'bb'",
         ),
         ([*RANGE, "--range", "nowhere=0:1"], 2, "'nowhere' is not a floating-point value"),
-        ([*RANGE, "--range", "a.relu.out=0:1"], 2, "the passes replaced 'a.relu.out' by a value of another range"),
+        (
+            [*RANGE, "--range", "a.relu.out=0:1"],
+            2,
+            "the passes replaced 'a.relu.out' by a value of another range",
+        ),
         (["--input-range", "x=1"], 2, "'x=1' is not a range: write NAME=LOW:HIGH"),
         (["--data", "missing.npz"], 1, "missing.npz: no inputs can be read from it"),
-        (["--data", "{model}"], 1, "{model}: give an .npz file, or a folder with .npz, .npy or .pb files"),
+        (
+            ["--data", "{model}"],
+            1,
+            "{model}: give an .npz file, or a folder with .npz, .npy or .pb files",
+        ),
         (["--data", "{empty}"], 1, "{empty}: this folder has no .npz, .npy or .pb file"),
         (["--data", "{other}"], 1, "the input 'x' is missing"),
         (["--data", "{wide}"], 1, "the input 'x' is float64, but the model takes float32"),
@@ -375,15 +484,30 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
     ],
 )
 def test_one_sentence_and_no_file(
-    options: list[str], status: int, message: str, path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    status: int,
+    message: str,
+    path: Path,
+    chain: Chain,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = {key: str(path.with_name(f"{key}.npz")) for key in ("other", "wide")}
-    names |= {"model": str(path), "output": str(path.with_name("int8.onnx")), "empty": str(path.with_name("empty"))}
+    names |= {
+        "model": str(path),
+        "output": str(path.with_name("int8.onnx")),
+        "empty": str(path.with_name("empty")),
+    }
     Path(names["empty"]).mkdir()
     np.savez(names["other"], z=chain.inputs)
     np.savez(names["wide"], x=chain.inputs.astype(np.float64))
     before = sorted(path.parent.rglob("*"))
-    command = ["quantize", str(path), "-o", names["output"], *(option.format(**names) for option in options)]
+    command = [
+        "quantize",
+        str(path),
+        "-o",
+        names["output"],
+        *(option.format(**names) for option in options),
+    ]
     assert main(command) == status
     text = capsys.readouterr().err
     assert message.format(**names) in text
@@ -398,8 +522,10 @@ def test_an_onnxruntime_without_the_quantizer(
     with monkeypatch.context() as patch:
         patch.setattr(onnxruntime, "__version__", "1.26.2")
         assert main(command) == 2
-    assert capsys.readouterr().err == (
-        "irc: irc quantize needs a newer onnxruntime than 1.26.2: install onnxruntime 1.27 or newer\n"
+    assert (
+        capsys.readouterr().err
+        == "irc: irc quantize needs a newer onnxruntime than 1.26.2: install onnxruntime 1.27 or"
+        " newer\n"
     )
     monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
     assert main(command) == 2
@@ -441,9 +567,14 @@ def test_samples_become_batches(
     for name, shape in shapes.items():
         graph.input(name, shape)
     graph.output(graph.node("Sum", list(shapes)), None)
-    data = {name: np.arange(3 * size, dtype=np.float32).reshape(size, 3) for name, size in arrays.items()}
+    data = {
+        name: np.arange(3 * size, dtype=np.float32).reshape(size, 3)
+        for name, size in arrays.items()
+    }
     if extents is None:
-        with pytest.raises(irc.VerifyError, match="the numbers of samples do not fit each other or the model"):
+        with pytest.raises(
+            irc.VerifyError, match="the numbers of samples do not fit each other or the model"
+        ):
             read_samples(data, graph.model())
         return
     batches = read_samples(data, graph.model())
@@ -457,10 +588,13 @@ def test_the_shared_digits(tmp_path: Path, record_property: Any) -> None:
     folder = harness.SHARED / "digits"
     with np.load(folder / "data.npz") as data:
         images, labels = data["test_images"], data["test_labels"]
-    found = irc.quantize(folder / "relu_imbalanced.onnx", input_ranges={"x": (-1, 2.2)}, test_data={"x": images})
+    found = irc.quantize(
+        folder / "relu_imbalanced.onnx", input_ranges={"x": (-1, 2.2)}, test_data={"x": images}
+    )
     accuracy = float((run(found.model, images).argmax(1) == labels).mean())
     record_property(
-        "compared", f"irc quantize, digits relu_imbalanced: {accuracy:.4f}, {found.fidelity[0].sqnr:.1f} dB"
+        "compared",
+        f"irc quantize, digits relu_imbalanced: {accuracy:.4f}, {found.fidelity[0].sqnr:.1f} dB",
     )
     assert all(one.quantized for one in found.coverage if one.is_layer)
     assert accuracy > 0.98
@@ -472,7 +606,9 @@ def test_a_shared_detector(tmp_path: Path) -> None:
     path = harness.SHARED / "real" / "ZenDNN-onnxruntime__Detection_model.onnx"
     name = next(harness.required_inputs(onnx.load(path))).name
     output = tmp_path / "int8.onnx"
-    assert main(["quantize", str(path), "-o", str(output), "--input-range", f"{name}=-3:3", "-q"]) == 0
+    assert (
+        main(["quantize", str(path), "-o", str(output), "--input-range", f"{name}=-3:3", "-q"]) == 0
+    )
     model = onnx.load(output)
     inputs = harness.random_inputs(onnx.load(path))
     assert harness.run(model, inputs).keys() == harness.run(onnx.load(path), inputs).keys()
@@ -491,7 +627,9 @@ def test_a_shared_detector(tmp_path: Path) -> None:
 def test_the_shared_nets_trained_on_pictures(
     net: str, mean: tuple[float, ...], std: tuple[float, ...], least: float, record_property: Any
 ) -> None:
-    """Without data, on eight pictures: one of them may have another class than by the float model."""
+    """Without data, on eight pictures: one of them may have another class than by the
+    float model.
+    """
     path = harness.SHARED / "imagenet" / f"{net}.onnx"
     with np.load(path.with_name("images.npz")) as data:
         pixels = data["images"][:8].astype(np.float64)
@@ -499,10 +637,14 @@ def test_the_shared_nets_trained_on_pictures(
     pictures = (pixels - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
     name = next(harness.required_inputs(onnx.load(path))).name
     found = irc.quantize(
-        path, input_ranges={name: (low.min(), high.max())}, test_data={name: pictures.astype(np.float32)}
+        path,
+        input_ranges={name: (low.min(), high.max())},
+        test_data={name: pictures.astype(np.float32)},
     )
     (fidelity,) = found.fidelity
-    record_property("compared", f"irc quantize, {net}: {fidelity.sqnr:.1f} dB, agreement {fidelity.agreement}")
+    record_property(
+        "compared", f"irc quantize, {net}: {fidelity.sqnr:.1f} dB, agreement {fidelity.agreement}"
+    )
     assert all(one.quantized for one in found.coverage)
     assert set(found.ranges.values()) == {"given", "statistic", "propagated", "bound"}
     assert fidelity.sqnr > least

@@ -1,4 +1,6 @@
-"""The work of Relus and Clips that onnxruntime's quantizer removes: their range does it, or they are put back."""
+"""The work of Relus and Clips that onnxruntime's quantizer removes: their range does it, or they
+are put back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ INPUTS = np.random.default_rng(0).uniform(-1, 1, (64, 3, 8, 8)).astype(np.float3
 GIVEN: dict[str, Any] = {"input_ranges": {"x": (-1, 1)}, "test_data": {"x": INPUTS}}
 
 
-def limited(graph: Graph, op: str, low: float | None, high: float | None, data: str, out: str) -> str:
+def limited(
+    graph: Graph, op: str, low: float | None, high: float | None, data: str, out: str
+) -> str:
     """A Relu, or a Clip with the ends that are given."""
     if op == "Relu":
         return graph.node("Relu", [data], out, out)
@@ -32,10 +36,14 @@ def limited(graph: Graph, op: str, low: float | None, high: float | None, data: 
 
 
 def net(*activations: tuple[str, float | None, float | None], norm: bool = True) -> ModelProto:
-    """Conv, activations `r0`, `r1`, ..., BatchNormalization with the statistics of its data, Conv."""
+    """Conv, activations `r0`, `r1`, ..., BatchNormalization with the statistics of its
+    data, Conv.
+    """
     graph = Graph(opset=17, ir=8)
     graph.input("x", ["n", 3, 8, 8])
-    last = graph.node("Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c", pads=[1, 1, 1, 1])
+    last = graph.node(
+        "Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c", pads=[1, 1, 1, 1]
+    )
     for index, activation in enumerate(activations):
         last = limited(graph, *activation, last, f"r{index}")
     if norm:
@@ -51,7 +59,9 @@ def net(*activations: tuple[str, float | None, float | None], norm: bool = True)
 
 
 def sqnr(model: ModelProto, found: ModelProto, inputs: Array = INPUTS) -> float:
-    expected, result = (harness.run(each, {"x": inputs})["y"].astype(np.float64) for each in (model, found))
+    expected, result = (
+        harness.run(each, {"x": inputs})["y"].astype(np.float64) for each in (model, found)
+    )
     return float(10 * np.log10(np.square(expected).sum() / np.square(result - expected).sum()))
 
 
@@ -92,7 +102,9 @@ def test_a_range_does_the_work(name: str, with_data: bool) -> None:
     row, span = DONE[name]
     model = net(*row, norm=False)
     options = {"data": {"x": INPUTS}} if with_data else {}
-    found = irc.quantize(model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options))
+    found = irc.quantize(
+        model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options)
+    )
     assert activations(found.model) == []
     assert left_float(found) == {}
     assert sqnr(model, found.model) > 20
@@ -104,7 +116,9 @@ def test_what_no_range_does_is_computed(name: str, with_data: bool) -> None:
     row, span = UNDONE[name]
     model = net(*row, norm=False)
     options = {"data": {"x": INPUTS}} if with_data else {}
-    found = irc.quantize(model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options))
+    found = irc.quantize(
+        model, passes="none", ranges={f"r{len(row) - 1}": span}, **(GIVEN | options)
+    )
     assert is_valid(found.model) is None
     names = [f"r{index}" for index in range(len(row))]
     assert activations(found.model) == names
@@ -115,7 +129,9 @@ def test_what_no_range_does_is_computed(name: str, with_data: bool) -> None:
 @pytest.mark.parametrize("with_data", [False, True])
 def test_ranges_that_nobody_gave(with_data: bool) -> None:
     model = net(("Clip", 1, 2), norm=False)
-    found = irc.quantize(model, passes="none", **(GIVEN | ({"data": {"x": INPUTS}} if with_data else {})))
+    found = irc.quantize(
+        model, passes="none", **(GIVEN | ({"data": {"x": INPUTS}} if with_data else {}))
+    )
     assert activations(found.model) == ["r0"]
     assert sqnr(model, found.model) > 20
 
@@ -136,13 +152,19 @@ def test_computed_bounds() -> None:
 def test_data_that_a_body_reads() -> None:
     graph = Graph(opset=17, ir=8)
     graph.input("x", ["n", 3, 8, 8])
-    conv = graph.node("Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c", pads=[1, 1, 1, 1])
+    conv = graph.node(
+        "Conv", ["x", graph.initializer(graph.random(8, 3, 3, 3))], "c", "c", pads=[1, 1, 1, 1]
+    )
     graph.node("Relu", [conv], "r", "r")
     branches = {}
     for name, op in (("then_branch", "Neg"), ("else_branch", "Identity")):
         result = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        branches[name] = helper.make_graph([helper.make_node(op, ["c"], [name])], name, [], [result])
-    where = graph.node("Greater", [graph.node("ReduceMean", ["x"], keepdims=0), graph.initializer(np.float32(0))])
+        branches[name] = helper.make_graph(
+            [helper.make_node(op, ["c"], [name])], name, [], [result]
+        )
+    where = graph.node(
+        "Greater", [graph.node("ReduceMean", ["x"], keepdims=0), graph.initializer(np.float32(0))]
+    )
     graph.node("If", [where], "i", "i", **branches)
     graph.node("Sub", ["r", "i"], "y", "s")
     graph.output("y", ["n", 8, 8, 8])
@@ -152,8 +174,12 @@ def test_data_that_a_body_reads() -> None:
 
 
 @pytest.mark.parametrize("passes", [None, "default", "none"])
-@pytest.mark.parametrize("activation", [("Relu", None, None), ("Clip", 0, 6), ("Clip", -1, 2), ("Clip", None, 1)])
-def test_a_batch_norm_behind_an_activation(activation: tuple[str, float | None, float | None], passes: str) -> None:
+@pytest.mark.parametrize(
+    "activation", [("Relu", None, None), ("Clip", 0, 6), ("Clip", -1, 2), ("Clip", None, 1)]
+)
+def test_a_batch_norm_behind_an_activation(
+    activation: tuple[str, float | None, float | None], passes: str
+) -> None:
     model = net(activation)
     found = irc.quantize(model, passes=passes, **GIVEN)
     assert sqnr(model, found.model) > 25

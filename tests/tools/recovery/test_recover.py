@@ -1,4 +1,6 @@
-"""`irc foldmap recover`: fold maps of models that another tool folded, from a checkpoint of before."""
+"""`irc foldmap recover`: fold maps of models that another tool folded, from a
+checkpoint of before.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ PARAMETERS = ("weight", "bias", "running_mean", "running_var")
 PAIRS = [("a.conv", "a.bn"), ("b.conv", "b.bn"), ("c.conv", "c.bn")]
 
 
-def unfolded(*, bias: bool = False, same: bool = False, epsilon: float | None = None, pairs: Any = PAIRS) -> ModelProto:
-    """Three times Conv, BatchNormalization, Relu: of one shape, with `same` of one BatchNormalization."""
+def unfolded(
+    *, bias: bool = False, same: bool = False, epsilon: float | None = None, pairs: Any = PAIRS
+) -> ModelProto:
+    """Three times Conv, BatchNormalization, Relu: of one shape, with `same` of one
+    BatchNormalization.
+    """
     graph = Graph(opset=17)
     value = graph.input("x", [1, 4, 6, 6])
     for i, (conv, norm) in enumerate(pairs):
@@ -36,15 +42,20 @@ def unfolded(*, bias: bool = False, same: bool = False, epsilon: float | None = 
         made = graph.node("Conv", inputs, f"h{i}", conv, pads=[1, 1, 1, 1])
         params = batch_norm(4, seed=1 if same else i, epsilon=epsilon)
         names = [
-            graph.initializer(array, f"{norm}.{each}") for array, each in zip(params.arrays, PARAMETERS, strict=True)
+            graph.initializer(array, f"{norm}.{each}")
+            for array, each in zip(params.arrays, PARAMETERS, strict=True)
         ]
-        value = graph.node("Relu", [graph.batch_norm(made, params, f"n{i}", norm, names=names)], f"y{i}")
+        value = graph.node(
+            "Relu", [graph.batch_norm(made, params, f"n{i}", norm, names=names)], f"y{i}"
+        )
     graph.output(value)
     return graph.model()
 
 
 def by_onnxruntime(model: ModelProto | Path, folder: Path) -> ModelProto:
-    """The model after the basic optimizations of onnxruntime, which fold BatchNormalization in float32."""
+    """The model after the basic optimizations of onnxruntime, which fold BatchNormalization in
+    float32.
+    """
     path = folder / "folded.onnx"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -68,7 +79,10 @@ def without_names(model: ModelProto) -> ModelProto:
     for i, node in enumerate(model.graph.node):
         node.name = f"node{i}"
         for values in (node.input, node.output):
-            values[:] = [v if v in outside or not v else names.setdefault(v, f"v{len(names)}") for v in values]
+            values[:] = [
+                v if v in outside or not v else names.setdefault(v, f"v{len(names)}")
+                for v in values
+            ]
     for tensor in model.graph.initializer:
         tensor.name = names[tensor.name]
     del model.graph.value_info[:]
@@ -95,7 +109,9 @@ def test_statistics_are_those_of_before(bias: bool, named: bool, tmp_path: Path)
             assert known is not None
             var = params.var.astype(np.float64)
             assert np.array_equal(known.mean, params.beta)
-            assert np.allclose(known.std, np.abs(params.gamma) * np.sqrt(var / (var + 1e-5)), rtol=1e-7)
+            assert np.allclose(
+                known.std, np.abs(params.gamma) * np.sqrt(var / (var + 1e-5)), rtol=1e-7
+            )
         assert check(folded, found.fold_map).same
 
 
@@ -103,7 +119,8 @@ def test_the_source_comes_back(tmp_path: Path) -> None:
     source = unfolded(bias=True)
     folded = by_onnxruntime(source, tmp_path)
     original, rebuilt = (
-        unfold(folded, recover(folded, checkpoint).fold_map) for checkpoint in reversed(checkpoints(source))
+        unfold(folded, recover(folded, checkpoint).fold_map)
+        for checkpoint in reversed(checkpoints(source))
     )
     assert original == source
     assert harness.batch_norms(rebuilt) == 3
@@ -129,7 +146,9 @@ def test_quantizers_use_it(tmp_path: Path) -> None:
     assert irc.FoldMap.load(tmp_path / "map.json").to_json() == fold_map.to_json()
 
 
-@pytest.mark.parametrize("op", ["ConvTranspose", "Gemm", "Gemm transposed", "grouped ConvTranspose"])
+@pytest.mark.parametrize(
+    "op", ["ConvTranspose", "Gemm", "Gemm transposed", "grouped ConvTranspose"]
+)
 def test_other_layers(op: str) -> None:
     """Layers that onnxruntime does not fold: folded here, in float32."""
     graph, params = Graph(opset=17), batch_norm(4)
@@ -144,14 +163,19 @@ def test_other_layers(op: str) -> None:
     else:
         x, weight = graph.input("x", [1, 6, 5, 5]), graph.random(6, 4 // group, 3, 3)
         scale = params.gamma / np.sqrt(params.var + np.float32(1e-5))
-        factor = np.repeat(scale.reshape(group, 1, -1), 6 // group, axis=1).reshape(6, 4 // group, 1, 1)
+        factor = np.repeat(scale.reshape(group, 1, -1), 6 // group, axis=1).reshape(
+            6, 4 // group, 1, 1
+        )
         stored, folded, attrs = weight, (weight * factor).astype(np.float32), {"group": group}
     bias = (params.beta - params.mean * scale).astype(np.float32)
     inputs = [x, graph.initializer(folded, "w"), graph.initializer(bias, "b")]
     graph.node("Gemm" if op.startswith("Gemm") else "ConvTranspose", inputs, "y", "layer", **attrs)
     graph.output("y")
     model = graph.model()
-    state = {"layer.weight": weight, **dict(zip([f"bn.{each}" for each in PARAMETERS], params.arrays, strict=True))}
+    state = {
+        "layer.weight": weight,
+        **dict(zip([f"bn.{each}" for each in PARAMETERS], params.arrays, strict=True)),
+    }
     found = recover(model, from_state(state))
     rebuilt = unfold(model, found.fold_map)
     assert np.array_equal(state_of(rebuilt)["layer.weight"], stored)
@@ -166,19 +190,25 @@ def test_epsilon_is_found_by_its_effect(epsilon: float, tmp_path: Path) -> None:
     folded = by_onnxruntime(source, tmp_path)
     checkpoint = from_state(state_of(source))
     assert {hit.epsilon for hit in recover(folded, checkpoint).explanations} == {epsilon}
-    with pytest.raises(irc.FoldMapError, match="a factor a channel that no BatchNormalization explains"):
+    with pytest.raises(
+        irc.FoldMapError, match="a factor a channel that no BatchNormalization explains"
+    ):
         recover(folded, checkpoint, epsilons=(2e-3,))
 
 
 def test_what_names_cannot_decide_is_refused(tmp_path: Path) -> None:
-    """Two BatchNormalizations with the same numbers: a weight is followed by its own, unless the order says nothing."""
+    """Two BatchNormalizations with the same numbers: a weight is followed by its own, unless the
+    order says nothing.
+    """
     source = unfolded(same=True)
     folded = without_names(by_onnxruntime(source, tmp_path))
     state = state_of(source)
     found = recover(folded, from_state(state))
     assert [hit.norm.path for hit in found.explanations] == ["a.bn", "b.bn", "c.bn"]
     norms_first = dict(sorted(state.items(), key=lambda item: ".bn." not in item[0]))
-    with pytest.raises(irc.FoldMapError, match=r"several BatchNormalizations explain it: a\.bn, b\.bn, c\.bn"):
+    with pytest.raises(
+        irc.FoldMapError, match=r"several BatchNormalizations explain it: a\.bn, b\.bn, c\.bn"
+    ):
         recover(folded, from_state(norms_first))
 
 
@@ -187,7 +217,12 @@ def test_other_numbers_are_refused(tmp_path: Path) -> None:
     folded = by_onnxruntime(source, tmp_path)
     other = state_of(unfolded(same=True))
     with pytest.raises(irc.FoldMapError, match="took a BatchNormalization of the checkpoint"):
-        recover(folded, from_state({**other, **{f"{each}.conv.weight": -other["a.conv.weight"] for each in "bc"}}))
+        recover(
+            folded,
+            from_state(
+                {**other, **{f"{each}.conv.weight": -other["a.conv.weight"] for each in "bc"}}
+            ),
+        )
     state = state_of(source)
     for name in ("a.bn.bias", "b.bn.running_mean", "c.conv.weight"):
         array = state[name].copy()
@@ -202,7 +237,9 @@ def test_a_layer_that_nobody_folded_has_no_statistic() -> None:
     """Also if a BatchNormalization of the checkpoint would leave it as it is."""
     graph = Graph()
     weight = graph.random(4, 4, 1, 1)
-    graph.node("Conv", [graph.input("x", [1, 4, 2, 2]), graph.initializer(weight, "w")], "y", "conv")
+    graph.node(
+        "Conv", [graph.input("x", [1, 4, 2, 2]), graph.initializer(weight, "w")], "y", "conv"
+    )
     graph.output("y")
     ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
     state = {
@@ -224,7 +261,9 @@ def test_what_stays_is_told_from_what_is_gone(tmp_path: Path) -> None:
     params: BatchNorm = batch_norm(4, seed=7)
     for each, array in zip(PARAMETERS, params.arrays, strict=True):
         mixed.graph.initializer.append(numpy_helper.from_array(array, f"late.{each}"))
-    node = onnx.helper.make_node("BatchNormalization", ["y2", *[f"late.{e}" for e in PARAMETERS]], ["z"], "late")
+    node = onnx.helper.make_node(
+        "BatchNormalization", ["y2", *[f"late.{e}" for e in PARAMETERS]], ["z"], "late"
+    )
     mixed.graph.node.append(node)
     mixed.graph.output[0].name = "z"
     names = {"folded": 3, "merged": 1}
@@ -237,10 +276,14 @@ def test_a_layer_without_a_name_is_refused(tmp_path: Path) -> None:
     next(node for node in folded.graph.node if node.op_type == "Conv").name = ""
     found = recover(folded, from_state(state_of(source)))
     assert len(found.explanations) == 2
-    assert list(found.refused.values()) == ["it has no name of its own, by which a fold map could refer to it"]
+    assert list(found.refused.values()) == [
+        "it has no name of its own, by which a fold map could refer to it"
+    ]
 
 
-def write_safetensors(path: Path, state: dict[str, Array], header: dict[str, Any] | None = None) -> Path:
+def write_safetensors(
+    path: Path, state: dict[str, Array], header: dict[str, Any] | None = None
+) -> Path:
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, array in state.items():
@@ -258,7 +301,9 @@ def test_files(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     by_onnxruntime(source, tmp_path)
     checkpoint = tmp_path / f"before.{form}"
     if form == "npz":
-        np.savez(checkpoint, **{f"module.{name}": array for name, array in state_of(source).items()})
+        np.savez(
+            checkpoint, **{f"module.{name}": array for name, array in state_of(source).items()}
+        )
     elif form == "safetensors":
         write_safetensors(checkpoint, state_of(source))
     else:
@@ -280,7 +325,11 @@ def test_files(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         ("a.safetensors", b"", "its header is truncated"),
         ("a.safetensors", b"\xff" * 20, "its header is truncated"),
-        ("a.safetensors", (2).to_bytes(8, "little") + b"{}", "the checkpoint has no BatchNormalization"),
+        (
+            "a.safetensors",
+            (2).to_bytes(8, "little") + b"{}",
+            "the checkpoint has no BatchNormalization",
+        ),
         ("a.npz", b"no zip", "cannot be read as a checkpoint"),
         ("a.txt", b"", "a checkpoint is .pt"),
         ("a.onnx", b"no model", "this is not an ONNX model"),
@@ -296,19 +345,29 @@ def test_broken_checkpoints(name: str, content: bytes | None, message: str, tmp_
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("entry", [{"dtype": "F32", "shape": [9], "data_offsets": [0, 99999]}, {"dtype": "F32"}, 3])
+@pytest.mark.parametrize(
+    "entry", [{"dtype": "F32", "shape": [9], "data_offsets": [0, 99999]}, {"dtype": "F32"}, 3]
+)
 def test_broken_safetensors(entry: Any, tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "a.safetensors", {}, {"x": entry})
     with pytest.raises(irc.FoldMapError, match="cannot be read as a checkpoint"):
         read_checkpoint(path)
 
 
-def test_no_output_takes_an_inputs_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_output_takes_an_inputs_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = unfolded()
     by_onnxruntime(source, tmp_path)
     np.savez(tmp_path / "map.npz", **state_of(source))
     before = (tmp_path / "map.npz").read_bytes()
-    arguments = ["foldmap", "recover", str(tmp_path / "folded.onnx"), "--from", str(tmp_path / "map.npz")]
+    arguments = [
+        "foldmap",
+        "recover",
+        str(tmp_path / "folded.onnx"),
+        "--from",
+        str(tmp_path / "map.npz"),
+    ]
     assert main([*arguments, "-o", str(tmp_path / "map.json")]) == 2
     assert "would replace a file that is read" in capsys.readouterr().err
     assert (tmp_path / "map.npz").read_bytes() == before
@@ -326,7 +385,9 @@ def test_mobilenet_v2_folded_by_onnxruntime(tmp_path: Path) -> None:
     assert unfold(folded, found.fold_map) == source
     own = irc.compile(source).fold_map
     for layer in found.fold_map.layers:
-        recovered, expected = (each.output_stats(module=layer["module"]) for each in (found.fold_map, own))
+        recovered, expected = (
+            each.output_stats(module=layer["module"]) for each in (found.fold_map, own)
+        )
         assert recovered is not None
         assert expected is not None
         assert np.array_equal(recovered.mean, expected.mean)

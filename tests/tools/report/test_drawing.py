@@ -1,4 +1,6 @@
-"""Drawings: places that do not overlap, edges that go down, text that is text, and colours that can be read."""
+"""Drawings: places that do not overlap, edges that go down, text that is text, and colours that can
+be read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def random_reads(seed: int, count: int) -> list[tuple[int, ...]]:
     rng = random.Random(seed)
-    return [tuple(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 1, 2, 3))))) for i in range(count)]
+    return [
+        tuple(rng.sample(range(i), min(i, rng.choice((0, 1, 1, 1, 2, 3))))) for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -27,15 +31,20 @@ def test_boxes_do_not_overlap_and_edges_go_down(seed: int) -> None:
     for a, b in combinations(range(len(widths)), 2):
         if layout.rows[a] == layout.rows[b]:
             assert abs(layout.centres[a] - layout.centres[b]) >= (widths[a] + widths[b]) / 2 + 9.99
-    assert {(a, b) for a, b, _ in layout.edges} == {(a, b) for b, sources in enumerate(reads) for a in sources}
+    assert {(a, b) for a, b, _ in layout.edges} == {
+        (a, b) for b, sources in enumerate(reads) for a in sources
+    }
     for source, target, centres in layout.edges:
         assert layout.rows[source] < layout.rows[target]
         assert len(centres) == layout.rows[target] - layout.rows[source] + 1
-        for row, x in enumerate(centres[1:-1], layout.rows[source] + 1):  # no edge passes through a box
+        for row, x in enumerate(
+            centres[1:-1], layout.rows[source] + 1
+        ):  # no edge passes through a box
             boxes = [i for i, at in enumerate(layout.rows) if at == row]
             assert all(abs(x - layout.centres[i]) > widths[i] / 2 for i in boxes)
     assert all(
-        x - w / 2 + 1e-6 >= 0 and x + w / 2 <= layout.width + 1e-6 for x, w in zip(layout.centres, widths, strict=True)
+        x - w / 2 + 1e-6 >= 0 and x + w / 2 <= layout.width + 1e-6
+        for x, w in zip(layout.centres, widths, strict=True)
     )
     assert layout == lay_out(widths, reads, 10)
 
@@ -60,7 +69,13 @@ def test_a_graph_without_boxes() -> None:
 def test_names_are_text() -> None:
     odd = "</text><script>alert(1)</script>\"'&\x1b[31m\u202e"
     root = ElementTree.fromstring(draw((odd, [Box(odd, odd, odd)])))
-    assert {element.tag.removeprefix(SVG) for element in root.iter()} == {"svg", "g", "rect", "text", "tspan"}
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} == {
+        "svg",
+        "g",
+        "rect",
+        "text",
+        "tspan",
+    }
     assert all(char not in "".join(root.itertext()) for char in "\x1b\u202e")
 
 
@@ -79,7 +94,9 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
 
 def luminance(colour: str) -> float:
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

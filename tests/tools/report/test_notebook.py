@@ -60,7 +60,10 @@ def shown(item: object) -> Frame:
     assert outer.tags == ["iframe"]
     assert outer.attributes["sandbox"] == ""
     page = Frame(str(outer.attributes["srcdoc"]))
-    assert set(page.tags) <= {"meta", "style", "b", "table", "tr", "th", "td", "details", "summary", "pre"} | DRAWN
+    assert (
+        set(page.tags)
+        <= {"meta", "style", "b", "table", "tr", "th", "td", "details", "summary", "pre"} | DRAWN
+    )
     return page
 
 
@@ -79,7 +82,12 @@ def test_a_result_and_its_fold_map_show_where_each_affine_went() -> None:
     for item in (result, result.fold_map):
         cells = shown(item).cells
         first = cells.index("stem/bn")
-        assert cells[first - 1 : first + 3] == ["BatchNormalization", "stem/bn", "folded", "stem/conv"]
+        assert cells[first - 1 : first + 3] == [
+            "BatchNormalization",
+            "stem/bn",
+            "folded",
+            "stem/conv",
+        ]
 
 
 def test_an_affine_that_stays_shows_the_reason() -> None:
@@ -90,7 +98,10 @@ def test_an_affine_that_stays_shows_the_reason() -> None:
 
 def test_a_comparison_shows_its_inputs() -> None:
     comparison = Comparison(onnx.load(EXAMPLE))
-    assert repr(comparison) == f"<Comparison with 'digits_cnn' on {len(comparison.inputs)} sets of inputs>"
+    assert (
+        repr(comparison)
+        == f"<Comparison with 'digits_cnn' on {len(comparison.inputs)} sets of inputs>"
+    )
     assert shown(comparison).cells[0] == comparison.inputs[0].name
 
 
@@ -140,7 +151,9 @@ def test_progress_is_shown_to_those_who_ask(call: str, monkeypatch: pytest.Monke
     steps = [line.split() for line in said.getvalue().split("\r") if line.strip()]
     title = "compiling" if call == "compile" else "quantizing"
     assert steps[0][:2] == [title, "1"] and steps[0][2] in irc.passes.__all__
-    assert [title, str(len(steps))] == steps[-1][:2] and (call == "compile" or steps[-1][2] == "comparison")
+    assert [title, str(len(steps))] == steps[-1][:2] and (
+        call == "compile" or steps[-1][2] == "comparison"
+    )
     assert not context.instruments
 
 
@@ -169,7 +182,9 @@ def test_long_tables_end_with_the_number_of_other_rows() -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(*, replaced: bool, tmp_path: Path) -> None:
+def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(
+    *, replaced: bool, tmp_path: Path
+) -> None:
     package = tmp_path / "irc"
     package.mkdir()
     for path in harness.ROOT.iterdir():
@@ -178,12 +193,20 @@ def test_a_package_in_the_place_of_irc_is_told_in_one_sentence(*, replaced: bool
     if replaced:
         (package / "__init__.py").unlink()
         (package / "__init__.py").write_text('"""Internet Relay Chat."""\n')
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from irc.tools.cli.main import program; "
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from irc.tools.cli.main import"
+        " program; "
+    )
     code += "sys.exit(program())"
-    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False
+    )
     if replaced:
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("irc: another package with the folder irc") and done.stderr.count("\n") == 1
+        assert (
+            done.stderr.startswith("irc: another package with the folder irc")
+            and done.stderr.count("\n") == 1
+        )
     else:
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -192,7 +215,9 @@ def cells(name: str) -> list[str]:
     """The code cells of a notebook of the examples."""
     document = json.loads((harness.ROOT / "examples" / f"{name}.ipynb").read_text(encoding="utf-8"))
     assert all(
-        not cell["outputs"] and cell["execution_count"] is None for cell in document["cells"] if "outputs" in cell
+        not cell["outputs"] and cell["execution_count"] is None
+        for cell in document["cells"]
+        if "outputs" in cell
     )
     return ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
 
@@ -210,7 +235,9 @@ NOTEBOOKS = ("from_torch_to_int8", "writing_a_pass")
 
 
 def test_every_notebook_is_run() -> None:
-    assert sorted(path.stem for path in (harness.ROOT / "examples").glob("*.ipynb")) == sorted(NOTEBOOKS)
+    assert sorted(path.stem for path in (harness.ROOT / "examples").glob("*.ipynb")) == sorted(
+        NOTEBOOKS
+    )
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -231,13 +258,19 @@ def test_the_cells_of_a_notebook_run(name: str, examples: Path) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_in_a_kernel(name: str, examples: Path) -> None:
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: make test-notebooks")
+    nbclient = pytest.importorskip(
+        "nbclient", reason="nbclient is not installed: make test-notebooks"
+    )
     import nbformat
 
     notebook = nbformat.read(harness.ROOT / "examples" / f"{name}.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(examples)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(examples)}}
+    ).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    frames = [output["data"]["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    frames = [
+        output["data"]["text/html"] for output in shown if "text/html" in output.get("data", {})
+    ]
     assert frames and all(html.startswith("<iframe sandbox=") for html in frames)
     if name == "from_torch_to_int8":
         said = "".join(output["text"] for output in shown if output.get("name") == "stderr")
@@ -245,7 +278,9 @@ def test_a_notebook_runs_in_a_kernel(name: str, examples: Path) -> None:
         assert "\rcompiling 1 " in said and "\rquantizing 1 " in said
 
 
-def test_the_report_is_a_frame_that_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_a_frame_that_reaches_nothing_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     page = show(EXAMPLE)
     assert repr(page) == f"<report on 'digits_cnn', {len(page.page):,} bytes>"
     outer = Frame(page._repr_html_())
@@ -260,7 +295,9 @@ def test_the_report_is_a_frame_that_reaches_nothing_outside(monkeypatch: pytest.
 def in_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process be the kernel of a notebook."""
     shell = type("Shell", (), {"kernel": None})()
-    monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
+    monkeypatch.setitem(
+        sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)})
+    )
 
 
 def run_on_a_terminal(code: str) -> str:
@@ -276,7 +313,9 @@ def run_on_a_terminal(code: str) -> str:
     return b"".join(parts).decode()
 
 
-def test_a_progress_line_is_written_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_progress_line_is_written_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     in_notebook(monkeypatch)
     with redirect_stderr(io.StringIO()) as said:
         irc.compile_many([EXAMPLE], tmp_path / "out", jobs=1)

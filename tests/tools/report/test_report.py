@@ -83,7 +83,10 @@ def test_a_layer_has_the_ranges_of_its_weights() -> None:
     data = report_data(DIGITS)
     layer = data["layers"][0]
     before, after = layer["ranges"]
-    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(DIGITS).graph.initializer}
+    weights = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in onnx.load(DIGITS).graph.initializer
+    }
     weight = weights["stem/conv.weight"]
     np.testing.assert_allclose(before["low"], weight.min((1, 2, 3)), rtol=1e-3)
     np.testing.assert_allclose(before["high"], weight.max((1, 2, 3)), rtol=1e-3)
@@ -105,7 +108,12 @@ def test_charts_are_bounded_and_know_what_is_not_finite() -> None:
     assert len(found["low"]) == len(found["high"]) == channels.MAX_BARS
     assert (found["low"][0], found["high"][-1], found["channels"]) == (0, 999, 1000)
     broken = channels.chart(np.array([1.0, np.nan, np.inf]))
-    assert (broken["min"], broken["max"], broken["nonfinite"], broken["low"]) == (1, 1, 2, [1, None, None])
+    assert (broken["min"], broken["max"], broken["nonfinite"], broken["low"]) == (
+        1,
+        1,
+        2,
+        [1, None, None],
+    )
     assert channels.chart(np.zeros(0))["low"] == []
 
 
@@ -120,7 +128,11 @@ def test_what_stays_has_its_reason_and_notes() -> None:
 def test_subgraphs_are_graphs_of_their_own() -> None:
     data = report_data(subgraph_model())
     before = data["graphs"][0]
-    assert [graph["title"] for graph in before] == ["main graph", "choice else_branch", "choice then_branch"]
+    assert [graph["title"] for graph in before] == [
+        "main graph",
+        "choice else_branch",
+        "choice then_branch",
+    ]
     choice = before[0]["nodes"][1]
     assert choice["graphs"] == [1, 2]
     assert choice["status"] == "inside"
@@ -144,7 +156,9 @@ def test_subgraphs_of_nodes_with_one_name_stay_apart() -> None:
 
 
 def test_passes_carry_their_differences() -> None:
-    step = next(step for step in report_data(DIGITS)["passes"] if step["name"] == "SimplifyInference")
+    step = next(
+        step for step in report_data(DIGITS)["passes"] if step["name"] == "SimplifyInference"
+    )
     assert step["changed"]
     assert sum(line.startswith("-") for line in step["lines"]) == step["removed"] == 8
     assert any("nn.batch_norm" in line for line in step["lines"])
@@ -167,7 +181,14 @@ def test_differences_are_bounded() -> None:
 def test_line_numbers_count_from_the_start_of_the_text() -> None:
     old = [f"line {i}" for i in range(100)]
     new = [*old[:50], "new", *old[50:]]
-    assert diff(old, new).lines == ("@@ -49,4 +49,5 @@", " line 48", " line 49", "+new", " line 50", " line 51")
+    assert diff(old, new).lines == (
+        "@@ -49,4 +49,5 @@",
+        " line 48",
+        " line 49",
+        "+new",
+        " line 50",
+        " line 51",
+    )
     assert diff(old, old).lines == ()
     assert diff([], ["a"]).lines == ("@@ -0,0 +1 @@", "+a")
 
@@ -177,7 +198,9 @@ def test_models_without_passes_nodes_or_source_have_reports(tmp_path: Path) -> N
     assert data["passes"] == []
     assert {node["status"] for node in data["graphs"][1][0]["nodes"]} <= {"same", "kept"}
     text = tmp_path / "net.irc"
-    text.write_text('module {ir_version=10, opsets={"": 21}}\n\ngraph @g(%x: f32[2]) {\n  return(%x)\n}\n')
+    text.write_text(
+        'module {ir_version=10, opsets={"": 21}}\n\ngraph @g(%x: f32[2]) {\n  return(%x)\n}\n'
+    )
     assert main(["report", str(text), "-o", str(tmp_path / "r.html"), "-q"]) == 0
     assert data_of((tmp_path / "r.html").read_text())["graphs"][0][0]["nodes"] == []
 
@@ -200,7 +223,10 @@ def test_hostile_text_stays_text(kind: str) -> None:
     assert [tag for tag, _ in Elements(page).found] == [tag for tag, _ in Elements(plain).found]
     block = page[page.index('id="data">') : page.index("</script>", page.index('id="data">'))]
     assert not set(block[10:]) & set("<>&\u2028\u2029")
-    assert data_of(page)["alignment"][0]["tensor"][:40] == short(name).encode(errors="replace").decode()[:40]
+    assert (
+        data_of(page)["alignment"][0]["tensor"][:40]
+        == short(name).encode(errors="replace").decode()[:40]
+    )
     assert len(page) < len(plain) + 200_000
 
 
@@ -227,7 +253,11 @@ def test_a_page_names_no_other_place() -> None:
 def test_the_policy_lets_only_the_pages_own_scripts_run() -> None:
     page = render(report_data(DIGITS))
     elements = Elements(page)
-    (policy,) = [a["content"] for tag, a in elements.found if a.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        a["content"]
+        for tag, a in elements.found
+        if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
@@ -237,7 +267,15 @@ def test_the_policy_lets_only_the_pages_own_scripts_run() -> None:
 def test_scripts_make_no_markup_from_text() -> None:
     for path in FOLDER.glob("*.js"):
         text = path.read_text()
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "fetch("):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "Function(",
+            "fetch(",
+        ):
             assert word not in text, (path.name, word)
 
 
@@ -245,13 +283,25 @@ def test_equal_compiles_give_equal_pages_in_any_process(tmp_path: Path) -> None:
     pages = []
     for seed in ("0", "1"):
         path = tmp_path / f"{seed}.html"
-        command = [sys.executable, "-m", "irc", "report", DIGITS, "-o", path, "-q", "--no-durations"]
+        command = [
+            sys.executable,
+            "-m",
+            "irc",
+            "report",
+            DIGITS,
+            "-o",
+            path,
+            "-q",
+            "--no-durations",
+        ]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
         pages.append(path.read_bytes())
     assert pages[0] == pages[1]
 
 
-def test_compile_writes_the_report_beside_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_writes_the_report_beside_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output, report = tmp_path / "out.onnx", tmp_path / "r.html"
     assert main(["compile", str(DIGITS), "-o", str(output), "--report", str(report)]) == 0
     data = data_of(report.read_text())
@@ -269,8 +319,15 @@ def test_a_report_takes_no_other_files_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("net.onnx").write_bytes(DIGITS.read_bytes())
-    assert main(["compile", "net.onnx", "-o", "out.onnx", "--fold-map", "map.json", "--report", report]) == 2
-    assert ("a report needs a file" if report == "-" else f"irc: {report}: ") in capsys.readouterr().err
+    assert (
+        main(
+            ["compile", "net.onnx", "-o", "out.onnx", "--fold-map", "map.json", "--report", report]
+        )
+        == 2
+    )
+    assert (
+        "a report needs a file" if report == "-" else f"irc: {report}: "
+    ) in capsys.readouterr().err
     assert os.listdir() == ["net.onnx"]
 
 
@@ -280,7 +337,9 @@ def test_a_report_is_there_in_full_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_compile_writes_both_files_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_compile_writes_both_files_or_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
     for output, report in (
         (tmp_path / "out.onnx", tmp_path / "no" / "r.html"),
@@ -294,8 +353,9 @@ def test_a_compile_writes_both_files_or_none(tmp_path: Path, capsys: pytest.Capt
 def test_a_plain_compile_imports_no_report(tmp_path: Path) -> None:
     output = str(tmp_path / "out.onnx")
     code = (
-        f"from irc.tools.cli.main import main; main(['compile', {str(DIGITS)!r}, '-q', '-o', {output!r}]);"
-        "import sys; print([name for name in sys.modules if name.startswith('irc.tools.report')])"
+        f"from irc.tools.cli.main import main; main(['compile', {str(DIGITS)!r}, '-q', '-o',"
+        f" {output!r}]);import sys; print([name for name in sys.modules if"
+        " name.startswith('irc.tools.report')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -309,7 +369,9 @@ def test_the_layout_library_is_the_one_that_is_documented() -> None:
     assert f"dagre {version[1]}" in (FOLDER / "sections.js").read_text()
     script = (FOLDER / "vendor" / "dagre.min.js").read_bytes()
     assert hashlib.sha256(script).hexdigest() == SHA256
-    assert (FOLDER / "vendor" / "dagre.LICENSE").read_text().splitlines()[0] in render(report_data(DIGITS))
+    assert (FOLDER / "vendor" / "dagre.LICENSE").read_text().splitlines()[0] in render(
+        report_data(DIGITS)
+    )
 
 
 SHA256 = "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578"

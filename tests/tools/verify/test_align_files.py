@@ -29,7 +29,10 @@ def test_a_dump_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     options = ["--dump", str(dumped), "--inputs", str(tmp_path / "mine.npz")]
     assert main(command(tmp_path, *options)) == 0
     index = json.loads((dumped / "index.json").read_text())
-    assert {path.name for path in dumped.iterdir()} == {"index.json", *(entry["file"] for entry in index)}
+    assert {path.name for path in dumped.iterdir()} == {
+        "index.json",
+        *(entry["file"] for entry in index),
+    }
     assert len(index) == 6 < len(many)
 
 
@@ -59,7 +62,11 @@ def test_files_beside_a_dump_are_kept(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_dump_that_fails_midway_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dumped, arguments, save = tmp_path / "dump", command(tmp_path, "--dump", str(tmp_path / "dump")), np.save
+    dumped, arguments, save = (
+        tmp_path / "dump",
+        command(tmp_path, "--dump", str(tmp_path / "dump")),
+        np.save,
+    )
     saved: list[object] = []
 
     def full(stream: Any, array: Any) -> None:
@@ -78,7 +85,9 @@ def test_a_dump_that_fails_midway_leaves_nothing(
 
 
 @pytest.mark.parametrize("lost", ["--json", "--html", "--dump"])
-def test_all_files_are_written_or_none(lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_files_are_written_or_none(
+    lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where one of them cannot be."""
     (tmp_path / "file").write_text("")
     places = {option: tmp_path / option[2:] for option in ("--json", "--html", "--dump")}
@@ -89,14 +98,18 @@ def test_all_files_are_written_or_none(lost: str, tmp_path: Path, capsys: pytest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "file"]
 
 
-def test_rows_go_to_standard_output_behind_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_go_to_standard_output_behind_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "page.html"))) == 0
     assert json.loads(capsys.readouterr().out)["first_divergence"] is None
     assert main(command(tmp_path, "--json", "-", "--html", str(tmp_path / "no" / "page.html"))) == 1
     assert capsys.readouterr().out == ""
 
 
-RESHAPED = "g (float[N,4] x) => (float[A,B] y) <int64[2] s = {%s}> { a = Relu(x) y = Reshape(a, s) }"
+RESHAPED = (
+    "g (float[N,4] x) => (float[A,B] y) <int64[2] s = {%s}> { a = Relu(x) y = Reshape(a, s) }"
+)
 UNKNOWN = "g (float[N,4] x) => (float[A,B] y) { y = NotThere(x) }"
 OTHER = "g (float[N,4] z) => (float[A,B] y) { y = Relu(z) }"
 
@@ -110,7 +123,11 @@ OTHER = "g (float[N,4] z) => (float[A,B] y) { y = Relu(z) }"
     ],
 )
 def test_a_second_model_that_does_not_run_is_named(
-    second: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    second: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(text(RESHAPED % "2,-1"), "a.onnx")
@@ -131,7 +148,9 @@ def test_a_first_model_that_does_not_run_is_named(
     onnx.save(text(UNKNOWN), "a.onnx")
     onnx.save(text(OTHER), "b.onnx")
     assert main(["align", "a.onnx", "b.onnx"]) == 1
-    assert capsys.readouterr().err.startswith("irc: a.onnx: the source model runs on no generated inputs")
+    assert capsys.readouterr().err.startswith(
+        "irc: a.onnx: the source model runs on no generated inputs"
+    )
 
 
 def test_what_only_the_dump_runs_is_named_too(
@@ -139,7 +158,9 @@ def test_what_only_the_dump_runs_is_named_too(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"), "a.onnx")
-    body = "g (float[N,4] x) => (float[N,4] y) <int64[2] s = {3,-1}> { y = Relu(x) r = Reshape(x, s) }"
+    body = (
+        "g (float[N,4] x) => (float[N,4] y) <int64[2] s = {3,-1}> { y = Relu(x) r = Reshape(x, s) }"
+    )
     onnx.save(text(body), "b.onnx")
     assert main(["align", "a.onnx", "b.onnx", "--dump", "dump", "-q"]) == 1
     err = capsys.readouterr().err
@@ -148,24 +169,33 @@ def test_what_only_the_dump_runs_is_named_too(
 
 
 PLACES = {
-    "Status Message: /o/core/tensor/squeeze.h:53 static onnxruntime::Shape onnxruntime::Base::Of("
-    "const onnxruntime::A&, std::function<void(int)>) "
-    "const axis == 1 was false. Dimension": "Status Message: axis == 1 was false. Dimension",
-    "Status Message: matmul_helper.h:59 Compute MatMul dimension mismatch": "Status Message: MatMul dimension mismatch",
-    "a Gather node. Name:'/a/b.h/c' Status Message: idx=9": "a Gather node. Name:'/a/b.h/c' Status Message: idx=9",
+    "Status Message: /o/core/tensor/squeeze.h:53 static onnxruntime::Shape onnxruntime::Base::Of(const onnxruntime::A&, std::function<void(int)>) const axis == 1 was false. Dimension": (
+        "Status Message: axis == 1 was false. Dimension"
+    ),
+    "Status Message: matmul_helper.h:59 Compute MatMul dimension mismatch": (
+        "Status Message: MatMul dimension mismatch"
+    ),
+    "a Gather node. Name:'/a/b.h/c' Status Message: idx=9": (
+        "a Gather node. Name:'/a/b.h/c' Status Message: idx=9"
+    ),
     "word " * 90: "word " * 60 + "...",
 }
 
 
 @pytest.mark.parametrize(("message", "expected"), PLACES.items())
-def test_messages_of_onnxruntime_are_whole_words_without_places_in_its_source(message: str, expected: str) -> None:
+def test_messages_of_onnxruntime_are_whole_words_without_places_in_its_source(
+    message: str, expected: str
+) -> None:
     assert first_line(RuntimeError(message)) == expected
 
 
 def test_the_document_has_a_verdict_and_texts_for_what_is_no_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    body = "g (float[1,1,4,4] x) => (float[1,1,A,B] y) {{ p = MaxPool<kernel_shape = [{}]>(x) y = Sin(p) }}"
+    body = (
+        "g (float[1,1,4,4] x) => (float[1,1,A,B] y) {{ p = MaxPool<kernel_shape = [{}]>(x) y ="
+        " Sin(p) }}"
+    )
     for name, kernel in (("a.onnx", "2,2"), ("b.onnx", "1,1")):
         onnx.save(text(body.format(kernel)), tmp_path / name)
 
@@ -179,8 +209,10 @@ def test_the_document_has_a_verdict_and_texts_for_what_is_no_number(
         found[second] = json.loads(capsys.readouterr().out, parse_constant=refused)
     same, other = found["a.onnx"], found["b.onnx"]
     assert (same["agrees"], same["first_divergence"]) == (True, None)
-    assert {(row["share"], row["max_abs"], row["sqnr"]) for row in same["rows"]} == {(0.0, 0.0, "inf")}
-    assert (other["agrees"], other["first_divergence"]) == (False, "p")
-    assert {tuple(row[key] for key in ("share", "max_abs", "max_rel", "sqnr")) for row in other["rows"]} == {
-        ("inf", "inf", "inf", "-inf")
+    assert {(row["share"], row["max_abs"], row["sqnr"]) for row in same["rows"]} == {
+        (0.0, 0.0, "inf")
     }
+    assert (other["agrees"], other["first_divergence"]) == (False, "p")
+    assert {
+        tuple(row[key] for key in ("share", "max_abs", "max_rel", "sqnr")) for row in other["rows"]
+    } == {("inf", "inf", "inf", "-inf")}

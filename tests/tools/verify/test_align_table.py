@@ -1,4 +1,6 @@
-"""The table of `irc align` on terminals of any width: names stay legible, what matters less gives way."""
+"""The table of `irc align` on terminals of any width: names stay legible, what matters less gives
+way.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from rich.cells import cell_len
 from verification import text
 
 BODY = "g (float[2,4] x) => (float[2,4] y) {{ a = Relu(x) b = {}(a) y = Sigmoid(b) }}"
-NAMES = ("/model/encoder/layers.0/self_attn/{}Relu_output_0", "/model/encoder/layers.0/self_attn/{}Sin_output_0")
+NAMES = (
+    "/model/encoder/layers.0/self_attn/{}Relu_output_0",
+    "/model/encoder/layers.0/self_attn/{}Sin_output_0",
+)
 COLUMNS = ("shape", "max abs", "max rel", "cosine", "SQNR dB", "of bound", "undecided", "inputs")
 
 
@@ -33,17 +38,27 @@ def model(operator: str, prefix: str = "", names: tuple[str, ...] = NAMES) -> on
     return made
 
 
-def printed(folder: Path, width: int | None, first: onnx.ModelProto, second: onnx.ModelProto) -> str:
+def printed(
+    folder: Path, width: int | None, first: onnx.ModelProto, second: onnx.ModelProto
+) -> str:
     """What `irc align` prints on a terminal of some width; None is a pipe."""
     for name, proto in (("a.onnx", first), ("b.onnx", second)):
         onnx.save(proto, folder / name)
     command = [sys.executable, "-m", "irc", "align", "a.onnx", "b.onnx"]
     if width is None:
-        return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False).stdout
+        return subprocess.run(
+            command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False
+        ).stdout
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
-    with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=subprocess.PIPE, env={**env, "TERM": "xterm"}):
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
+    with subprocess.Popen(
+        command, cwd=folder, stdout=theirs, stderr=subprocess.PIPE, env={**env, "TERM": "xterm"}
+    ):
         os.close(theirs)
         found = b""
         with suppress(OSError):  # that the other end is closed
@@ -54,7 +69,10 @@ def printed(folder: Path, width: int | None, first: onnx.ModelProto, second: onn
 
 
 def heading(out: str) -> list[str]:
-    return [cell.strip() for cell in next(line for line in out.split("\n") if "┃" in line).split("┃")[1:-1]]
+    return [
+        cell.strip()
+        for cell in next(line for line in out.split("\n") if "┃" in line).split("┃")[1:-1]
+    ]
 
 
 @pytest.mark.parametrize(("width", "missing"), [(80, 4), (120, 0), (60, 5)])
@@ -65,9 +83,14 @@ def test_names_are_legible_and_the_rest_fits(width: int, missing: int, tmp_path:
     left_out = [name for name in COLUMNS if name not in heading(out)]
     assert len(left_out) == missing
     assert "of bound" in heading(out)
-    said = re.search(r"there is no room for ([^:]*): --json has all", out.replace("\n", " ").replace("  ", " "))
+    said = re.search(
+        r"there is no room for ([^:]*): --json has all", out.replace("\n", " ").replace("  ", " ")
+    )
     assert set(left_out) == (set(said[1].split(", ")) if said else set())
-    assert "the first to diverge is '/model/encoder/layers.0/self_attn/Sin_output_0'" in out.replace(" \n", " ")
+    assert (
+        "the first to diverge is '/model/encoder/layers.0/self_attn/Sin_output_0'"
+        in out.replace(" \n", " ")
+    )
 
 
 def test_both_names_are_legible_where_they_differ(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from verification import text, verdict, verified
 
 def lost(sign: int) -> ModelProto:
     """What is left of numbers after a greater one was added and subtracted."""
-    return text(f"""g (float[2,4] x) => (float[2,4] y) <float big = {{1e9}}, float k = {{{sign}}}> {{
-        a = Add(x, big) b = Sub(a, big) y = Mul(b, k) }}""")
+    return text(
+        f"""g (float[2,4] x) => (float[2,4] y) <float big = {{1e9}}, float k = {{{sign}}}> {{
+        a = Add(x, big) b = Sub(a, big) y = Mul(b, k) }}"""
+    )
 
 
 def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
@@ -35,7 +37,17 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert undecided_share(rows) == pytest.approx(2 / 3)
     source = tmp_path / "a.onnx"
     onnx.save(lost(1), source)
-    command = ["compile", str(source), "-o", str(tmp_path / "b.onnx"), "--passes", "none", "--verify", "--json", "-"]
+    command = [
+        "compile",
+        str(source),
+        "-o",
+        str(tmp_path / "b.onnx"),
+        "--passes",
+        "none",
+        "--verify",
+        "--json",
+        "-",
+    ]
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert "verification is inconclusive: no result of the model can be compared" in err
@@ -44,19 +56,28 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert (last["silent_results"], round(last["undecided"], 2)) == (["y"], 0.67)
     assert main(["align", str(source), str(source)]) == 0
     out = capsys.readouterr().out
-    assert "1 tensors agree within their rounding bounds; 0.67 of their elements are undecided" in out
-    assert "y: undecided, since it is not finite or its rounding bound is as large as its values" in out
+    assert (
+        "1 tensors agree within their rounding bounds; 0.67 of their elements are undecided" in out
+    )
+    assert (
+        "y: undecided, since it is not finite or its rounding bound is as large as its values"
+        in out
+    )
 
 
 @pytest.mark.parametrize(
-    "array", [np.full((2, 4), np.nan), np.full((2, 4), np.inf), np.zeros((0, 4))], ids=["nan", "infinite", "empty"]
+    "array",
+    [np.full((2, 4), np.nan), np.full((2, 4), np.inf), np.zeros((0, 4))],
+    ids=["nan", "infinite", "empty"],
 )
 def test_what_has_no_finite_numbers_is_not_called_verified(array: Any) -> None:
     """Another sign would not show in NaN, nor anything where nothing is."""
     model = text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
     verify = verified(model, inputs=[Stimulus("given", {"x": array.astype(np.float32)})])
     assert verify.undecided == ["y"]
-    assert verify.warnings() == ["verification is inconclusive: no result of the model can be compared on these inputs"]
+    assert verify.warnings() == [
+        "verification is inconclusive: no result of the model can be compared on these inputs"
+    ]
 
 
 def test_only_the_elements_that_are_no_finite_numbers_are_undecided() -> None:
@@ -67,12 +88,18 @@ def test_only_the_elements_that_are_no_finite_numbers_are_undecided() -> None:
     assert (row.undecided, row.is_undecided, row.deviates) == (3, False, False)
     assert verdict(text(body.format(2)), text(body.format(-2)), inputs=inputs) == {"y"}
     unmade = text("g (float[2,4] x) => (float[2,4] y) { n = IsNaN(x) y = Where(n, x, x) }")
-    made = text("g (float[2,4] x) => (float[2,4] y) <float z = {0}> { n = IsNaN(x) y = Where(n, z, x) }")
-    assert verdict(unmade, made, inputs=inputs) == {"y"}, "numbers where the source has none are told"
+    made = text(
+        "g (float[2,4] x) => (float[2,4] y) <float z = {0}> { n = IsNaN(x) y = Where(n, z, x) }"
+    )
+    assert verdict(unmade, made, inputs=inputs) == {"y"}, (
+        "numbers where the source has none are told"
+    )
 
 
 def test_what_is_far_beyond_a_great_bound_is_accused() -> None:
-    wrong = text("g (float[2,4] x) => (float[2,4] y) <float k = {1e9}> { b = Mul(x, k) y = Neg(b) }")
+    wrong = text(
+        "g (float[2,4] x) => (float[2,4] y) <float k = {1e9}> { b = Mul(x, k) y = Neg(b) }"
+    )
     assert verdict(lost(1), wrong) == {"b", "y"}
 
 
@@ -81,7 +108,10 @@ def test_zeros_are_decided() -> None:
     model = text("g (float[2,4] x) => (float[2,4] y) { n = Neg(x) m = Min(x, n) y = Relu(m) }")
     rows = [row for row, _ in Comparison(model).differences(model)]
     assert not any(row.undecided for row in rows)
-    assert verdict(model, text("g (float[2,4] x) => (float[2,4] y) <float e = {1e-30}> { a = Abs(x) y = Mul(a, e) }"))
+    assert verdict(
+        model,
+        text("g (float[2,4] x) => (float[2,4] y) <float e = {1e-30}> { a = Abs(x) y = Mul(a, e) }"),
+    )
 
 
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 4e307])
@@ -97,7 +127,11 @@ def test_faults_in_float64_of_any_size_are_accused(size: float) -> None:
     model, wrong = text(body.format(size)), text(body.format(-size))
     assert not verdict(model, model)
     assert verdict(model, wrong) == {"y"}
-    (row,) = [row for row, stimulus in Comparison(model).differences(wrong) if stimulus.name.startswith("normal")]
+    (row,) = [
+        row
+        for row, stimulus in Comparison(model).differences(wrong)
+        if stimulus.name.startswith("normal")
+    ]
     assert (row.cosine, row.sqnr) == (pytest.approx(1), pytest.approx(-6.02, abs=0.01))
 
 
@@ -113,7 +147,9 @@ def test_the_effect_of_rounding_is_measured_in_every_opset(kind: str, opset: int
     model = f"""g ({kind}[8,16] x) => ({kind}[8,16] y) {{
         a = Mul(x, x) s = Softmax(a) c = Sigmoid(s) d = Div(c, s) y = Add(d, x) }}"""
     comparison = Comparison(text(model, opset))
-    rows = [row for row, _ in comparison.differences(text(model.replace("Mul(x, x)", "Abs(x)"), opset))]
+    rows = [
+        row for row, _ in comparison.differences(text(model.replace("Mul(x, x)", "Abs(x)"), opset))
+    ]
     assert not comparison.source.unmeasured
     assert {row.tensor for row in rows if row.deviates} >= {"a", "s"}
     assert not verdict(text(model, opset), text(model, opset))
@@ -127,24 +163,39 @@ def test_sums_in_another_order_agree_in_every_opset(opset: int) -> None:
     models = []
     for product in ("h = MatMul(x, w)", halves):
         model = text(
-            f"g (float[2,64] x) => (float[2,8] y) <int64[2] sizes = {{32, 32}}> {{ {product} y = Mul(h, h) }}", opset
+            f"g (float[2,64] x) => (float[2,8] y) <int64[2] sizes = {{32, 32}}> {{ {product} y ="
+            " Mul(h, h) }",
+            opset,
         )
         arrays = {"w": weight, "w0": weight[:32], "w1": weight[32:]}
-        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+        model.graph.initializer.extend(
+            numpy_helper.from_array(array, name) for name, array in arrays.items()
+        )
         models.append(model)
     assert not verdict(*models)
 
 
-def test_a_bound_that_cannot_be_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Noise is drawn by an operator that the runtime does not have; what carries none of it is compared."""
+def test_a_bound_that_cannot_be_measured_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Noise is drawn by an operator that the runtime does not have; what carries none of it is
+    compared.
+    """
     model = text("g (float[4] x) => (float[4] y, float[4] z) { a = Relu(x) y = Exp(a) z = Neg(x) }")
     path = tmp_path / "a.onnx"
     onnx.save(model, path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_builder.GraphBuilder, "random_uniform", lambda self, like, *_: self.op("Foo", [like]))
+        patch.setattr(
+            graph_builder.GraphBuilder,
+            "random_uniform",
+            lambda self, like, *_: self.op("Foo", [like]),
+        )
         assert main(["align", str(path), str(path)]) == 0
         said = capsys.readouterr()
-        assert "warning: the effect of rounding on 'y' could not be measured, so it is undecided" in said.err
+        assert (
+            "warning: the effect of rounding on 'y' could not be measured, so it is undecided"
+            in said.err
+        )
         assert "y: undecided" in said.out.replace("\n", " ")
         rows = [row for row, _ in Comparison(model).differences(model)]
     assert {row.tensor for row in rows if row.is_undecided} == {"y"}
@@ -168,9 +219,14 @@ def masked(sign: int, big: str, *, opset: int = 17, kind: str = "float") -> Mode
 @pytest.mark.parametrize("kind", ["float", "double"])
 @pytest.mark.parametrize("big", ["-10000", "-1e9", "-3.4e38"])
 def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
-    """1 - mask is not rounded: noise of it, times -1e9, would be greater than all that the mask lets pass."""
+    """1 - mask is not rounded: noise of it, times -1e9, would be greater than all that the mask
+    lets pass.
+    """
     dtype = np.float32 if kind == "float" else np.float64
-    feeds = {"x": np.random.default_rng(5).standard_normal((2, 4)).astype(dtype), "mask": np.array([[1, 1, 1, 0]] * 2)}
+    feeds = {
+        "x": np.random.default_rng(5).standard_normal((2, 4)).astype(dtype),
+        "mask": np.array([[1, 1, 1, 0]] * 2),
+    }
     inputs = [Stimulus("given", feeds)]
     model = masked(1, big, kind=kind)
     rows = [row for row, _ in Comparison(model, inputs=inputs).differences(model)]
@@ -179,13 +235,23 @@ def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
 
 
 def test_whole_numbers_that_are_rounded_get_noise() -> None:
-    """Whole they are all, but not all whole numbers are there: in which order they are added decides."""
+    """Whole they are all, but not all whole numbers are there: in which order they are added
+    decides.
+    """
     given = [Stimulus("given", {"x": np.array([3.0, 5.0, 16777215.0], np.float32)})]
-    first = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { a = Add(x, k) b = Add(a, k) y = Add(b, x) }")
-    second = text("g (float[3] x) => (float[3] y) <float k = {16777217}> { c = Add(x, k) d = Add(c, x) y = Add(d, k) }")
+    first = text(
+        "g (float[3] x) => (float[3] y) <float k = {16777217}> { a = Add(x, k) b = Add(a, k) y ="
+        " Add(b, x) }"
+    )
+    second = text(
+        "g (float[3] x) => (float[3] y) <float k = {16777217}> { c = Add(x, k) d = Add(c, x) y ="
+        " Add(d, k) }"
+    )
     assert not verdict(first, second, inputs=given)
     small = [Stimulus("given", {"x": np.array([3.0, 5.0, 7.0], np.float32)})]
     exact = text("g (float[3] x) => (float[3] y) <float k = {3}> { a = Mul(x, k) y = Sub(a, x) }")
     other = text("g (float[3] x) => (float[3] y) <float k = {2.0001}> { y = Mul(x, k) }")
     assert verdict(exact, other, inputs=small) == {"y"}
-    assert not verdict(exact, text("g (float[3] x) => (float[3] y) { y = Add(x, x) }"), inputs=small)
+    assert not verdict(
+        exact, text("g (float[3] x) => (float[3] y) { y = Add(x, x) }"), inputs=small
+    )

@@ -27,7 +27,14 @@ def branching(first: str = "Exp", second: str = "Neg") -> ModelProto:
 def aligned(first: ModelProto, second: ModelProto, folder: Path) -> dict[str, Any]:
     onnx.save(first, folder / "a.onnx")
     onnx.save(second, folder / "b.onnx")
-    arguments = ["align", str(folder / "a.onnx"), str(folder / "b.onnx"), "-q", "--json", str(folder / "rows.json")]
+    arguments = [
+        "align",
+        str(folder / "a.onnx"),
+        str(folder / "b.onnx"),
+        "-q",
+        "--json",
+        str(folder / "rows.json"),
+    ]
     main([*arguments, "--html", str(folder / "page.html")])
     found: dict[str, Any] = json.loads((folder / "rows.json").read_text())
     return found
@@ -36,14 +43,23 @@ def aligned(first: ModelProto, second: ModelProto, folder: Path) -> dict[str, An
 def test_the_first_divergence_is_found_inside_a_branch(tmp_path: Path) -> None:
     found = aligned(branching(), branching("Sqrt"), tmp_path)
     assert found["first_divergence"] == "y/then_branch/q"
-    names = {"y/then_branch/p", "y/then_branch/q", "y/else_branch/p", "y/else_branch/i", "y/else_branch/v", "y"}
+    names = {
+        "y/then_branch/p",
+        "y/then_branch/q",
+        "y/else_branch/p",
+        "y/else_branch/i",
+        "y/else_branch/v",
+        "y",
+    }
     assert {row["tensor"] for row in found["rows"]} == names
     assert found["alone"] == []
 
 
 @pytest.mark.parametrize("changed", [("Exp", "Neg"), ("Exp", "Abs")])
 def test_both_branches_are_compared(changed: tuple[str, str], tmp_path: Path) -> None:
-    """What only a result of a branch differs in is seen in the result of the If, where that branch is taken."""
+    """What only a result of a branch differs in is seen in the result of the If, where that branch
+    is taken.
+    """
     found = aligned(branching(), branching(*changed), tmp_path)
     assert found["first_divergence"] in (None, "y")
     assert (found["first_divergence"] is None) == (changed == ("Exp", "Neg"))
@@ -63,8 +79,8 @@ def test_names_that_are_taken_are_left_alone(tmp_path: Path) -> None:
 
 def test_branches_without_tensors_of_their_own_stay_what_they_are(tmp_path: Path) -> None:
     model = text(
-        "g (float[2] x, bool k) => (float[2] y) { y = If(k) <"
-        "then_branch = a () => (float[2] t) { t = Neg(x) }, else_branch = b () => (float[2] u) { u = Abs(x) }> }"
+        "g (float[2] x, bool k) => (float[2] y) { y = If(k) <then_branch = a () => (float[2] t) { t"
+        " = Neg(x) }, else_branch = b () => (float[2] u) { u = Abs(x) }> }"
     )
     assert expose_branch_tensors(model, tmp_path) is model
 
@@ -76,12 +92,23 @@ RARE = """g (float[N,4] x) => (float[A,B] y) <float k = {{{}}}, float most = {{1
 UNTAKEN = "no inputs take the then_branch of the If 'y': it was not compared"
 
 
-def test_a_branch_that_no_inputs_take_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_branch_that_no_inputs_take_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, second = text(RARE.format(1)), text(RARE.format(-1))
     found = aligned(first, second, tmp_path)
     assert (found["first_divergence"], found["warnings"]) == (None, [UNTAKEN])
     assert capsys.readouterr().err == f"warning: {UNTAKEN}\n"
-    command = ["compile", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "c.onnx"), "--verify", "-q", "--json", "-"]
+    command = [
+        "compile",
+        str(tmp_path / "a.onnx"),
+        "-o",
+        str(tmp_path / "c.onnx"),
+        "--verify",
+        "-q",
+        "--json",
+        "-",
+    ]
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["warnings"] == [UNTAKEN]
@@ -95,12 +122,16 @@ def test_a_branch_that_no_inputs_take_is_named(tmp_path: Path, capsys: pytest.Ca
 def test_branches_that_are_taken_and_constant_conditions_are_not_named(tmp_path: Path) -> None:
     constant = branching()
     del constant.graph.input[1]
-    constant.graph.initializer.append(onnx.helper.make_tensor("k", onnx.TensorProto.BOOL, [], [True]))
+    constant.graph.initializer.append(
+        onnx.helper.make_tensor("k", onnx.TensorProto.BOOL, [], [True])
+    )
     for model in (branching(), constant):
         assert aligned(model, model, tmp_path)["warnings"] == []
 
 
-def test_inputs_that_say_nothing_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_that_say_nothing_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = text("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
     onnx.save(model, tmp_path / "a.onnx")
     np.savez(tmp_path / "x.npz", x=np.full((2, 4), np.nan, np.float32))

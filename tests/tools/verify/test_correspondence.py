@@ -34,7 +34,9 @@ def renamed(model: ModelProto, *, prefix: str = "other.") -> ModelProto:
     return other
 
 
-def found(first: ModelProto, second: ModelProto, fold_map: Any = None) -> dict[str, tuple[str, str]]:
+def found(
+    first: ModelProto, second: ModelProto, fold_map: Any = None
+) -> dict[str, tuple[str, str]]:
     made = find_counterparts(first, Path(), second, Path(), fold_map)
     return {name: (other.name, other.by) for name, other in made.items()}
 
@@ -53,7 +55,9 @@ def test_a_renamed_model_is_compared_tensor_by_tensor() -> None:
     assert alignment.first_divergence is None
 
 
-def test_merged_tensors_share_a_counterpart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merged_tensors_share_a_counterpart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnx.save(text(TWINS), tmp_path / "a.onnx")
     merged = text(
         TWINS.replace("r2 = Relu(a) ", "").replace("Sigmoid(r2)", "Sigmoid(r1)").replace("i = Identity(s) ", "")
@@ -61,8 +65,14 @@ def test_merged_tensors_share_a_counterpart(tmp_path: Path, capsys: pytest.Captu
     )  # fmt: skip
     onnx.save(merged, tmp_path / "b.onnx")
     rows = tmp_path / "rows.json"
-    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--json", str(rows)]) == 0
-    made = {row["tensor"]: (row["counterpart"], row["by"]) for row in json.loads(rows.read_text())["rows"]}
+    assert (
+        main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--json", str(rows)])
+        == 0
+    )
+    made = {
+        row["tensor"]: (row["counterpart"], row["by"])
+        for row in json.loads(rows.read_text())["rows"]
+    }
     assert made["r1"] == ("r1", "name")
     assert made["r2"] == ("r1", "structure")
     assert made["i"] == ("s", "structure")
@@ -127,7 +137,9 @@ def test_a_layer_whose_numbers_were_changed_later_stands_for_nothing() -> None:
     hidden = graph.input("x", ["N", 3, 9, 9])
     for i in range(2):
         weight = graph.initializer(graph.random(3, 3, 3, 3), f"w{i}")
-        hidden = graph.batch_norm(graph.node("Conv", [hidden, weight], f"c{i}"), batch_norm(3, i), f"b{i}")
+        hidden = graph.batch_norm(
+            graph.node("Conv", [hidden, weight], f"c{i}"), batch_norm(3, i), f"b{i}"
+        )
         hidden = graph.node("Relu", [hidden], f"r{i}")
     graph.output(hidden)
     model = graph.model()
@@ -141,15 +153,26 @@ NUMBERED = """g (float[2,3,5,5] x) => (float[2,4,1,1] y) {{
 
 
 def numbered() -> tuple[ModelProto, ModelProto]:
-    """A model, and the right result of a tool that folds a BatchNormalization and keeps the name before it."""
+    """A model, and the right result of a tool that folds a BatchNormalization and keeps the name
+    before it.
+    """
     rng = np.random.default_rng(0)
     w, v = rng.standard_normal((4, 3, 3, 3)), rng.standard_normal((4, 4, 3, 3))
     scale, shift = 0.5 + rng.random(4), rng.standard_normal(4)
-    first = text(NUMBERED.format("t0 = Conv(x, w) t1 = BatchNormalization<epsilon = 0.0>(t0, s, b, zero, one)", "t1"))
+    first = text(
+        NUMBERED.format(
+            "t0 = Conv(x, w) t1 = BatchNormalization<epsilon = 0.0>(t0, s, b, zero, one)", "t1"
+        )
+    )
     second = text(NUMBERED.format("t0 = Conv(x, w, b)", "t0"))
     arrays = {"w": w, "v": v, "s": scale, "b": shift, "zero": np.zeros(4), "one": np.ones(4)}
-    for model, own in ((first, arrays), (second, {"w": w * scale.reshape(4, 1, 1, 1), "v": v, "b": shift})):
-        tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in own.items()]
+    for model, own in (
+        (first, arrays),
+        (second, {"w": w * scale.reshape(4, 1, 1, 1), "v": v, "b": shift}),
+    ):
+        tensors = [
+            numpy_helper.from_array(array.astype(np.float32), name) for name, array in own.items()
+        ]
         model.graph.initializer.extend(tensors)
     return first, second
 
@@ -162,7 +185,9 @@ def test_a_name_that_another_tool_uses_again_accuses_nothing() -> None:
     assert dict(alignment.alone) == {"t0": "t0 is another tensor there", "t1": ""}
 
 
-@pytest.mark.parametrize(("place", "blamed"), [("w", {"t0", "t2"}), ("b", {"t0", "t2"}), ("v", {"t3"})])
+@pytest.mark.parametrize(
+    ("place", "blamed"), [("w", {"t0", "t2"}), ("b", {"t0", "t2"}), ("v", {"t3"})]
+)
 def test_faults_of_such_a_model_are_found_all_the_same(place: str, blamed: set[str]) -> None:
     first, second = numbered()
     tensor = next(tensor for tensor in second.graph.initializer if tensor.name == place)
@@ -181,15 +206,24 @@ def test_with_a_fold_map_a_name_is_a_promise() -> None:
 
 
 def test_exchanged_names_are_told_by_structure() -> None:
-    body = "g (float[2,4] x) => (float[2,4] y) {{ {0} = Relu(x) {1} = Sigmoid(x) y = Sub({0}, {1}) }}"
+    body = (
+        "g (float[2,4] x) => (float[2,4] y) {{ {0} = Relu(x) {1} = Sigmoid(x) y = Sub({0}, {1}) }}"
+    )
     first, second = text(body.format("a", "b")), text(body.format("b", "a"))
-    assert found(first, second) == {"a": ("b", "structure"), "b": ("a", "structure"), "y": ("y", "name")}
+    assert found(first, second) == {
+        "a": ("b", "structure"),
+        "b": ("a", "structure"),
+        "y": ("y", "name"),
+    }
     assert aligned(first, second).first_divergence is None
 
 
 def test_a_small_fault_is_no_other_tensor() -> None:
     """It fades on its way to the next tensor that can be compared, but not at once."""
-    body = "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ a = Mul(x, k) {} = Neg(a) y = Mul(c, c) }}"
+    body = (
+        "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ a = Mul(x, k) {} = Neg(a) y ="
+        " Mul(c, c) }}"
+    )
     first = text(body.format("1.0", "c"))
     second = text(body.format("1.00002", "c"))
     found = aligned(first, second).first_divergence
@@ -200,7 +234,9 @@ def test_a_small_fault_is_no_other_tensor() -> None:
 @pytest.mark.parametrize("ir_version", [3, 8])
 def test_initializers_that_are_inputs_are_equal_if_their_values_are(ir_version: int) -> None:
     """Below IR version 4 every initializer is an input, and a folded weight keeps its name."""
-    body = "g (float[2,4] x, float[4] k) => (float[2,4] y) <float[4] k = {{{}}}> {{ {} y = Relu({}) }}"
+    body = (
+        "g (float[2,4] x, float[4] k) => (float[2,4] y) <float[4] k = {{{}}}> {{ {} y = Relu({}) }}"
+    )
     first = text(body.format("1, 2, 3, 4", "a = Mul(x, k) b = Neg(a)", "b"))
     second = text(body.format("-1, -2, -3, -4", "b = Mul(x, k)", "b"))
     same = text(body.format("1, 2, 3, 4", "c = Mul(x, k) b = Neg(c)", "b"))

@@ -35,7 +35,9 @@ ENDLESS = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
 
 
 def absent_results(opset: int) -> ModelProto:
-    """A BatchNormalization and a Split with absent results, which some kernels of onnxruntime do not expect."""
+    """A BatchNormalization and a Split with absent results, which some kernels of onnxruntime do
+    not expect.
+    """
     return text(
         """g (float[2,4,3,3] x) => (float[2,4,3,3] y, float[2,2,3,3] z) <float[4] one = {1, 2, 3, 4}> {
         y, "", "", "", "" = BatchNormalization(x, one, one, one, one) z, "" = Split<axis=1>(x) }""",
@@ -128,7 +130,9 @@ def test_the_runtime_ends_with_its_caller() -> None:
         os.kill(int(done.stdout), 0)
 
 
-def test_the_command_line_says_what_died(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_says_what_died(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "a.onnx"
     onnx.save(text(DIVISION), path)
     assert main(["align", str(path), str(path)]) == 1

@@ -19,17 +19,29 @@ from irc.tools.verify.integer_inputs import unrestricted_inputs
 from onnx import ModelProto
 from verification import text, verdict
 
-ENDS = "float low = {0}, float high = {255}, float least = {15}, uint8 none = {0}, float s = {0.1}, int8 z = {0}"
+ENDS = (
+    "float low = {0}, float high = {255}, float least = {15}, uint8 none = {0}, float s = {0.1},"
+    " int8 z = {0}"
+)
 
 PAIRS = {
     "relu of a cast": ("int32", "float", "c = Cast<to = 1>(x) y = Relu(c)", "y = Cast<to = 1>(x)"),
     "relu of quantized numbers": (
-        *("int8", "float", "d = DequantizeLinear(x, s, z) y = Relu(d)", "y = DequantizeLinear(x, s, z)"),
+        *(
+            "int8",
+            "float",
+            "d = DequantizeLinear(x, s, z) y = Relu(d)",
+            "y = DequantizeLinear(x, s, z)",
+        ),
     ),
     "maximum": ("int32", "int32", "o = Sub(x, x) y = Max(x, o)", "y = Identity(x)"),
     "magnitude": ("int64", "int64", "y = Abs(x)", "y = Identity(x)"),
-    "signed image": (*("int8", "float", "u = Cast<to = 2>(x) y = Cast<to = 1>(u)", "y = Cast<to = 1>(x)"),),
-    "unsigned image": (*("uint8", "float", "u = Cast<to = 3>(x) y = Cast<to = 1>(u)", "y = Cast<to = 1>(x)"),),
+    "signed image": (
+        *("int8", "float", "u = Cast<to = 2>(x) y = Cast<to = 1>(u)", "y = Cast<to = 1>(x)"),
+    ),
+    "unsigned image": (
+        *("uint8", "float", "u = Cast<to = 3>(x) y = Cast<to = 1>(u)", "y = Cast<to = 1>(x)"),
+    ),
     "bounds": (
         *(
             "uint8",
@@ -58,7 +70,12 @@ def test_faults_of_numbers_that_are_negative_or_large_are_told(
     onnx.save(a, tmp_path / "a.onnx")
     onnx.save(b, tmp_path / "b.onnx")
     assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "-q"]) == 1
-    assert main(["compile", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "c.onnx"), "--verify", "-q"]) == 0
+    assert (
+        main(
+            ["compile", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "c.onnx"), "--verify", "-q"]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("least", ["LARGE_BYTES", "HUGE_BYTES", "SLACK"])
@@ -71,7 +88,9 @@ def test_large_models_run_on_such_numbers(least: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("kind", "result", "first", "second"), PAIRS.values(), ids=PAIRS)
-def test_a_compile_with_such_a_fault_is_refused(kind: str, result: str, first: str, second: str) -> None:
+def test_a_compile_with_such_a_fault_is_refused(
+    kind: str, result: str, first: str, second: str
+) -> None:
     verify = VerifyNumerics()
     compiled = irc.compile(of(kind, result, first), context=PassContext([verify]))
     with pytest.raises(VerifyError, match="tensor 'y' is off by"):
@@ -86,7 +105,10 @@ def test_eight_bits_are_covered_and_wider_types_far_beyond_them() -> None:
         assert feeds["wide"].max() == min(info.max, 40_000)
         assert feeds["wide"].min() == max(info.min, -40_000)
         assert (feeds["negative"].max() < 0) == (info.min < 0)
-        assert all(feeds[name].min() >= 0 and feeds[name].max() < 8 for name in ("normal", "positive", "border"))
+        assert all(
+            feeds[name].min() >= 0 and feeds[name].max() < 8
+            for name in ("normal", "positive", "border")
+        )
 
 
 CONSTANTS = """int64 zero = {0}, int64 three = {3}, int64[1] o = {0}, int64[2] p = {0, 1}, int64[1] e = {9},
@@ -94,12 +116,16 @@ CONSTANTS = """int64 zero = {0}, int64 three = {3}, int64[1] o = {0}, int64[2] p
 SMALL = {
     "index": "int64[N] i, float[40,4] x: y = Gather(x, i)",
     "index behind operators": (
-        "int32[N] i, float[40,4] x: j = Cast<to = 7>(i) k = Add(j, three) l = Unsqueeze(k, o) y = Gather(x, l)"
+        "int32[N] i, float[40,4] x: j = Cast<to = 7>(i) k = Add(j, three) l = Unsqueeze(k, o) y ="
+        " Gather(x, l)"
     ),
     "index by way of a float": (
-        "int32[N] i, float[40,4] x: f = Cast<to = 1>(i) g = Floor(f) j = Cast<to = 7>(g) y = Gather(x, j)"
+        "int32[N] i, float[40,4] x: f = Cast<to = 1>(i) g = Floor(f) j = Cast<to = 7>(g) y ="
+        " Gather(x, j)"
     ),
-    "index of a scatter": "int64[2,4] i, float[40,4] x: u = Gather(x, p) y = ScatterElements(x, i, u)",
+    "index of a scatter": (
+        "int64[2,4] i, float[40,4] x: u = Gather(x, p) y = ScatterElements(x, i, u)"
+    ),
     "depth": "int64[3] j, int64[1] i: y = OneHot(j, i, ends)",
     "one-hot": "int64[3] i: y = OneHot(i, three, ends)",
     "shape": "int64[2] i, float[36] x: y = Expand(one, i)",
@@ -109,11 +135,15 @@ SMALL = {
     "begin": "int64[1] i, float[9] x: y = Slice(x, i, e)",
     "scale": "int32[2] i, float[4,4] x: f = Cast<to = 1>(i) y = Resize(x, , f)",
     "divisor": "int32[4] i, int32[4] x: t = Add(i, n) y = Div(x, t)",
-    "trips": """int64 i, float[4] x: y = Loop(i, , x) <body = b (int64 k, bool c, float[4] v) => (bool d, float[4] t) {
-        d = Identity(c) t = Neg(v) }>""",
-    "captured": """int64[2] i, float[4] x, bool c: y = If(c) <
+    "trips": (
+        """int64 i, float[4] x: y = Loop(i, , x) <body = b (int64 k, bool c, float[4] v) => (bool d, float[4] t) {
+        d = Identity(c) t = Neg(v) }>"""
+    ),
+    "captured": (
+        """int64[2] i, float[4] x, bool c: y = If(c) <
         then_branch = a () => (float[2] t) { t = Gather(x, i) },
-        else_branch = b () => (float[2] u) { u = Cast<to = 1>(i) }>""",
+        else_branch = b () => (float[2] u) { u = Cast<to = 1>(i) }>"""
+    ),
     "axes": "int64[1] i, float[4,4,4,4,4,4,4,4] x: y = ReduceSum(x, i)",
 }
 
@@ -129,10 +159,16 @@ def test_indices_sizes_and_counts_stay_small(case: str) -> None:
 
 
 LARGE = {
-    "moved": "int64[2,4] i: t = Transpose(i) r = Reshape(t, e) g = Gather(r, zero) y = Mul(g, three)",
-    "image beside an index": "uint8[2,8] i, int64[3] j: c = Cast<to = 1>(i) g = Gather<axis = 1>(c, j) y = Mul(g, s)",
+    "moved": (
+        "int64[2,4] i: t = Transpose(i) r = Reshape(t, e) g = Gather(r, zero) y = Mul(g, three)"
+    ),
+    "image beside an index": (
+        "uint8[2,8] i, int64[3] j: c = Cast<to = 1>(i) g = Gather<axis = 1>(c, j) y = Mul(g, s)"
+    ),
     "convolved": "uint8[1,1,5,5] i: c = ConvInteger(i, k, q) d = Cast<to = 1>(c) y = Mul(d, s)",
-    "position of the greatest": "int32[2,4] i: a = ArgMax<axis = 1, keepdims = 0>(i) y = Gather(one3, a)",
+    "position of the greatest": (
+        "int32[2,4] i: a = ArgMax<axis = 1, keepdims = 0>(i) y = Gather(one3, a)"
+    ),
     "chosen": "int32[4] i, bool[4] c: o = Neg(i) y = Where(c, i, o)",
     "values of a scatter": "int32[4] i, int32[4] x: y = ScatterElements(x, p, i)",
 }
@@ -145,7 +181,9 @@ def test_numbers_that_are_moved_summed_and_compared_are_large(case: str) -> None
         int64[4] p = {0, 1, 2, 3}, uint8 q = {3}, uint8[1,1,2,2] k = {1, 2, 3, 4}, float[4] one3 = {1, 2, 3, 4}"""
     model = text(f"g ({inputs}) => (float[M] y) <{constants}> {{ {body} }}")
     if "ScatterElements" in body or "Where" in body or "Transpose" in body:
-        model.graph.output[0].type.tensor_type.elem_type = model.graph.input[0].type.tensor_type.elem_type
+        model.graph.output[0].type.tensor_type.elem_type = model.graph.input[
+            0
+        ].type.tensor_type.elem_type
     sets = {s.name.split()[0]: s.feeds for s in Comparison(model).inputs}
     assert np.abs(sets["wide"]["i"].astype(np.int64)).max() > 100
     assert all(feeds["j"].max() < 8 for feeds in sets.values() if "j" in feeds)

@@ -17,14 +17,19 @@ from verification import text, verdict
 def with_weights(body: str, **shapes: Sequence[int]) -> ModelProto:
     model, rng = text(body), np.random.default_rng(0)
     for name, shape in shapes.items():
-        model.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name))
+        model.graph.initializer.append(
+            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        )
     return model
 
 
 MODELS = {
-    "a kernel": with_weights("g (float[N,1,L] x) => (y) { a = Conv(x, w) y = Relu(a) }", w=(1, 1, 400)),
+    "a kernel": with_weights(
+        "g (float[N,1,L] x) => (y) { a = Conv(x, w) y = Relu(a) }", w=(1, 1, 400)
+    ),
     "kernels in a row": with_weights(
-        "g (float[N,1,L] x) => (y) { a = Conv<strides=[2]>(x, w) b = Relu(a) y = Conv<dilations=[3]>(b, w) }",
+        "g (float[N,1,L] x) => (y) { a = Conv<strides=[2]>(x, w) b = Relu(a) y ="
+        " Conv<dilations=[3]>(b, w) }",
         w=(1, 1, 300),
     ),
     "time first": with_weights(
@@ -39,22 +44,32 @@ MODELS = {
         k=(4 * 12 * 12, 10),
     ),
     "positions": with_weights(
-        "g (float[N,T,8] x) => (y) { a = MatMul(x, w) y = Concat<axis=0>(a, p) }", w=(8, 8), p=(1, 77, 8)
+        "g (float[N,T,8] x) => (y) { a = MatMul(x, w) y = Concat<axis=0>(a, p) }",
+        w=(8, 8),
+        p=(1, 77, 8),
     ),
-    "a pool": text("g (float[1,3,H,W] x) => (y) { a = Relu(x) y = AveragePool<kernel_shape=[230, 230]>(a) }"),
+    "a pool": text(
+        "g (float[1,3,H,W] x) => (y) { a = Relu(x) y = AveragePool<kernel_shape=[230, 230]>(a) }"
+    ),
 }
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_source_runs_at_extents_that_its_operators_need(model: ModelProto) -> None:
     comparison = Comparison(model)
-    sizes = [sum(map(prod, (array.shape for array in stimulus.feeds.values()))) for stimulus in comparison.inputs]
+    sizes = [
+        sum(map(prod, (array.shape for array in stimulus.feeds.values())))
+        for stimulus in comparison.inputs
+    ]
     assert max(sizes) <= 1 << 19
     assert not verdict(model, model, inputs=comparison.inputs[:1])
 
 
 def test_what_runs_at_no_extent_is_refused() -> None:
-    model = text("g (float[N,C,L] x) => (y) <int64[1] i = {7}> { a = Shape(x) b = Gather(a, i) y = Reshape(x, b) }")
+    model = text(
+        "g (float[N,C,L] x) => (y) <int64[1] i = {7}> { a = Shape(x) b = Gather(a, i) y ="
+        " Reshape(x, b) }"
+    )
     with pytest.raises(SourceError, match="runs on no generated inputs"):
         Comparison(model)
 

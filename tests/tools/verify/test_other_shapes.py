@@ -14,7 +14,10 @@ from onnx import ModelProto, helper
 
 def model(op: str, *shape: object, result: list[object] | None = None) -> ModelProto:
     """x of a shape through one operator."""
-    ends = [helper.make_tensor_value_info("x", 1, list(shape)), helper.make_tensor_value_info("y", 1, result or None)]
+    ends = [
+        helper.make_tensor_value_info("x", 1, list(shape)),
+        helper.make_tensor_value_info("y", 1, result or None),
+    ]
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -40,7 +43,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_other_shapes_are_one_sentence(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_shapes_are_one_sentence(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, second, status, sentence = CASES[case]
     onnx.save(first, tmp_path / "a.onnx")
     onnx.save(second, tmp_path / "b.onnx")
@@ -57,7 +62,9 @@ def test_the_sentence_leads_to_an_answer(tmp_path: Path) -> None:
     onnx.save(second, tmp_path / "b.onnx")
     words = [str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "-q"]
     assert main(["align", *words, "--input-shape", "x=5,3,4,4"]) == 0
-    assert main(["align", *reversed(words[:2]), "-q"]) == 0  # the source decides what the inputs are
+    assert (
+        main(["align", *reversed(words[:2]), "-q"]) == 0
+    )  # the source decides what the inputs are
 
 
 def test_a_model_without_an_opset_of_onnx_causes_a_warning() -> None:
@@ -67,6 +74,8 @@ def test_a_model_without_an_opset_of_onnx_causes_a_warning() -> None:
     unknown.CopyFrom(known)
     del unknown.opset_import[:]
     (warning,) = irc.compile(unknown).warnings
-    assert warning.startswith("the model imports no opset of ONNX, so its operators are taken for those of opset 1")
+    assert warning.startswith(
+        "the model imports no opset of ONNX, so its operators are taken for those of opset 1"
+    )
     unknown.graph.node[0].domain = "com.acme"
     assert not any("opset 1" in warning for warning in from_model(unknown).warnings)

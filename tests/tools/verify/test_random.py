@@ -1,4 +1,6 @@
-"""Random operators: nothing is said of what they draw, everything of what stands before it or beside."""
+"""Random operators: nothing is said of what they draw, everything of what stands before it or
+beside.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from irc.tools.cli.main import main
 from irc.tools.verify.comparison import Comparison
 from verification import text, verdict, verified
 
-HEAD = "g (float[64,16] x) => (float[A,B] y, float[A,B] z) <bool off = {{0}}, bool on = {{1}}, float p = {{0.3}}>"
+HEAD = (
+    "g (float[64,16] x) => (float[A,B] y, float[A,B] z) <bool off = {{0}}, bool on = {{1}}, float p"
+    " = {{0.3}}>"
+)
 DRAWN = {
     "uniform": "n = RandomUniformLike(h) d = Less(n, p)",
     "normal": "n = RandomNormalLike(h) d = Add(h, n)",
@@ -23,7 +28,10 @@ DRAWN = {
 
 def body(draw: str, factor: str = "2.0") -> str:
     head = HEAD.format()
-    return f"{head} {{ k = Constant<value_float = {factor}>() h = Mul(x, k) {draw} y = Cast<to = 1>(d) z = Neg(h) }}"
+    return (
+        f"{head} {{ k = Constant<value_float = {factor}>() h = Mul(x, k) {draw} y = Cast<to = 1>(d)"
+        " z = Neg(h) }"
+    )
 
 
 @pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
@@ -38,21 +46,35 @@ def test_what_is_drawn_is_not_compared(draw: str) -> None:
 
 
 def test_a_dropout_that_is_off_is_compared() -> None:
-    right, wrong = text(body("d = Dropout(h, p, off)")), text(body("d = Dropout(h, p, off)", "2.01"))
+    right, wrong = (
+        text(body("d = Dropout(h, p, off)")),
+        text(body("d = Dropout(h, p, off)", "2.01")),
+    )
     assert {"d", "y"} <= verdict(right, wrong)
 
 
 def test_what_a_dropout_reads_may_be_external_data(tmp_path: Path) -> None:
-    onnx.save(text(body("d = Dropout(h, p, off)")), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    onnx.save(
+        text(body("d = Dropout(h, p, off)")),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+    )
     right = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    assert not [row.tensor for row, _ in Comparison(right, tmp_path).differences(right, tmp_path) if row.is_undecided]
+    assert not [
+        row.tensor
+        for row, _ in Comparison(right, tmp_path).differences(right, tmp_path)
+        if row.is_undecided
+    ]
 
 
 def test_a_model_of_random_tensors_alone_has_nothing_to_compare(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(text("g (float[2,3] x) => (float[2,3] y) { n = RandomNormalLike(x) y = Add(x, n) }"), path)
+    onnx.save(
+        text("g (float[2,3] x) => (float[2,3] y) { n = RandomNormalLike(x) y = Add(x, n) }"), path
+    )
     file, out = str(path), str(tmp_path / "o.onnx")
     for command in (["compile", file, "-o", out, "--verify"], ["align", file, file]):
         assert main(command) == 0

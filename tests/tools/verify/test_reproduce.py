@@ -24,7 +24,9 @@ C = 8
 
 
 def deep(layers: int) -> ModelProto:
-    """Convolutions with BatchNormalization and Relu, and a pool: at its end rounding may do a lot."""
+    """Convolutions with BatchNormalization and Relu, and a pool: at its end rounding
+    may do a lot.
+    """
     graph = Graph(dtype=F32)
     hidden = graph.input("x", ["N", C, 9, 9])
     for i in range(layers):
@@ -38,8 +40,13 @@ def deep(layers: int) -> ModelProto:
 
 def results(folder: Path) -> list[Any]:
     inputs = dict(np.load(folder / "inputs.npz"))
-    sessions = [onnxruntime.InferenceSession(folder / name) for name in ("before.onnx", "after.onnx")]
-    return [s.run(None, {entry.name: inputs[entry.name] for entry in s.get_inputs()})[0] for s in sessions]
+    sessions = [
+        onnxruntime.InferenceSession(folder / name) for name in ("before.onnx", "after.onnx")
+    ]
+    return [
+        s.run(None, {entry.name: inputs[entry.name] for entry in s.get_inputs()})[0]
+        for s in sessions
+    ]
 
 
 def operators(path: Path) -> list[str]:
@@ -51,14 +58,22 @@ def test_a_small_fault_in_a_deep_network_is_found_where_it_is(
     layer: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = deep(18)
-    weight = numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == f"w{layer}"))
+    weight = numpy_helper.to_array(
+        next(t for t in model.graph.initializer if t.name == f"w{layer}")
+    )
 
     def rounded(array: Any, product: Any) -> Any:
         same = array.shape == weight.shape and np.array_equal(array, weight)
-        return product + 2 * (product.astype(np.float16).astype(np.float32) - product) if same else product
+        return (
+            product + 2 * (product.astype(np.float16).astype(np.float32) - product)
+            if same
+            else product
+        )
 
     products(monkeypatch, rounded)
-    stimulus = Stimulus("mine", {"x": np.random.default_rng(1).standard_normal((1, C, 9, 9)).astype(np.float32)})
+    stimulus = Stimulus(
+        "mine", {"x": np.random.default_rng(1).standard_normal((1, C, 9, 9)).astype(np.float32)}
+    )
     with pytest.raises(VerifyError) as error:
         verified(model, inputs=[stimulus], when="end", reproducer=tmp_path)
     assert "has the 1 operators that show" in str(error.value), error.value
@@ -69,7 +84,9 @@ def test_a_small_fault_in_a_deep_network_is_found_where_it_is(
     assert np.abs(before - after).max() > 1e-4 * np.abs(before).max()
 
 
-AMPLIFIED = "g (float[3] x) => (float[3] y) { a = Mul(x, x) b = Add(a, x) s = Sin(b) y = Sigmoid(s) }"
+AMPLIFIED = (
+    "g (float[3] x) => (float[3] y) { a = Mul(x, x) b = Add(a, x) s = Sin(b) y = Sigmoid(s) }"
+)
 WRONG = AMPLIFIED.replace("Add(a, x)", "Add(a, a)")
 
 
@@ -93,7 +110,10 @@ def test_what_was_not_seen_is_not_claimed(tmp_path: Path) -> None:
 
 def test_tensors_that_say_nothing_are_not_taken_to_agree() -> None:
     """A difference of numbers that rounding decides tells of no element."""
-    body = "g (float[4] x) => (float[4] y) <float big = {1e9}> { a = Add(x, big) b = Sub(a, big) y = Relu(b) }"
+    body = (
+        "g (float[4] x) => (float[4] y) <float big = {1e9}> { a = Add(x, big) b = Sub(a, big) y ="
+        " Relu(b) }"
+    )
     comparison = Comparison(text(body))
     rows: list[TensorDifference] = [row for row, _ in comparison.differences(text(body))]
     stimulus = comparison.inputs[0]

@@ -15,7 +15,15 @@ from irc.support.errors import VerifyError
 from irc.tools.cli.main import main
 from irc.tools.verify import reference_model, run_budget
 from irc.tools.verify.comparison import Comparison
-from irc.tools.verify.run_budget import COST_OF_NOISE, DEFAULT, INFERENCES, Work, affordable_runs, choose, work_of
+from irc.tools.verify.run_budget import (
+    COST_OF_NOISE,
+    DEFAULT,
+    INFERENCES,
+    Work,
+    affordable_runs,
+    choose,
+    work_of,
+)
 from verification import text, verified
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
@@ -38,14 +46,24 @@ def test_what_is_left_out_is_said() -> None:
     assert DEFAULT[0].left_out(is_open=True) == ()
     assert DEFAULT[1].left_out(is_open=True) == ("a second size",)
     assert DEFAULT[1].left_out(is_open=False) == ()
-    assert DEFAULT[2].left_out(is_open=True) == ("zero", "negative", "positive", "border", "a second size")
+    assert DEFAULT[2].left_out(is_open=True) == (
+        "zero",
+        "negative",
+        "positive",
+        "border",
+        "a second size",
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "weight", "products"),
     [
         ("float[2,3,9,9] x) => (float[2,8,7,7] y) { y = Conv(x, w)", (8, 3, 3, 3), 2 * 8 * 49 * 27),
-        ("float[2,3,9,9] x) => (float[2,8,11,11] y) { y = ConvTranspose(x, w)", (3, 8, 3, 3), 2 * 3 * 81 * 72),
+        (
+            "float[2,3,9,9] x) => (float[2,8,11,11] y) { y = ConvTranspose(x, w)",
+            (3, 8, 3, 3),
+            2 * 3 * 81 * 72,
+        ),
         ("float[5,3,4] x) => (float[5,3,6] y) { y = MatMul(x, w)", (4, 6), 15 * 4 * 6),
         ("float[5,4] x) => (float[5,6] y) { y = Gemm<transB = 1>(x, w)", (6, 4), 5 * 4 * 6),
     ],
@@ -55,7 +73,9 @@ def test_products_are_counted(body: str, weight: tuple[int, ...], products: int)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(weight, np.float32), "w"))
     source = Comparison(model).source
     moved = sum(np.prod(shape) for shape in source.shapes.values())
-    assert work_of(model, source.shapes) == Work(moved + products / run_budget.PRODUCTS, run_budget.COST_OF_NODE)
+    assert work_of(model, source.shapes) == Work(
+        moved + products / run_budget.PRODUCTS, run_budget.COST_OF_NODE
+    )
 
 
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +101,17 @@ def test_a_large_model_takes_few_runs(chunk: int, monkeypatch: pytest.MonkeyPatc
     assert "(--verify=thorough does)" in verify.lines()[-1]
 
 
-def test_an_overridable_initializer_takes_the_place_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overridable_initializer_takes_the_place_of_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     large(monkeypatch)
-    model = text("g (float[4] x, float[4] k) => (float[4] y) <float[4] k = {1, 2, 3, 4}> { y = Mul(x, k) }")
-    assert [stimulus.name for stimulus in Comparison(model).inputs] == ["normal 4", "normal 4, other initializers"]
+    model = text(
+        "g (float[4] x, float[4] k) => (float[4] y) <float[4] k = {1, 2, 3, 4}> { y = Mul(x, k) }"
+    )
+    assert [stimulus.name for stimulus in Comparison(model).inputs] == [
+        "normal 4",
+        "normal 4, other initializers",
+    ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -110,9 +137,14 @@ def test_thorough_is_what_it_says(
         document = json.loads(out)
         thorough = option == "thorough"
         assert document["budget"]["thorough"] == thorough
-        assert (len(document["budget"]["inputs"]), document["verified"][-1]["inputs"]) == (count, count)
+        assert (len(document["budget"]["inputs"]), document["verified"][-1]["inputs"]) == (
+            count,
+            count,
+        )
         assert document["budget"]["left_out"] == ([] if thorough else [*left_out, "a second size"])
-        assert (f"not run on: {', '.join(left_out)}, a second size (--verify=thorough does)" in err) != thorough
+        assert (
+            f"not run on: {', '.join(left_out)}, a second size (--verify=thorough does)" in err
+        ) != thorough
         assert (len(document["verified"]) > 1) == thorough
     for options, count in (([], 1), (["--thorough"], 14)):
         table = tmp_path / "rows.json"
@@ -127,8 +159,10 @@ def test_a_fault_that_only_other_inputs_show_takes_a_thorough_comparison(
     """Below 20 both are the same: only the wide kind has greater numbers."""
     large(monkeypatch)
     right = text("g (float[4,64] x) => (float[4,64] y) { y = Abs(x) }")
-    wrong = text("""g (float[4,64] x) => (float[4,64] y) <float most = {20}, float least = {-1000}> {
-        a = Abs(x) y = Clip(a, least, most) }""")
+    wrong = text(
+        """g (float[4,64] x) => (float[4,64] y) <float most = {20}, float least = {-1000}> {
+        a = Abs(x) y = Clip(a, least, most) }"""
+    )
     onnx.save(right, tmp_path / "a.onnx")
     onnx.save(wrong, tmp_path / "b.onnx")
     command = ["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")]

@@ -1,4 +1,6 @@
-"""`--rtol` and `--atol`: a tolerance in the place of the bound on rounding, as numpy.allclose has it."""
+"""`--rtol` and `--atol`: a tolerance in the place of the bound on rounding, as numpy.allclose has
+it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def scaled(model: ModelProto, name: str, factor: float) -> ModelProto:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rtol", "atol"), [(0.0, 0.0), (1e-3, 0.0), (0.0, 1e-3), (1e-2, 1e-5), (0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("rtol", "atol"), [(0.0, 0.0), (1e-3, 0.0), (0.0, 1e-3), (1e-2, 1e-5), (0.5, 0.5)]
+)
 @pytest.mark.parametrize("factor", [1.0, 1.0005, 1.02])
 def test_the_judgement_is_that_of_allclose(rtol: float, atol: float, factor: float) -> None:
     model = onnx.load(EXAMPLE)
@@ -37,9 +41,13 @@ def test_the_judgement_is_that_of_allclose(rtol: float, atol: float, factor: flo
     comparison = Comparison(model, tolerance=Tolerance(rtol, atol))
     _, differences = comparison.deviation(other)
     for stimulus in comparison.inputs:
-        (found,) = [one for one in differences if one.value == "logits" and one.inputs == stimulus.name]
+        (found,) = [
+            one for one in differences if one.value == "logits" and one.inputs == stimulus.name
+        ]
         want, got = (harness.run(each, stimulus.feeds)["logits"] for each in (model, other))
-        is_close = np.abs(want.astype(np.float64) - got) <= atol + rtol * np.abs(want.astype(np.float64))
+        is_close = np.abs(want.astype(np.float64) - got) <= atol + rtol * np.abs(
+            want.astype(np.float64)
+        )
         assert found.elements == np.count_nonzero(~is_close)
         assert found.deviates == (not is_close.all())
         assert not found.undecided
@@ -66,10 +74,15 @@ def test_align(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, out = str(tmp_path / "b.onnx"), str(tmp_path / "out.json")
     onnx.save(scaled(onnx.load(EXAMPLE), "head/fc2.weight", 1.001), other)
     assert main(["align", str(EXAMPLE), other, "-q"]) == 1
-    assert main(["align", str(EXAMPLE), other, "--rtol", "0.01", "--atol", "0.01", "--json", out]) == 0
+    assert (
+        main(["align", str(EXAMPLE), other, "--rtol", "0.01", "--atol", "0.01", "--json", out]) == 0
+    )
     printed = capsys.readouterr().out
     assert "27 tensors agree within the tolerance" in printed
-    assert "judged by |a - b| <= 0.01 + 0.01 |a|: whether rounding explains a difference is not asked" in printed
+    assert (
+        "judged by |a - b| <= 0.01 + 0.01 |a|: whether rounding explains a difference is not asked"
+        in printed
+    )
     document = json.loads(Path(out).read_text())
     assert (document["agrees"], document["tolerance"]) == (True, {"rtol": 0.01, "atol": 0.01})
     assert main(["align", str(EXAMPLE), other, "--atol", "1e-6"]) == 1

@@ -61,16 +61,33 @@ def test_another_type_is_told_from_bfloat16() -> None:
 
 
 def test_bfloat16_is_given_and_handed_from_part_to_part(tmp_path: Path) -> None:
-    model = text("g (bfloat16[4] x) => (float[4] y) { h = Identity(x) i = Identity(h) y = Cast<to=1>(i) }")
+    model = text(
+        "g (bfloat16[4] x) => (float[4] y) { h = Identity(x) i = Identity(h) y = Cast<to=1>(i) }"
+    )
     x = np.arange(4).astype(ml_dtypes.bfloat16)
     walk = IncrementalRun(Runner(model, Path()), {"x": x})
-    assert [str(walk.compute([name])[0].dtype) for name in "hiy"] == ["bfloat16", "bfloat16", "float32"]
+    assert [str(walk.compute([name])[0].dtype) for name in "hiy"] == [
+        "bfloat16",
+        "bfloat16",
+        "float32",
+    ]
     assert verified(model).verdicts[-1].tensors == 1
     onnx.save(model, tmp_path / "a.onnx")
-    command = ["align", str(tmp_path / "a.onnx"), str(tmp_path / "a.onnx"), "-q", "--dump", str(tmp_path / "dump")]
+    command = [
+        "align",
+        str(tmp_path / "a.onnx"),
+        str(tmp_path / "a.onnx"),
+        "-q",
+        "--dump",
+        str(tmp_path / "dump"),
+    ]
     assert main(command) == 0
     index = json.loads((tmp_path / "dump" / "index.json").read_text())
-    (entry,) = [one for one in index if one["tensor"] == "h" and one["model"] == "a" and "equal" in one["inputs"]]
+    (entry,) = [
+        one
+        for one in index
+        if one["tensor"] == "h" and one["model"] == "a" and "equal" in one["inputs"]
+    ]
     assert entry["dtype"] == "bfloat16"
     assert np.array_equal(np.load(tmp_path / "dump" / entry["file"]), np.ones(4, np.float32))
 
@@ -83,7 +100,9 @@ def test_what_nobody_hands_out_is_undecided() -> None:
     assert verified(model).verdicts[-1].silent_results == ("s",)
 
 
-def classes(step: str, keys: str = "classlabels_int64s = [0, 1]", key: int = TensorProto.INT64) -> ModelProto:
+def classes(
+    step: str, keys: str = "classlabels_int64s = [0, 1]", key: int = TensorProto.INT64
+) -> ModelProto:
     """Probabilities by class, as scikit-learn's converters write them."""
     made = text(f"""g (float[2,2] x) => (y) {{ n = {step}(x) p = Softmax(n) y = Identity(p) }}""")
     made.opset_import.add(domain="ai.onnx.ml", version=2)
@@ -117,7 +136,9 @@ def test_a_whole_model_that_onnxruntime_refuses_is_accused() -> None:
 
 
 def test_parts_that_onnxruntime_loads_only_with_the_declared_types_are_compared() -> None:
-    """Its inference of a Resize in opset 11 fails where it does not know the rank of the result of a function."""
+    """Its inference of a Resize in opset 11 fails where it does not know the rank of the result of
+    a function.
+    """
     model = with_functions(export(3002897), 3002897)
     result = irc.compile(model).model
     session(model)

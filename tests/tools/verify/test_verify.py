@@ -1,4 +1,6 @@
-"""Verification by numbers: what is right passes, ten faults are caught and blamed on the right pass and tensor."""
+"""Verification by numbers: what is right passes, ten faults are caught and blamed on the right pass
+and tensor.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F16, F32, Graph, batch_norm
-from injected import FAULTS, C, Fault, Patch, dropped_bias, network, relu_forgotten, reversed_channels
+from injected import (
+    FAULTS,
+    C,
+    Fault,
+    Patch,
+    dropped_bias,
+    network,
+    relu_forgotten,
+    reversed_channels,
+)
 from irc.frontends.onnx import from_model
 from irc.passes import PassContext, parse_pipeline
 from irc.support.errors import SourceError, VerifyError
@@ -38,15 +49,21 @@ EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_caught_and_blamed(fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_fault_is_caught_and_blamed(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     verified(fault.model)
     fault.patch(monkeypatch)
     with pytest.raises(VerifyError) as error:
         verified(fault.model, reproducer=tmp_path / "shown")
-    assert str(error.value).startswith(f"{fault.pass_}: tensor '{fault.tensor}' {fault.how} "), error.value
+    assert str(error.value).startswith(f"{fault.pass_}: tensor '{fault.tensor}' {fault.how} "), (
+        error.value
+    )
     inputs = dict(np.load(tmp_path / "shown" / "inputs.npz"))
     results = [
-        onnxruntime.InferenceSession(tmp_path / "shown" / name).run(None, fed(tmp_path / "shown" / name, inputs))[0]
+        onnxruntime.InferenceSession(tmp_path / "shown" / name).run(
+            None, fed(tmp_path / "shown" / name, inputs)
+        )[0]
         for name in ("before.onnx", "after.onnx")
     ]
     assert results[0].shape != results[1].shape or not np.allclose(*results, rtol=1e-5, atol=1e-6)
@@ -74,7 +91,10 @@ def test_bisect_accuses_no_pass_that_changes_the_function(
 ) -> None:
     arguments = ["bisect", str(EXAMPLE), "--passes", f"default,{pass_},FoldConstant", "-q"]
     assert main(arguments) == 2
-    assert f"{pass_} changes the function by design: leave it out of --passes" in capsys.readouterr().err
+    assert (
+        f"{pass_} changes the function by design: leave it out of --passes"
+        in capsys.readouterr().err
+    )
     assert main([*arguments, "--command", "test -s {}"]) == 0
 
 
@@ -82,8 +102,10 @@ def test_bisect_accuses_no_pass_that_changes_the_function(
 def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The first fold after which fewer than two BatchNormalizations are left."""
     onnx.save(network(), tmp_path / "in.onnx")
-    command = f"{sys.executable} -c 'import onnx, sys; sys.exit(" + (
-        'sum(n.op_type == "BatchNormalization" for n in onnx.load(sys.argv[1]).graph.node) < 1)\' {}'
+    command = (
+        f"{sys.executable} -c 'import onnx, sys; sys.exit("
+        + 'sum(n.op_type == "BatchNormalization" for n in onnx.load(sys.argv[1]).graph.node) <'
+        " 1)' {}"
     )
     assert main(["bisect", str(tmp_path / "in.onnx"), "--command", command]) == 1
     assert "FoldScaleAxis, step 4 of" in capfd.readouterr().out
@@ -93,18 +115,25 @@ def test_bisect_by_a_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     ("passes", "said"),
     [("none", "without passes"), ("FoldConstant", "after FoldConstant")],
 )
-def test_bisect_says_behind_what_nothing_is_wrong(passes: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bisect_says_behind_what_nothing_is_wrong(
+    passes: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bisect", str(EXAMPLE), "--passes", passes, "--command", "test -s {}"]) == 0
     assert capsys.readouterr().out == f"{EXAMPLE}: nothing is wrong {said}\n"
 
 
-@pytest.mark.parametrize(("command", "status"), [("no-such-command {}", 127), ("/ {}", 126), ("(exit 127) # {}", 127)])
+@pytest.mark.parametrize(
+    ("command", "status"), [("no-such-command {}", 127), ("/ {}", 126), ("(exit 127) # {}", 127)]
+)
 def test_a_command_that_cannot_be_run_says_nothing_of_the_model(
     command: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bisect", str(EXAMPLE), "--command", command]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"irc: --command: {command!r} cannot be run: the shell returns status {status}\n")
+    assert (out, err) == (
+        "",
+        f"irc: --command: {command!r} cannot be run: the shell returns status {status}\n",
+    )
 
 
 def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None:
@@ -115,11 +144,16 @@ def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None
     end = verified(network(), when="end")
     assert len(end.verdicts) == 1
     assert 0 < end.verdicts[0].greatest < 1
-    assert len({stimulus.name.split()[1] for stimulus in each.comparison(irc.load(EXAMPLE)).inputs}) == 2
+    assert (
+        len({stimulus.name.split()[1] for stimulus in each.comparison(irc.load(EXAMPLE)).inputs})
+        == 2
+    )
 
 
 def test_a_pass_that_changes_the_function_is_not_accused() -> None:
-    verify = verified(onnx.load(EXAMPLE), "default,CrossLayerEqualization,BiasCorrection,FoldConstant")
+    verify = verified(
+        onnx.load(EXAMPLE), "default,CrossLayerEqualization,BiasCorrection,FoldConstant"
+    )
     assert verify.rebased == "BiasCorrection"
     assert any("changes the function" in line for line in verify.lines())
 
@@ -129,14 +163,22 @@ def test_at_the_end_what_stands_before_a_change_of_the_function_is_verified(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault.patch(monkeypatch)
-    with pytest.raises(VerifyError, match=f"FoldConstant: tensor '{fault.tensor}' {fault.how} ") as raised:
+    with pytest.raises(
+        VerifyError, match=f"FoldConstant: tensor '{fault.tensor}' {fault.how} "
+    ) as raised:
         verified(fault.model, "default,BiasCorrection,FoldConstant", when="end")
     assert fault.pass_ in str(raised.value).partition(":")[0].split(",")
 
 
-def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = verified(onnx.load(EXAMPLE), "default,BiasCorrection,FoldConstant", when="end").verdicts
-    assert first.pass_ == "SimplifyInference,FoldScaleAxis,FoldConstant"  # no other pass of "default" changed anything
+def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = verified(
+        onnx.load(EXAMPLE), "default,BiasCorrection,FoldConstant", when="end"
+    ).verdicts
+    assert (
+        first.pass_ == "SimplifyInference,FoldScaleAxis,FoldConstant"
+    )  # no other pass of "default" changed anything
     assert second.pass_ == "FoldConstant"
     relu_forgotten(monkeypatch)
     with pytest.raises(VerifyError, match=r"^SimplifyExpr,FoldConstant: tensor 'c1'"):
@@ -147,11 +189,15 @@ def test_at_the_end_a_verdict_names_the_passes_since_the_function_changed(monkey
 @pytest.mark.slow
 def test_shared_models_verify() -> None:
     for path in harness.shared_models("digits"):
-        assert all(verdict.greatest < 1 for verdict in verified(onnx.load(path)).verdicts), path.name
+        assert all(verdict.greatest < 1 for verdict in verified(onnx.load(path)).verdicts), (
+            path.name
+        )
 
 
 def test_rounding_is_told_from_faults() -> None:
-    """What float32 does to a sum is within the bound; one part in ten thousand in one weight is not."""
+    """What float32 does to a sum is within the bound; one part in ten thousand in one weight is
+    not.
+    """
     model = network()
     comparison = Comparison(model)
     other = onnx.ModelProto()
@@ -172,20 +218,27 @@ def test_integers_text_and_what_rounding_decides() -> None:
     graph = Graph(dtype=F32)
     x = graph.input("x", [2, 6])
     graph.output(graph.node("ArgMax", [x], "most", axis=1), dtype=np.dtype(np.int64))
-    graph.output(graph.node("Greater", [x, graph.initializer(np.float32(0.0))], "positive"), dtype=np.dtype(bool))
+    graph.output(
+        graph.node("Greater", [x, graph.initializer(np.float32(0.0))], "positive"),
+        dtype=np.dtype(bool),
+    )
     model = graph.model()
     assert all(not row.deviates for row, _ in Comparison(model).differences(model))
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
     wrong.graph.node[0].op_type = "ArgMin"
-    assert {row.tensor for row, _ in Comparison(model).differences(wrong) if row.deviates} == {"most"}
+    assert {row.tensor for row, _ in Comparison(model).differences(wrong) if row.deviates} == {
+        "most"
+    }
 
 
 def test_scalars_and_empty_tensors() -> None:
     graph = Graph(dtype=F32)
     x = graph.input("x", [3])
     graph.output(graph.node("ReduceSum", [graph.node("Mul", [x, x])], "sum", keepdims=0), [])
-    graph.output(graph.node("Slice", [x, *(graph.initializer(np.array([n])) for n in (1, 1))], "none"), [0])
+    graph.output(
+        graph.node("Slice", [x, *(graph.initializer(np.array([n])) for n in (1, 1))], "none"), [0]
+    )
     model = graph.model()
     rows = [row for row, _ in Comparison(model).differences(model)]
     assert {row.shape for row in rows} == {(), (0,), (3,)}
@@ -195,7 +248,9 @@ def test_scalars_and_empty_tensors() -> None:
 def test_a_model_that_does_not_run_says_so() -> None:
     graph = Graph(dtype=F32)
     graph.output(graph.node("Hide", [graph.input("x", [2])], domain="com.acme"), [2])
-    with pytest.raises(VerifyError, match=r"runs on no generated inputs .*: onnxruntime cannot load"):
+    with pytest.raises(
+        VerifyError, match=r"runs on no generated inputs .*: onnxruntime cannot load"
+    ):
         Comparison(graph.model())
 
 
@@ -232,7 +287,9 @@ def test_inputs_that_do_not_fit_are_refused(array: Any, message: str, tmp_path: 
 def test_indices_stay_within_the_table() -> None:
     graph = Graph(dtype=F32)
     ids = graph.input("ids", ["N", 5], np.dtype(np.int64))
-    rows = graph.node("Gather", [graph.initializer(graph.random(3, C)), graph.node("Identity", [ids])])
+    rows = graph.node(
+        "Gather", [graph.initializer(graph.random(3, C)), graph.node("Identity", [ids])]
+    )
     graph.output(rows, ["N", 5, C])
     assert len(Comparison(graph.model()).inputs) == 14
 
@@ -259,7 +316,20 @@ def test_a_deviation_leaves_no_output(
 ) -> None:
     dropped_bias(monkeypatch)
     output = tmp_path / "out.onnx"
-    assert main(["compile", str(EXAMPLE), "-o", str(output), "--verify", "--fold-map", str(tmp_path / "m.json")]) == 1
+    assert (
+        main(
+            [
+                "compile",
+                str(EXAMPLE),
+                "-o",
+                str(output),
+                "--verify",
+                "--fold-map",
+                str(tmp_path / "m.json"),
+            ]
+        )
+        == 1
+    )
     message = capsys.readouterr().err
     assert message.startswith("irc: FoldScaleAxis: tensor 'stem/bn:0' is off by")
     assert message.count("\n") == 1
@@ -269,14 +339,28 @@ def test_a_deviation_leaves_no_output(
 
 
 def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output, fold_map, table = (str(tmp_path / name) for name in ("out.onnx", "map.json", "rows.json"))
+    output, fold_map, table = (
+        str(tmp_path / name) for name in ("out.onnx", "map.json", "rows.json")
+    )
     assert main(["compile", str(EXAMPLE), "-o", output, "--fold-map", fold_map, "-q"]) == 0
-    command = ["align", str(EXAMPLE), output, "--map", fold_map, "--json", table, "--dump", str(tmp_path / "dump")]
+    command = [
+        "align",
+        str(EXAMPLE),
+        output,
+        "--map",
+        fold_map,
+        "--json",
+        table,
+        "--dump",
+        str(tmp_path / "dump"),
+    ]
     assert main(command) == 0
     text = capsys.readouterr().out
     assert "19 tensors agree within their rounding bounds" in text
     note = "stem/conv:0: only in the first model (inside stem/conv, whose result is stem/bn:0)"
-    assert text.index(note) < text.index("tensor") < text.index("19 tensors agree")  # the verdict is below the table
+    assert (
+        text.index(note) < text.index("tensor") < text.index("19 tensors agree")
+    )  # the verdict is below the table
     rows = json.loads(Path(table).read_text())
     assert rows["first_divergence"] is None
     assert len(rows["rows"]) == 19 * 14
@@ -285,7 +369,9 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
     assert list(np.load(tmp_path / "dump" / entry["file"]).shape) == entry["shape"]
     other = onnx.load(output)
     bias = next(tensor for tensor in other.graph.initializer if tensor.name == "down/conv.bias")
-    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.01), bias.name))
+    bias.CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.01), bias.name)
+    )
     onnx.save(other, tmp_path / "other.onnx")
     drawing = tmp_path / "drawing.svg"
     assert main(["align", str(EXAMPLE), str(tmp_path / "other.onnx"), "--svg", str(drawing)]) == 1
@@ -306,13 +392,31 @@ def test_align_writes_a_page(tmp_path: Path) -> None:
 
 def test_a_report_of_a_verified_compile_has_the_alignment(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    command = ["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), "--verify=end", "--report", str(page), "-q"]
+    command = [
+        "compile",
+        str(EXAMPLE),
+        "-o",
+        str(tmp_path / "out.onnx"),
+        "--verify=end",
+        "--report",
+        str(page),
+        "-q",
+    ]
     assert main(command) == 0
     assert '"tensor":"stem/bn:0"' in page.read_text()
 
 
 def test_a_summary_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["compile", str(EXAMPLE), "-o", str(tmp_path / "out.onnx"), "--verify=end", "--json", "-", "-q"]
+    command = [
+        "compile",
+        str(EXAMPLE),
+        "-o",
+        str(tmp_path / "out.onnx"),
+        "--verify=end",
+        "--json",
+        "-",
+        "-q",
+    ]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["operators"] == [27, 19]
@@ -329,9 +433,13 @@ def test_a_power_gets_no_noise_on_its_exponent() -> None:
 
 
 def test_results_that_no_node_makes_are_compared() -> None:
-    first = text("g (float[3] x) => (float[3] y, float[3] c) <float[3] k = {1,2,3}> { y = Abs(x) c = Add(k, k) }")
+    first = text(
+        "g (float[3] x) => (float[3] y, float[3] c) <float[3] k = {1,2,3}> { y = Abs(x) c = Add(k,"
+        " k) }"
+    )
     second = text(
-        "g (float[3] x) => (float[3] y, float[3] c) { y = Abs(x) c = Constant<value_floats=[2.0,4.0,7.0]>() }"
+        "g (float[3] x) => (float[3] y, float[3] c) { y = Abs(x) c ="
+        " Constant<value_floats=[2.0,4.0,7.0]>() }"
     )
     third = text("g (float[3] x) => (float[3] y, float[3] c) <float[3] c = {2,4,9}> { y = Abs(x) }")
     assert verdict(first, second) == {"c"}
@@ -352,7 +460,9 @@ def test_booleans_are_compared_exactly_where_noise_does_not_decide() -> None:
     body = "g (float[16] x) => (bool[16] y) <float k = {{0.0}}> {{ s = Sin(x) y = {}(s, k) }}"
     x = np.array([np.pi, *np.linspace(1, 2, 15)], np.float32)
     stimulus = [Stimulus("given", {"x": x})]
-    assert verdict(text(body.format("Greater")), text(body.format("Less")), inputs=stimulus) == {"y"}
+    assert verdict(text(body.format("Greater")), text(body.format("Less")), inputs=stimulus) == {
+        "y"
+    }
 
 
 def test_large_channels_hide_no_fault_in_small_ones() -> None:
@@ -379,13 +489,21 @@ def test_large_channels_hide_no_fault_in_small_ones() -> None:
         """g (float[9] x) => (float[K] y) <float z = {0.0}> { s = Sin(x) p = Greater(s, z) a = Compress<axis=0>(x, p)
             t = Sin(x) q = Greater(t, z) b = Compress<axis=0>(x, q) y = Add(a, b) }""",
     ],
-    ids=["scalar integer", "scalar boolean", "division by zero", "bfloat16", "shapes that noise decides"],
+    ids=[
+        "scalar integer",
+        "scalar boolean",
+        "division by zero",
+        "bfloat16",
+        "shapes that noise decides",
+    ],
 )
 def test_what_is_right_is_not_accused(body: str) -> None:
     assert all(verdict.greatest <= 1 for verdict in verified(text(body)).verdicts)
 
 
-def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensors_that_say_nothing_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     graph = Graph(dtype=F32)
     x = graph.input("x", [64])
     nothing = graph.node("Sub", [graph.node("Sin", [x]), graph.node("Sin", [x])])
@@ -396,11 +514,16 @@ def test_tensors_that_say_nothing_are_named(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_inputs_without_tensors_are_refused_in_one_sentence() -> None:
-    model = text("g (float[1] m) => (float[2] y) { y = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1, 2]> (m) }")
+    model = text(
+        "g (float[1] m) => (float[2] y) { y = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1, 2]>"
+        " (m) }"
+    )
     model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     number = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     model.graph.input[0].type.CopyFrom(helper.make_map_type_proto(TensorProto.INT64, number))
-    with pytest.raises(VerifyError, match="the input 'm' has no tensors: it can be neither generated nor given"):
+    with pytest.raises(
+        VerifyError, match="the input 'm' has no tensors: it can be neither generated nor given"
+    ):
         Comparison(model)
 
 
@@ -412,7 +535,9 @@ def test_files_that_hold_no_inputs_are_refused(name: str, content: bytes, tmp_pa
         read_inputs([tmp_path / name], network())
 
 
-def test_external_data_stand_in_the_reproducer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_external_data_stand_in_the_reproducer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     source = tmp_path / "in.onnx"
     onnx.save(network(), source, save_as_external_data=True, location="in.bin", size_threshold=0)
     dropped_bias(monkeypatch)
@@ -422,7 +547,8 @@ def test_external_data_stand_in_the_reproducer(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "in.bin").unlink()
     inputs = dict(np.load(shown / "inputs.npz"))
     results = [
-        onnxruntime.InferenceSession(shown / f"{name}.onnx").run(None, inputs)[0] for name in ("before", "after")
+        onnxruntime.InferenceSession(shown / f"{name}.onnx").run(None, inputs)[0]
+        for name in ("before", "after")
     ]
     assert not np.allclose(*results, rtol=1e-5, atol=1e-6)
 
@@ -437,7 +563,9 @@ def test_external_data_stand_in_the_reproducer(monkeypatch: pytest.MonkeyPatch, 
         ["align", "{model}", "{model}", "--html", "-"],
     ],
 )
-def test_options_that_do_not_go_together_are_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_do_not_go_together_are_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([argument.format(model=EXAMPLE) for argument in arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -447,7 +575,9 @@ SCALED = """g (float[2,2] x) => (float[2,2] y) <float small = {{0.001}}, float l
 
 
 def test_what_overflows_in_the_source_is_undecided() -> None:
-    """Scaled first, the product stays within float32; where nothing overflows, faults are seen all the same."""
+    """Scaled first, the product stays within float32; where nothing overflows, faults are seen all
+    the same.
+    """
     late = text(SCALED.format("p = Mul(x, large) s = Mul(p, small)"))
     early = text(SCALED.format("q = Mul(x, small) s = Mul(q, large)"))
     wrong = text(SCALED.format("q = Mul(x, small) t = Neg(q) s = Mul(t, large)"))
@@ -456,26 +586,43 @@ def test_what_overflows_in_the_source_is_undecided() -> None:
     assert {row.tensor for row in rows} == {"s", "r", "y"}
     assert all(row.is_undecided and not row.deviates for row in rows)
     assert verdict(late, wrong) == {"s", "r", "y"}
-    assert verdict(early, late, inputs=stimulus) == {"s", "r"}, "a compile that overflows is accused"
+    assert verdict(early, late, inputs=stimulus) == {"s", "r"}, (
+        "a compile that overflows is accused"
+    )
 
 
 def test_a_quotient_that_overflows_is_undecided() -> None:
     """Where the divisor has zeros, or is computed, an infinity need not be too large a number."""
-    body = "g (float[2] x) => (float[2] y) <float[2] d = {{1e-30, {}}}, float k = {{1e-6}}> {{ {} y = Relu(s) }}"
+    body = (
+        "g (float[2] x) => (float[2] y) <float[2] d = {{1e-30, {}}}, float k = {{1e-6}}> {{ {} y ="
+        " Relu(s) }}"
+    )
     late, early = "q = Div(x, d) s = Mul(q, k)", "p = Mul(x, k) s = Div(p, d)"
     wrong = "p = Mul(x, k) n = Neg(p) s = Div(n, d)"
     inputs = [Stimulus("large", {"x": np.full(2, 1e12, np.float32)})]
-    assert not verdict(text(body.format("1e-29", late)), text(body.format("1e-29", early)), inputs=inputs)
-    assert verdict(text(body.format("1e-29", late)), text(body.format("1e-29", wrong))) == {"s", "y"}
-    assert verdict(text(body.format("1e-29", early)), text(body.format("1e-29", late)), inputs=inputs) == {"s", "y"}
-    for zeros in (body.format("0", late), body.format("1e-29", "o = Abs(d) q = Div(x, o) s = Mul(q, k)")):
+    assert not verdict(
+        text(body.format("1e-29", late)), text(body.format("1e-29", early)), inputs=inputs
+    )
+    assert verdict(text(body.format("1e-29", late)), text(body.format("1e-29", wrong))) == {
+        "s",
+        "y",
+    }
+    assert verdict(
+        text(body.format("1e-29", early)), text(body.format("1e-29", late)), inputs=inputs
+    ) == {"s", "y"}
+    for zeros in (
+        body.format("0", late),
+        body.format("1e-29", "o = Abs(d) q = Div(x, o) s = Mul(q, k)"),
+    ):
         comparison = Comparison(text(zeros), inputs=inputs)
         assert not any(row.deviates for row, _ in comparison.differences(text(zeros)))
         assert not comparison.source.overflow(inputs[0]).overflown
 
 
 def test_infinities_that_are_no_overflow_are_compared() -> None:
-    body = "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
+    body = (
+        "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
+    )
     masked, other = text(body.format("Log")), text(body.format("Identity"))
     comparison = Comparison(masked)
     assert not any(row.deviates for row, _ in comparison.differences(masked))
@@ -484,8 +631,8 @@ def test_infinities_that_are_no_overflow_are_compared() -> None:
 
 
 def test_a_walk_computes_what_the_whole_model_does() -> None:
-    """A loop that reads what an earlier part made, a tensor that is read much later, and one that cannot be handed
-    over.
+    """A loop that reads what an earlier part made, a tensor that is read much later, and one that
+    cannot be handed over.
     """
     model = text("""g (float[4] x, bool c) => (float[4] y) <int64 i = {0}> {
         a = Abs(x) s = SequenceConstruct(a, x) b = Neg(a)
@@ -506,7 +653,9 @@ def test_an_operator_runs_again_for_a_second_result() -> None:
     model = text("""g (float[6] x) => (float[2] y) <int64[3] sizes = {2, 2, 2}> {
         a, b, c = Split(x, sizes) d = Neg(a) e = Add(d, b) f = Add(e, a) y = Sub(f, c) }""")
     walk = IncrementalRun(Runner(model, Path()), {"x": np.arange(6, dtype=np.float32)})
-    found = [value.tolist() for names in ("a", "db", "ef", "cy") for value in walk.compute([*names])]
+    found = [
+        value.tolist() for names in ("a", "db", "ef", "cy") for value in walk.compute([*names])
+    ]
     assert found == [[0, 1], [0, -1], [2, 3], [2, 2], [2, 3], [4, 5], [-2, -2]]
 
 
@@ -528,15 +677,29 @@ def test_a_model_that_agreed_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("external", [False, True], ids=["whole", "external"])
 def test_large_files_are_verified_with_the_tensors_that_are_left_in_them(
-    external: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    external: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    frontend, folding = import_module("irc.frontends.onnx"), import_module("irc.passes.fold_constant")
-    for module, name, value in ((frontend, "LARGE_FILE", 0), (frontend, "LARGE_PAYLOAD", 1), (folding, "LAZY", 1)):
+    frontend, folding = (
+        import_module("irc.frontends.onnx"),
+        import_module("irc.passes.fold_constant"),
+    )
+    for module, name, value in (
+        (frontend, "LARGE_FILE", 0),
+        (frontend, "LARGE_PAYLOAD", 1),
+        (folding, "LAZY", 1),
+    ):
         monkeypatch.setattr(module, name, value)
     source, output = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    onnx.save(network(), source, save_as_external_data=external, location="in.bin", size_threshold=0)
+    onnx.save(
+        network(), source, save_as_external_data=external, location="in.bin", size_threshold=0
+    )
     for when in ("each", "end"):
-        assert main(["compile", str(source), "-o", str(output), f"--verify={when}"]) == 0, capsys.readouterr().err
+        assert main(["compile", str(source), "-o", str(output), f"--verify={when}"]) == 0, (
+            capsys.readouterr().err
+        )
     assert main(["bisect", str(source), "-q"]) == 0
     assert main(["align", str(source), str(output), "-q"]) == 0
     dropped_bias(monkeypatch)
@@ -550,7 +713,9 @@ def test_inputs_from_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [tmp_path / folder / "x.npz" for folder in "ab"]
     for seed, path in enumerate(paths):
         path.parent.mkdir()
-        np.savez(path, x=np.random.default_rng(seed).standard_normal((1, C, 9, 9)).astype(np.float32))
+        np.savez(
+            path, x=np.random.default_rng(seed).standard_normal((1, C, 9, 9)).astype(np.float32)
+        )
     inputs = read_inputs(paths, network())
     assert [stimulus.name for stimulus in inputs] == [str(path) for path in paths]
     assert verified(network(), inputs=inputs).verdicts[-1].inputs == 2
@@ -564,12 +729,21 @@ PAIR = "g (float[2] x, float[2] u) => (float[2] y, float[2] z) { y = Abs(x) z = 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (("float[2] y, float[2] z", "float[2] z, float[2] y"), "the results are 'z', 'y', but 'y', 'z' in the source"),
+        (
+            ("float[2] y, float[2] z", "float[2] z, float[2] y"),
+            "the results are 'z', 'y', but 'y', 'z' in the source",
+        ),
         (("float[2] y, float[2] z", "float[2] y"), "the result 'z' is missing"),
         (("float[2] z)", "float[2] z, float[2] u)"), "the result 'u' is not in the source"),
-        (("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"), "the results are 'y', 'z', 'y', but 'y'"),
+        (
+            ("float[2] y, float[2] z", "float[2] y, float[2] z, float[2] y"),
+            "the results are 'y', 'z', 'y', but 'y'",
+        ),
         ((", float[2] u", ""), "the input 'u' is missing"),
-        (("float[2] x, float[2] u", "float[2] u, float[2] x"), "the inputs are 'u', 'x', but 'x', 'u' in the source"),
+        (
+            ("float[2] x, float[2] u", "float[2] u, float[2] x"),
+            "the inputs are 'u', 'x', but 'x', 'u' in the source",
+        ),
         (("float[2] u", "double[2] u"), "the input 'u' is double, but float in the source"),
         (("float[2] u", "float[2] u, float[2] v"), "the input 'v' is not in the source"),
     ],
@@ -586,12 +760,16 @@ def test_results_in_another_order_are_blamed_on_the_pass(monkeypatch: pytest.Mon
 
     def reverse(self: Any, graph: Any, source: Any, target: Any) -> None:
         write(self, graph, source, target)
-        results = [onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in target.output]
+        results = [
+            onnx.ValueInfoProto.FromString(info.SerializeToString()) for info in target.output
+        ]
         del target.output[:]
         target.output.extend(reversed(results))
 
     monkeypatch.setattr(_Emitter, "outputs", reverse)
-    with pytest.raises(VerifyError, match="the backend: the results are 'z', 'y', but 'y', 'z' in the source"):
+    with pytest.raises(
+        VerifyError, match="the backend: the results are 'z', 'y', but 'y', 'z' in the source"
+    ):
         verified(text(PAIR))
 
 
@@ -614,8 +792,12 @@ def half_network() -> ModelProto:
 
 
 @pytest.mark.skipif(SUMS_IN_FLOAT16, reason="float16 is summed in float16 here")
-@pytest.mark.parametrize("fault", [negated_weights, reversed_channels, dropped_bias], ids=lambda fault: fault.__name__)
-def test_faults_in_long_sums_of_halves_are_caught(fault: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fault", [negated_weights, reversed_channels, dropped_bias], ids=lambda fault: fault.__name__
+)
+def test_faults_in_long_sums_of_halves_are_caught(
+    fault: Patch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verify = verified(half_network(), when="end")
     assert 0 < verify.verdicts[-1].greatest < 1
     fault(monkeypatch)
@@ -635,9 +817,15 @@ def causal(sign: int, mask: str, opset: int = 17) -> ModelProto:
     )
     rng = np.random.default_rng(0)
     above = np.triu(np.full((5, 5), -np.inf), 1)
-    arrays = {"first": rng.standard_normal((4, 5)), "second": rng.standard_normal((4, 5)), "mask": above}
+    arrays = {
+        "first": rng.standard_normal((4, 5)),
+        "second": rng.standard_normal((4, 5)),
+        "mask": above,
+    }
     arrays |= {"v": sign * rng.standard_normal((4, 4)), "never": np.array(-np.inf)}
-    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    tensors = [
+        numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()
+    ]
     model.graph.initializer.extend([*tensors, numpy_helper.from_array(above == 0, "seen")])
     return model
 
@@ -653,11 +841,18 @@ def test_faults_behind_infinite_masks_are_caught(mask: str) -> None:
     assert verdict(causal(1, mask), causal(-1, mask)) == {"y", "z"}
 
 
-def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
-    late = text("""g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
-        p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }""")
-    early = text("g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y = Sigmoid(t) }")
+    late = text(
+        """g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
+        p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }"""
+    )
+    early = text(
+        "g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y ="
+        " Sigmoid(t) }"
+    )
     stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
     rows = [row for row, _ in Comparison(late, inputs=stimulus).differences(early)]
     assert [(row.tensor, row.is_undecided) for row in rows] == [("y", True)]
@@ -676,7 +871,12 @@ def test_names_with_brackets_are_names(tmp_path: Path) -> None:
     wrong.graph.node[-1].op_type = "Neg"
     assert verdict(model, wrong) == {"y [1]"}
     pair = onnx.ModelProto()
-    pair.CopyFrom(text("g (float[3] x) => (seq(float[3]) s, float[3] y) { y = Neg(x) s = SequenceConstruct(x) }"))
+    pair.CopyFrom(
+        text(
+            "g (float[3] x) => (seq(float[3]) s, float[3] y) { y = Neg(x) s ="
+            " SequenceConstruct(x) }"
+        )
+    )
     pair.graph.node[0].output[0] = pair.graph.output[1].name = "s [0]"
     rows = [row for row, _ in Comparison(pair).differences(pair)]
     assert {row.key for row in rows} == {("s", "s [length]"), ("s", "s [0]"), ("s [0]", "s [0]")}
@@ -695,12 +895,19 @@ def test_inputs_that_the_source_does_not_take_are_said_of_it(
         np.savez(tmp_path / f"{name}.npz", x=np.ones((size, 4), np.float32))
     inputs = [str(tmp_path / "right.npz"), "--inputs", str(tmp_path / "wrong.npz")]
     source = str(tmp_path / "in.onnx")
-    for command in (["compile", source, "-o", str(tmp_path / "out.onnx"), "--verify"], ["bisect", source]):
+    for command in (
+        ["compile", source, "-o", str(tmp_path / "out.onnx"), "--verify"],
+        ["bisect", source],
+    ):
         assert main([*command, "-q", "--inputs", *inputs]) == 1
-        assert capsys.readouterr().err.startswith("irc: the source model does not run on wrong.npz: onnxruntime")
+        assert capsys.readouterr().err.startswith(
+            "irc: the source model does not run on wrong.npz: onnxruntime"
+        )
 
 
-def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from irc.ir.rule_driver import rule
     from irc.passes.simplify.rule_set import RULES
 
@@ -719,14 +926,25 @@ def test_a_compiled_model_that_does_not_run_is_no_fault_of_the_source(monkeypatc
         verified(text("g (float[2] x) => (float[2] y) { h = NotThere(x) y = Abs(h) }"))
 
 
-def test_results_of_which_nothing_can_be_said_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_which_nothing_can_be_said_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = """g (float[64] x) => (float[1] y{0}) {{
         a = Sin(x) b = Sin(x) d = Sub(a, b) m = ReduceMin(d) y = Sqrt(m) {1} }}"""
     found = []
     for index, rest in enumerate([("", ""), (", float[64] z", "z = Abs(x)")]):
         source, summary = tmp_path / f"{index}.onnx", tmp_path / f"{index}.json"
         onnx.save(text(body.format(*rest)), source)
-        command = ["compile", str(source), "-o", str(tmp_path / "out.onnx"), "--verify", "-q", "--json", str(summary)]
+        command = [
+            "compile",
+            str(source),
+            "-o",
+            str(tmp_path / "out.onnx"),
+            "--verify",
+            "-q",
+            "--json",
+            str(summary),
+        ]
         assert main(command) == 0
         found.append(json.loads(summary.read_text()))
         last = found[-1]["verified"][-1]
@@ -749,20 +967,29 @@ STEPS = {
 def test_steps_on_large_tensors_are_judged_by_more_runs(
     step: str, kind: str, room: int, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of tens of thousands of elements a few noisy runs leave some in their place that rounding moves. Without room for
-    many of all tensors, the one that deviates gets them alone.
+    """Of tens of thousands of elements a few noisy runs leave some in their place that rounding
+    moves. Without room for many of all tensors, the one that deviates gets them alone.
     """
     monkeypatch.setattr(reference_model, "CONFIRMING_BYTES", room)
     monkeypatch.setattr(run_budget, "NOISY_RUNS", runs)
     rng = np.random.default_rng(0)
     model = text(f"""g (float[1,3,150,150] x) => ({kind} y) <float k = {{100.0}}> {{
         c = Conv<pads=[1,1,1,1]>(x, w) b = BatchNormalization(c, s, t, mean, var) {step} }}""")
-    arrays = {"w": rng.standard_normal((8, 3, 3, 3)), "s": rng.standard_normal(8), "t": rng.standard_normal(8)}
+    arrays = {
+        "w": rng.standard_normal((8, 3, 3, 3)),
+        "s": rng.standard_normal(8),
+        "t": rng.standard_normal(8),
+    }
     arrays |= {"mean": rng.standard_normal(8), "var": 1 + rng.random(8)}
-    model.graph.initializer.extend(numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items())
+    model.graph.initializer.extend(
+        numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()
+    )
     compiled = irc.compile(model).model
     inputs = [
-        Stimulus(str(seed), {"x": np.random.default_rng(seed).standard_normal((1, 3, 150, 150)).astype(F32)})
+        Stimulus(
+            str(seed),
+            {"x": np.random.default_rng(seed).standard_normal((1, 3, 150, 150)).astype(F32)},
+        )
         for seed in range(4)
     ]
     comparison = Comparison(model, inputs=inputs)

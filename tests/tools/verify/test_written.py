@@ -24,9 +24,15 @@ def network() -> ModelProto:
     """A convolution that is folded into, and one that stays as it is."""
     graph = Graph(dtype=F32)
     x = graph.input("x", ["N", 4, 9, 9])
-    hidden = graph.node("Conv", [x, graph.initializer(graph.random(4, 4, 3, 3), "w0")], "c0", "conv0")
+    hidden = graph.node(
+        "Conv", [x, graph.initializer(graph.random(4, 4, 3, 3), "w0")], "c0", "conv0"
+    )
     hidden = graph.node("Relu", [graph.batch_norm(hidden, batch_norm(4, 1), "b0", "bn0")], "r0")
-    graph.output(graph.node("Conv", [hidden, graph.initializer(graph.random(4, 4, 3, 3), "w1")], "y", "conv1"))
+    graph.output(
+        graph.node(
+            "Conv", [hidden, graph.initializer(graph.random(4, 4, 3, 3), "w1")], "y", "conv1"
+        )
+    )
     return graph.model()
 
 
@@ -59,11 +65,20 @@ def test_what_is_damaged_when_it_is_written_does_not_come_into_place(
 ) -> None:
     """Data that nobody changed are copied before, and stay."""
     if large:
-        frontend, folding = import_module("irc.frontends.onnx"), import_module("irc.passes.fold_constant")
-        for module, name, value in ((frontend, "LARGE_FILE", 0), (frontend, "LARGE_PAYLOAD", 1), (folding, "LAZY", 1)):
+        frontend, folding = (
+            import_module("irc.frontends.onnx"),
+            import_module("irc.passes.fold_constant"),
+        )
+        for module, name, value in (
+            (frontend, "LARGE_FILE", 0),
+            (frontend, "LARGE_PAYLOAD", 1),
+            (folding, "LAZY", 1),
+        ):
             monkeypatch.setattr(module, name, value)
     source, folder = tmp_path / "in.onnx", tmp_path / "out"
-    onnx.save(network(), source, save_as_external_data=external, location="in.bin", size_threshold=0)
+    onnx.save(
+        network(), source, save_as_external_data=external, location="in.bin", size_threshold=0
+    )
     folder.mkdir()
     command = ["compile", str(source), "-o", str(folder / "out.onnx"), f"--verify={when}", "-q"]
     command += ["--fold-map", str(folder / "map.json"), "--report", str(folder / "report.html")]
@@ -78,7 +93,9 @@ def test_what_is_damaged_when_it_is_written_does_not_come_into_place(
     assert main(command) == 1
     message = capsys.readouterr().err
     assert "is off by" in message or "the written file is not a model" in message, message
-    assert names_in(folder) <= {"out.onnx.deviation"} | ({"in.bin"} if external and not large else set())
+    assert names_in(folder) <= {"out.onnx.deviation"} | (
+        {"in.bin"} if external and not large else set()
+    )
 
 
 def names_in(folder: Path) -> set[str]:
@@ -88,7 +105,10 @@ def names_in(folder: Path) -> set[str]:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
 @pytest.mark.parametrize("place", ["-", "pipe"])
 def test_what_cannot_be_read_back_is_verified_first(
-    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     source, pipe = tmp_path / "in.onnx", tmp_path / "pipe"
     onnx.save(network(), source)
@@ -107,7 +127,9 @@ def test_what_cannot_be_read_back_is_verified_first(
     assert (status, err) == (0, b"")
     assert len(onnx.load_from_string(out).graph.node) == 3
     blocks = saving._raw_blocks
-    monkeypatch.setattr(saving, "_raw_blocks", lambda *given: [b"".join(blocks(*given)).replace(b"Relu", b"Tanh")])
+    monkeypatch.setattr(
+        saving, "_raw_blocks", lambda *given: [b"".join(blocks(*given)).replace(b"Relu", b"Tanh")]
+    )
     status, out, err = compiled()
     assert (status, out) == (1, b"")
     assert err.startswith(b"irc: the backend: tensor 'r0' is off by")

@@ -45,15 +45,21 @@ FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 
 
 def _same_operands(proof: Relations, source: Operation, result: Operation) -> bool:
-    """Return whether two operations have the same attributes and equal operands, and so equal results."""
+    """Return whether two operations have the same attributes and equal operands, and so equal
+    results.
+    """
     pairs = list(zip_longest(source.inputs, result.inputs))
-    if source.attributes != result.attributes or any((a is None) is not (b is None) for a, b in pairs):
+    if source.attributes != result.attributes or any(
+        (a is None) is not (b is None) for a, b in pairs
+    ):
         return False
     return all(a is None or b is None or proof.are_equal(b, a) for a, b in pairs)
 
 
 def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation has a counterpart in the source, and the affine of the operands crosses it."""
+    """Prove that the operation has a counterpart in the source, and the affine of the operands
+    crosses it.
+    """
     source = counterpart(proof, step, operation)
     if step.get("perm") is not None and source.kind == operation.kind:
         operation = in_order(operation, len(step["perm"]))
@@ -65,14 +71,21 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     if source.kind != operation.kind:
         raise Unproved("the operators differ")
     own = [
-        {k: v for k, v in each.attributes.items() if k not in FREE.get(each.kind, ())} for each in (source, operation)
+        {k: v for k, v in each.attributes.items() if k not in FREE.get(each.kind, ())}
+        for each in (source, operation)
     ]
     if own[0] != own[1]:
         check_same_windows(source, operation)
     counts = [len(each.inputs) for each in (source, operation)]
-    if operation.kind == "Slice" and counts[0] != counts[1] and _is_sliced(proof, source.outputs[0], operation):
+    if (
+        operation.kind == "Slice"
+        and counts[0] != counts[1]
+        and _is_sliced(proof, source.outputs[0], operation)
+    ):
         return
-    if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(operation.outputs):
+    if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(
+        operation.outputs
+    ):
         raise Unproved("the numbers of operands or results differ")
     claim = None
     if step.get("applies") and source.outputs[0].rank:
@@ -103,7 +116,9 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
-    """Relate a Slice to several of the source in a row, with affines between, that select the same positions."""
+    """Relate a Slice to several of the source in a row, with affines between, that select the same
+    positions.
+    """
     data = operation.operand(0)
     with suppress(Unproved, ValueError, IndexError):
         own = places_of(operation)
@@ -114,7 +129,11 @@ def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
                 or not all(np.array_equal(places[axis], own[axis]) for axis in own)
             ):
                 continue
-            up, down, back = proof.line(data, value, UP), proof.line(data, value, DOWN), line.inverse()
+            up, down, back = (
+                proof.line(data, value, UP),
+                proof.line(data, value, DOWN),
+                line.inverse(),
+            )
             if up is not None:
                 proof.relate(operation.outputs[0], target, line.after(cut(up, own)), UP)
                 return True
@@ -124,11 +143,13 @@ def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
     return False
 
 
-def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator[tuple[str, dict[int, Line]]]:
+def _choices(
+    proof: Relations, source: Operation, result: Operation
+) -> Iterator[tuple[str, dict[int, Line]]]:
     """Yield the lines between the operands, in each direction.
 
-    Where an operand is constant, all lines that keep the constant are the same: the scale of the other operands, or
-    the one that needs no shift.
+    Where an operand is constant, all lines that keep the constant are the same: the scale of the
+    other operands, or the one that needs no shift.
     """
     for direction, operation in ((DOWN, source), (UP, result)):
         lines = _operand_lines(proof, source, result, direction)
@@ -136,21 +157,38 @@ def _choices(proof: Relations, source: Operation, result: Operation) -> Iterator
             continue
         yield direction, dict(lines)
         parts = {i: proof.constant_parts(operation.operand(i)) for i in lines}
-        fixed = {i: each for i, each in parts.items() if each is not None and each.rank == lines[i].rank}
+        fixed = {
+            i: each for i, each in parts.items() if each is not None and each.rank == lines[i].rank
+        }
         if fixed:
             scale = shared_scale(lines, fixed) if len(lines) > 1 else None
             if scale is not None:
-                yield direction, {i: x.with_scale(scale, fixed[i]) if i in fixed else x for i, x in lines.items()}
+                yield (
+                    direction,
+                    {
+                        i: x.with_scale(scale, fixed[i]) if i in fixed else x
+                        for i, x in lines.items()
+                    },
+                )
             rows = [_filled(x, fixed.get(i)) or (x, x) for i, x in lines.items()]
-            yield from ((direction, dict(zip(lines, row, strict=True))) for row in zip(*rows, strict=True))
-            yield direction, {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()}
+            yield from (
+                (direction, dict(zip(lines, row, strict=True))) for row in zip(*rows, strict=True)
+            )
+            yield (
+                direction,
+                {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()},
+            )
 
 
 def _filled(line: Line, fixed: Line | None) -> tuple[Line, ...]:
-    """Return lines with the same values whose constant parts take the scale of others: of all, or of their channel."""
+    """Return lines with the same values whose constant parts take the scale of others: of all, or
+    of their channel.
+    """
     if fixed is None or fixed.rank != line.rank:
         return ()
-    return tuple(line.filled(fixed, [i for i in range(line.rank) if i not in kept]) for kept in ((), (1,)))
+    return tuple(
+        line.filled(fixed, [i for i in range(line.rank) if i not in kept]) for kept in ((), (1,))
+    )
 
 
 def _results(
@@ -158,10 +196,14 @@ def _results(
 ) -> Sequence[Line | None]:
     """Return the lines of the results, None for one that stays the same. Raises Unproved."""
     line = next(iter(lines.values()), None)
-    up, down = (line if direction == each or line is None else line.inverse() for each in (UP, DOWN))
+    up, down = (
+        line if direction == each or line is None else line.inverse() for each in (UP, DOWN)
+    )
     if source.kind in SLOPES_OF and lines:
         check_slopes(source, result, up)
-    elif source.kind == "Pad" and lines and source.attributes.get("mode", b"constant") == b"constant":
+    elif (
+        source.kind == "Pad" and lines and source.attributes.get("mode", b"constant") == b"constant"
+    ):
         if down is None:
             raise Unproved("a scale is zero")
         whole = check_padding(source, result, down, claim)
@@ -179,9 +221,13 @@ def _results(
     return CROSSINGS[source.kind](source, lines)
 
 
-def _operand_lines(proof: Relations, source: Operation, result: Operation, direction: str) -> dict[int, Line] | None:
+def _operand_lines(
+    proof: Relations, source: Operation, result: Operation, direction: str
+) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
-    has_data = any(each is not None and each.is_float and each.stored is None for each in source.inputs)
+    has_data = any(
+        each is not None and each.is_float and each.stored is None for each in source.inputs
+    )
     for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
         if result.kind == "Pad" and i == 2:
             continue  # its value follows the data
@@ -192,7 +238,11 @@ def _operand_lines(proof: Relations, source: Operation, result: Operation, direc
         if has_data and are_constants(source, first, second):
             continue  # they follow the data, too
         if proof.term_of(first) == proof.term_of(second):
-            if result.kind in TOGETHER and first.rank is not None and not (result.kind == "Where" and i == 0):
+            if (
+                result.kind in TOGETHER
+                and first.rank is not None
+                and not (result.kind == "Where" and i == 0)
+            ):
                 lines[i] = Line.identity(first.rank)
             continue
         found = proof.relations(second, first).get(direction)
@@ -203,7 +253,9 @@ def _operand_lines(proof: Relations, source: Operation, result: Operation, direc
 
 
 def _same_bounds(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value of the source."""
+    """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value
+    of the source.
+    """
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
     if source.producer is not None and not source.index:
         source = permuted(proof, step, source.producer).outputs[0]
@@ -230,7 +282,10 @@ def _check_clamps(proof: Relations, result: _Clamp, source: _Clamp) -> None:
     (made, data, after, bounds), (given, inner, line, limits) = result, source
     reason = Unproved("the data have no relation to the source's")
     dtype = helper.tensor_dtype_to_np_dtype(made.kind)
-    for direction, check, origin in ((DOWN, check_same_bounds, inner), (UP, check_restored_bounds, data)):
+    for direction, check, origin in (
+        (DOWN, check_same_bounds, inner),
+        (UP, check_restored_bounds, data),
+    ):
         between = proof.line(data, inner, direction)
         first, last = (line, after) if direction == DOWN else (after, line)
         back = first.inverse()
@@ -251,10 +306,17 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is a layer of the source with other weights."""
     source = counterpart(proof, step, operation)
     first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
-    if first is None or second is None or result.rank is None or operation.outputs[0].rank != result.rank:
+    if (
+        first is None
+        or second is None
+        or result.rank is None
+        or operation.outputs[0].rank != result.rank
+    ):
         raise Unproved("the ranks are unknown")
     weights = weights_of(source)
-    axis = result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
+    axis = (
+        result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
+    )
     if weights is not None and weights.data:
         first, second = source.operand(weights.data), operation.operand(weights.data)
     if first is None or second is None:
@@ -262,7 +324,10 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     claim = applied(proof, step, result.rank, axis)
     if operation.kind == "Gemm" and weights_of(operation) is None:
         operands = [(each.operand(0), each.operand(1)) for each in (source, operation)]
-        if any(a is None or b is None or proof.term_of(a) != proof.term_of(b) for a, b in zip(*operands, strict=True)):
+        if any(
+            a is None or b is None or proof.term_of(a) != proof.term_of(b)
+            for a, b in zip(*operands, strict=True)
+        ):
             raise Unproved("the operands differ")
         check_bias(source, operation, claim)
         proof.relate(operation.outputs[0], result, claim, DOWN)
@@ -287,13 +352,19 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         proof.relate(operation.outputs[0], result, claim, DOWN)
         return
     data, padding = proof.upward(second, first), None
-    if data is None and operation.kind in SAME_RANK and proof.term_of(first) == proof.term_of(second):
+    if (
+        data is None
+        and operation.kind in SAME_RANK
+        and proof.term_of(first) == proof.term_of(second)
+    ):
         data = Line.identity(result.rank)
     family = proof.family(first) if data is None else None
     padded = None if family is None else zero_padding(family[0])
     if family is not None and padded is not None:
         line, padding = proof.upward(second, padded[0]), padded[1]
-        if line is not None and not line.has_shift and line.rank == family[1].rank:  # so it passes the Pad
+        if (
+            line is not None and not line.has_shift and line.rank == family[1].rank
+        ):  # so it passes the Pad
             data = family[1].after(line)
     if data is None:
         raise Unproved("the data have no relation to the source's")
@@ -308,7 +379,12 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _layer_of_constants(
-    source: Operation, result: Operation, data: Line, claim: Line, padding: Sequence[int] | None, fixed: Line
+    source: Operation,
+    result: Operation,
+    data: Line,
+    claim: Line,
+    padding: Sequence[int] | None,
+    fixed: Line,
 ) -> Line:
     """Return the line of a layer whose data are constant where `fixed` says so. Raises Unproved."""
     weights = weights_of(source)
@@ -325,7 +401,13 @@ def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
     given, found = proof.constant_parts(source), proof.constants_of(operation)
     extents = static(result.extents)
-    if len(operation.outputs) > 1 or not found or given is None or given.scale.any() or found[0][1].scale.any():
+    if (
+        len(operation.outputs) > 1
+        or not found
+        or given is None
+        or given.scale.any()
+        or found[0][1].scale.any()
+    ):
         raise Unproved("one of the values is no constant")
     if source.kind != result.kind or extents is None or extents != static(source.extents):
         raise Unproved("the types differ, or are unknown")
@@ -339,13 +421,25 @@ def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is an affine whose rounded constants make it `applies` of a value."""
+    """Prove that the operation is an affine whose rounded constants make it `applies`
+    of a value.
+    """
     target = proof.value_of_source(step.get("source"))
     family = proof.family(target)
-    operands = [each for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2] if each]
+    operands = [
+        each
+        for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2]
+        if each
+    ]
     data = next((each for each in operands if each.stored is None), None)
     base = None if data is None else proof.base(data)
-    if data is None or family is None or base is None or base[2] != DOWN or base[0].term != family[0].term:
+    if (
+        data is None
+        or family is None
+        or base is None
+        or base[2] != DOWN
+        or base[0].term != family[0].term
+    ):
         raise Unproved("the data have no relation to the value")
     rank = family[1].rank
     if base[1].rank != rank:

@@ -1,4 +1,6 @@
-"""The operators that are an affine of one operand by themselves: y = scale * x + shift with constants of the model."""
+"""The operators that are an affine of one operand by themselves: y = scale * x + shift with
+constants of the model.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def own_line(operation: Operation) -> tuple[Datum, Line] | None:
 
 
 def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | None:
-    """Return scale, shift and reach of a BatchNormalization in inference mode, in the extents of its parameters."""
+    """Return scale, shift and reach of a BatchNormalization in inference mode, in the extents of
+    its parameters.
+    """
     attributes = operation.attributes
     if operation.version >= 14:
         is_inference = not attributes.get("training_mode", 0)
@@ -44,7 +48,10 @@ def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | Non
             is_inference = is_inference and bool(attributes.get("is_test", 0))
     if not is_inference or len(operation.inputs) != 5:
         return None
-    found = [None if each is None or each.stored is None else each.stored.exact for each in operation.inputs[1:]]
+    found = [
+        None if each is None or each.stored is None else each.stored.exact
+        for each in operation.inputs[1:]
+    ]
     if any(each is None for each in found):
         return None
     gamma, beta, mean, variance = (each for each in found if each is not None)
@@ -62,7 +69,11 @@ def _normalization(operation: Operation) -> tuple[Datum, Line] | None:
     rank, extents = data.rank, numbers[0].shape
     if len(extents) == 1:
         line = Line(*(compressed(along(each, 1, rank)) for each in numbers))
-    elif operation.attributes.get("spatial", 1) or data.extents is None or data.extents[1:] != extents:
+    elif (
+        operation.attributes.get("spatial", 1)
+        or data.extents is None
+        or data.extents[1:] != extents
+    ):
         return None
     else:  # of each element
         line = Line(*(compressed(each.reshape(1, *extents)) for each in numbers))
@@ -102,10 +113,14 @@ def _binary(operation: Operation) -> tuple[Datum, Line] | None:
 
 
 def fitted(operation: Operation, data: Datum, number: Array) -> Array | None:
-    """Return a constant operand with the axes of the data; None where it may make the result larger than the data."""
+    """Return a constant operand with the axes of the data; None where it may make the result larger
+    than the data.
+    """
     assert data.extents is not None
     rank = len(data.extents)
-    if number.ndim > rank or (operation.kind in VARIADIC and operation.version < 8 and number.shape != data.extents):
+    if number.ndim > rank or (
+        operation.kind in VARIADIC and operation.version < 8 and number.shape != data.extents
+    ):
         return None
     extents = (1,) * (rank - number.ndim) + number.shape
     if operation.version < 7 and operation.kind not in ("Sum", "Mean"):
@@ -118,7 +133,9 @@ def fitted(operation: Operation, data: Datum, number: Array) -> Array | None:
             extents = (1,) * axis + number.shape + (1,) * (rank - number.ndim - axis)
     if len(extents) != rank:
         return None
-    if any(extent != 1 and extent != known for extent, known in zip(extents, data.extents, strict=True)):
+    if any(
+        extent != 1 and extent != known for extent, known in zip(extents, data.extents, strict=True)
+    ):
         return None
     return compressed(number.reshape(extents))
 

@@ -1,7 +1,9 @@
-"""Types of the values that Loop and Scan carry from one run of their body to the next, by induction.
+"""Types of the values that Loop and Scan carry from one run of their body to the next, by
+induction.
 
-The first run reads operands whose types are known. If the results of a body have the types of its inputs whenever its
-inputs have them, they have them in every run, and the results of the operator have them, too.
+The first run reads operands whose types are known. If the results of a body have the types of its
+inputs whenever its inputs have them, they have them in every run, and the results of the operator
+have them, too.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ def known_operands(program: Program) -> int:
     """Return how many extents are known of the operands of loops, and how many ranks."""
     loops = (each for each in program.operations.values() if each.bodies)
     found = (each.extents for operation in loops for each in operation.inputs if each is not None)
-    return sum(1 + sum(isinstance(extent, int | str) for extent in extents) for extents in found if extents is not None)
+    return sum(
+        1 + sum(isinstance(extent, int | str) for extent in extents)
+        for extents in found
+        if extents is not None
+    )
 
 
 def infer_carried(
@@ -56,7 +62,8 @@ def infer_carried(
         holding = {
             inside.label: kept
             for _, inside, last, _ in places
-            if inside.label in assumed and (kept := _common(assumed[inside.label], found.get(last))) is not None
+            if inside.label in assumed
+            and (kept := _common(assumed[inside.label], found.get(last))) is not None
         }
         if holding == assumed:
             return typed
@@ -65,9 +72,15 @@ def infer_carried(
 
 
 def _carried(program: Program) -> Iterator[tuple[Datum, Datum, tuple[str, int], Datum]]:
-    """Yield for each carried value the operand, the input of the body, its result by path and place, and the result."""
+    """Yield for each carried value the operand, the input of the body, its result by path and
+    place, and the result.
+    """
     for operation in program.operations.values():
-        if operation.domain or operation.kind not in ("Loop", "Scan") or "body" not in operation.bodies:
+        if (
+            operation.domain
+            or operation.kind not in ("Loop", "Scan")
+            or "body" not in operation.bodies
+        ):
             continue
         body, path = operation.bodies["body"], f"{operation.label}/body/"
         skipped = 2 if operation.kind == "Loop" else 0  # the number of a run and the condition
@@ -93,8 +106,15 @@ def _results(graph: GraphProto) -> Iterator[tuple[tuple[str, int], TypeProto]]:
 
 def _common(assumed: Extents, found: TypeProto | None) -> Extents | None:
     """Return the extents that a type has, too, None where its rank is another or unknown."""
-    if found is None or not found.tensor_type.HasField("shape") or len(found.tensor_type.shape.dim) != len(assumed):
+    if (
+        found is None
+        or not found.tensor_type.HasField("shape")
+        or len(found.tensor_type.shape.dim) != len(assumed)
+    ):
         return None
-    own = [each.dim_value if each.HasField("dim_value") else each.dim_param for each in found.tensor_type.shape.dim]
+    own = [
+        each.dim_value if each.HasField("dim_value") else each.dim_param
+        for each in found.tensor_type.shape.dim
+    ]
     same = zip(assumed, own, strict=True)
     return tuple(a if a == b and not str(b).startswith(MADE_UP) else None for a, b in same)

@@ -1,4 +1,6 @@
-"""Certificates: the JSON document that `irc compile --certificate` writes, and the checker that replays it."""
+"""Certificates: the JSON document that `irc compile --certificate` writes, and the checker that
+replays it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ MAX_DEPTH = 16
 
 
 class Rejected(Exception):
-    """Raised for a certificate that proves nothing; the argument is one sentence with the step and the reason."""
+    """Raised for a certificate that proves nothing; the argument is one sentence with the step and
+    the reason.
+    """
 
 
 class Replay(Proof):
@@ -41,12 +45,16 @@ class Replay(Proof):
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation, by its step if it has one."""
-        key = self.key(operation)  # it enters the constants that are operands, and the steps of bodies come first
+        key = self.key(
+            operation
+        )  # it enters the constants that are operands, and the steps of bodies come first
         if not self._take_step(operation) and not self.bind(operation, key):
             self.enter(operation, key)
 
     def _take_step(self, operation: Operation) -> bool:
-        """Apply the next step of the certificate if it is about an operation, and return whether it is."""
+        """Apply the next step of the certificate if it is about an operation, and return whether it
+        is.
+        """
         if self.place >= len(self.steps):
             return False
         step = self.steps[self.place]
@@ -63,14 +71,17 @@ class Replay(Proof):
             step = self.steps[self.place]
             self.place += 1
             raise Unproved(
-                f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after the step before"
+                f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after"
+                " the step before"
             )
         self.place = 0
         super().finish()
 
 
 def digest_of_model(model: ModelProto) -> str:
-    """Return the SHA-256 of a model without irc's mark, as protobuf writes it, with external data that were read."""
+    """Return the SHA-256 of a model without irc's mark, as protobuf writes it, with external data
+    that were read.
+    """
     others = [entry for entry in model.metadata_props if entry.key != MARK]
     if len(others) < len(model.metadata_props):
         bare = ModelProto()
@@ -100,11 +111,14 @@ def is_complete(model: ModelProto) -> bool:
     return True
 
 
-def certify(source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any) -> int:
-    """Return the number of steps of a certificate that proves `result` equal to `source`. Raises Rejected.
+def certify(
+    source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
+) -> int:
+    """Return the number of steps of a certificate that proves `result` equal to `source`. Raises
+    Rejected.
 
-    The models are paths or messages with all elements; the certificate is a path or the document. Equal models need no
-    step, even if they cannot be followed.
+    The models are paths or messages with all elements; the certificate is a path or the document.
+    Equal models need no step, even if they cannot be followed.
     """
     document = _document(certificate)
     models = [_model(source, "source"), _model(result, "result")]
@@ -128,7 +142,10 @@ def _sentence(steps: Sequence[Step], replay: Replay | None, reason: str) -> str:
     if not place:
         return reason
     step = steps[place - 1]
-    return f"step {place} ({step.get('identity')}) at {step.get('operation')!r} of the {step.get('at')}: {reason}"
+    return (
+        f"step {place} ({step.get('identity')}) at {step.get('operation')!r} of the"
+        f" {step.get('at')}: {reason}"
+    )
 
 
 def _document(certificate: Any) -> Mapping[str, Any]:
@@ -151,7 +168,9 @@ def _model(model: ModelProto | str | Path, title: str) -> ModelProto:
     try:
         return onnx.load(str(model))
     except Exception as error:  # protobuf and files have errors of their own
-        raise Rejected(f"the {title} {model} cannot be read as ONNX: {type(error).__name__}") from None
+        raise Rejected(
+            f"the {title} {model} cannot be read as ONNX: {type(error).__name__}"
+        ) from None
 
 
 def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -> None:
@@ -171,21 +190,31 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
     for rewrite in rewrites:
         if not isinstance(rewrite, list) or len(rewrite) != 3 or not isinstance(rewrite[2], list):
             raise Rejected("a rewrite is no list of a rule, an operator and steps")
-        if any(not isinstance(number, int) or not 1 <= number <= len(steps) for number in rewrite[2]):
-            raise Rejected(f"the rewrite {rewrite[0]!r} of {rewrite[1]} names a step that does not exist")
+        if any(
+            not isinstance(number, int) or not 1 <= number <= len(steps) for number in rewrite[2]
+        ):
+            raise Rejected(
+                f"the rewrite {rewrite[0]!r} of {rewrite[1]} names a step that does not exist"
+            )
     for number, step in enumerate(steps, 1):
         if step.get("step") != number:
             raise Rejected(f"step {number} has the number {step.get('step')!r}")
         if step.get("identity") is None:
             given = step.get("rules")
             rules = ", ".join(map(str, given if isinstance(given, list) else ())) or "a rewrite"
-            raise Rejected(f"step {number} at {step.get('operation')!r}: no identity covers {rules}")
+            raise Rejected(
+                f"step {number} at {step.get('operation')!r}: no identity covers {rules}"
+            )
 
 
 def _is_deep(content: object) -> bool:
     """Return whether lists and objects are nested deeper than those of a certificate."""
     level = [content]
     for _ in range(MAX_DEPTH):
-        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, list | dict)]
+        inner = [
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, list | dict)
+        ]
         level = [each for values in inner for each in values]
     return bool(level)

@@ -1,10 +1,11 @@
 """Operators that limit elements from below and above: min(max(x, low), high), with constant bounds.
 
-Two in a row are one. Let f limit to a <= b and g limit to c <= d. Both are monotone, so g(f(x)) limits x to g(a) and
-g(b): for x within [a, b] it is g(x), which lies between g(a) and g(b) and is x, or the bound that g(x) hits; below and
-above it is g(a) and g(b). An affine goes through: with s > 0, s * f(x) + t limits s * x + t to s * a + t and s * b + t.
-With s < 0 the bounds change places. With s = 0 the result is t, which bounds around t leave. So a row of clamps and
-affines is one clamp of one affine.
+Two in a row are one. Let f limit to a <= b and g limit to c <= d. Both are monotone, so g(f(x))
+limits x to g(a) and g(b): for x within [a, b] it is g(x), which lies between g(a) and g(b) and is
+x, or the bound that g(x) hits; below and above it is g(a) and g(b). An affine goes through: with s
+> 0, s * f(x) + t limits s * x + t to s * a + t and s * b + t. With s < 0 the bounds change places.
+With s = 0 the result is t, which bounds around t leave. So a row of clamps and affines is one clamp
+of one affine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .program import Array, Datum, Operation, Unproved
 CLAMPS = frozenset(("Clip", "Relu", "Max", "Min"))
 """Operators that limit elements, where their other operands are constants."""
 
-NON_NEGATIVE = frozenset(("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Exp", "Abs", "Sqrt", "Softplus"))
+NON_NEGATIVE = frozenset(
+    ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Exp", "Abs", "Sqrt", "Softplus")
+)
 """Operators whose results are never negative."""
 
 GREATEST = {
@@ -41,7 +44,9 @@ Same = Callable[[Datum], Datum]
 
 
 def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
-    """Return the data of an operation and the bounds, with the axes of the data; None if it is no clamp."""
+    """Return the data of an operation and the bounds, with the axes of the data; None if it is no
+    clamp.
+    """
     if operation.domain or operation.kind not in CLAMPS:
         return None
     data: Datum | None = operation.operand(0)
@@ -66,14 +71,22 @@ def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
         if number is None:
             return None
         low, high = (number, high) if operation.kind == "Max" else (low, number)
-    if data is None or data.rank is None or not data.is_float or np.isnan(low).any() or np.isnan(high).any():
+    if (
+        data is None
+        or data.rank is None
+        or not data.is_float
+        or np.isnan(low).any()
+        or np.isnan(high).any()
+    ):
         return None
     wide = [each.reshape((1,) * (data.rank - each.ndim) + each.shape) for each in (low, high)]
     return None if (wide[0] > wide[1]).any() else (data, (wide[0], wide[1]))
 
 
 def _clip_bounds(operation: Operation) -> Bounds | None:
-    """Return the bounds of a Clip, infinite where they are absent or the greatest number of the type."""
+    """Return the bounds of a Clip, infinite where they are absent or the greatest number of the
+    type.
+    """
     made: list[Array] = []
     if operation.version < 11 and operation.outputs[0].kind == TensorProto.DOUBLE:
         return None  # the greatest number of float32 limits doubles
@@ -86,26 +99,35 @@ def _clip_bounds(operation: Operation) -> Bounds | None:
             operand = operation.operand(index)
             if operand is not None and (operand.stored is None or operand.stored.array.size != 1):
                 return None
-            stored = None if operand is None or operand.stored is None else operand.stored.array.reshape(())
+            stored = (
+                None
+                if operand is None or operand.stored is None
+                else operand.stored.array.reshape(())
+            )
         made.append(infinite if stored is None else _unlimited(stored, -1.0 if index == 1 else 1.0))
     return made[0], made[1]
 
 
 def _unlimited(stored: Array, sign: float) -> Array:
-    """Return bounds in float64, with infinity for the greatest number of the type that has this sign."""
+    """Return bounds in float64, with infinity for the greatest number of the type that has this
+    sign.
+    """
     wide = stored.astype(np.float64)
     greatest = GREATEST.get(stored.dtype.name, np.inf)
     return np.where(sign * wide >= greatest, sign * np.inf, wide)
 
 
 def _parts(value: Datum) -> tuple[tuple[Datum, Bounds] | None, tuple[Datum, Line] | None]:
-    """Return the data and bounds of the clamp that gives a value, and the data and line of the affine."""
+    """Return the data and bounds of the clamp that gives a value, and the data and line of the
+    affine.
+    """
     producer = None if value.index else value.producer
     return (None, None) if producer is None else (clamp_of(producer), own_line(producer))
 
 
 def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
-    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line and the bounds.
+    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line
+    and the bounds.
 
     `same` may give another value that is equal.
     """
@@ -120,7 +142,11 @@ def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum
             value, inner = own
             line = Line.identity(own[0].rank) if line is None else line
             moved = image(line, inner)
-            bounds = moved if bounds is None else (_limited(moved[0], bounds), _limited(moved[1], bounds))
+            bounds = (
+                moved
+                if bounds is None
+                else (_limited(moved[0], bounds), _limited(moved[1], bounds))
+            )
         elif affine is not None and line is not None and affine[1].rank == line.rank:
             value, line = affine[0], line.after(affine[1])
         else:
@@ -133,7 +159,9 @@ def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum
 
 def image(line: Line, bounds: Bounds) -> Bounds:
     """Return the bounds of an affine of a clamp."""
-    ends = [np.where(line.scale == 0.0, line.shift, line.scale * each + line.shift) for each in bounds]
+    ends = [
+        np.where(line.scale == 0.0, line.shift, line.scale * each + line.shift) for each in bounds
+    ]
     return np.where(line.scale < 0, ends[1], ends[0]), np.where(line.scale < 0, ends[0], ends[1])
 
 
@@ -159,21 +187,26 @@ def limits(value: Datum, same: Same, depth: int = MAX_CHAIN) -> Bounds | None:
 
 
 def without_effect(operation: Operation, same: Same) -> bool:
-    """Return whether a clamp limits nothing: its data are within the bounds by the operators that make them.
+    """Return whether a clamp limits nothing: its data are within the bounds by the operators that
+    make them.
 
     `same` may give another value that is equal, with the same extents.
     """
     own = clamp_of(operation)
     inner = None if own is None else limits(own[0], same)
     return (
-        own is not None and inner is not None and bool((own[1][0] <= inner[0]).all() and (own[1][1] >= inner[1]).all())
+        own is not None
+        and inner is not None
+        and bool((own[1][0] <= inner[0]).all() and (own[1][1] >= inner[1]).all())
     )
 
 
 def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> Line:
-    """Prove that the bounds of the result are the roundings of the line of the source's. Raises Unproved.
+    """Prove that the bounds of the result are the roundings of the line of the source's. Raises
+    Unproved.
 
-    Returns the line between the clamps: where the scale is zero, the bounds of the result limit the shift.
+    Returns the line between the clamps: where the scale is zero, the bounds of the result limit the
+    shift.
     """
     _check_bounds(line, line.scale == 0.0, source, result, dtype)
     return _limited_shift(line, result)
@@ -192,13 +225,24 @@ def check_restored_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.
 def _limited_shift(line: Line, bounds: Bounds) -> Line:
     if line.scale.all():
         return line
-    return Line.of(line.scale, np.where(line.scale == 0.0, _limited(line.shift, bounds), line.shift), line.reach)
+    return Line.of(
+        line.scale,
+        np.where(line.scale == 0.0, _limited(line.shift, bounds), line.shift),
+        line.reach,
+    )
 
 
-def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> None:
-    """Prove that bounds are the roundings of the line of the source's, but where they are `free`. Raises Unproved."""
+def _check_bounds(
+    line: Line, free: Array, source: Bounds, result: Bounds, dtype: np.dtype[Any]
+) -> None:
+    """Prove that bounds are the roundings of the line of the source's, but where they are `free`.
+
+    Raises Unproved.
+    """
     turned, ends = line.scale < 0, image(line, source)
-    reach = [np.where(np.isinf(each), 0.0, np.abs(line.scale * each) + line.reach) for each in source]
+    reach = [
+        np.where(np.isinf(each), 0.0, np.abs(line.scale * each) + line.reach) for each in source
+    ]
     for index in (0, 1):
         before = np.where(turned, source[1 - index], source[index])
         magnitude = np.where(turned, reach[1 - index], reach[index])
@@ -212,4 +256,6 @@ def _check_bounds(line: Line, free: Array, source: Bounds, result: Bounds, dtype
         if (vanishes(exact, dtype) & ~vanishes(before, dtype)).any():
             raise Unproved("a bound is below the normal numbers of its type")
         if not is_rounding(given[~absent].astype(dtype), exact[~absent], magnitude[~absent]):
-            raise Unproved("a bound is not the rounded number that the scale and shift make of the source's")
+            raise Unproved(
+                "a bound is not the rounded number that the scale and shift make of the source's"
+            )

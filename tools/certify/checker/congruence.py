@@ -1,7 +1,8 @@
 """Classes of values of two models: values of one class are equal.
 
-An operation with the operator, attributes and classes of operands of another has the classes of its results. So have
-integers that are one expression of extents, views of one value, and parts of one tensor. None of these needs a step.
+An operation with the operator, attributes and classes of operands of another has the classes of its
+results. So have integers that are one expression of extents, views of one value, and parts of one
+tensor. None of these needs a step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
 from .parts import parts_of
-from .program import FLOATS, STANDARD, Array, Block, Datum, FreeExtent, Operation, Stored, Unproved, product
+from .program import (
+    FLOATS,
+    STANDARD,
+    Array,
+    Block,
+    Datum,
+    FreeExtent,
+    Operation,
+    Stored,
+    Unproved,
+    product,
+)
 from .recomputation import cast
 from .reordering import Groups, composed, extents_of, viewed, whole
 from .transposition import BROADCASTING
@@ -25,7 +37,14 @@ from .transposition import BROADCASTING
 SOURCE, RESULT = "source", "result"
 
 RANDOM = frozenset(
-    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+    (
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    )
 )
 """Operators of which two with the same operands differ."""
 
@@ -74,7 +93,9 @@ class Congruence:
         self.note(value)
 
     def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
-        """Enter the operations of a body whose inputs have these classes; return the classes of its results."""
+        """Enter the operations of a body whose inputs have these classes; return the classes of its
+        results.
+        """
         for value, term in zip(body.inputs, inputs, strict=True):
             self.give(value, term)
         for operation in body.operations:
@@ -86,54 +107,94 @@ class Congruence:
         operation = self._filled(operation)
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         given = sorted(operation.attributes.items(), key=lambda each: each[0])
-        attributes = tuple((name, each if isinstance(each, Stored) else repr(each)) for name, each in given)  # 1 or 1.0
-        operands = tuple(-1 if each is None else self.term_of(each) for each in self._unexpanded(operation))
+        attributes = tuple(
+            (name, each if isinstance(each, Stored) else repr(each)) for name, each in given
+        )  # 1 or 1.0
+        operands = tuple(
+            -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
+        )
         if operation.kind in ("Max", "Min") and not operation.domain:
             operands = tuple(dict.fromkeys(operands))  # that of a value with itself is the value
         while operands and operands[-1] == -1:
             operands = operands[:-1]
-        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version, attributes, count, operands)
+        head: tuple[Any, ...] = (
+            operation.domain,
+            operation.kind,
+            operation.version,
+            attributes,
+            count,
+            operands,
+        )
         if operation.domain not in STANDARD or operation.kind in RANDOM or trains(operation):
-            head = (*head, self.enclosing, operation.label)  # it may have an effect, or another result each time
+            head = (
+                *head,
+                self.enclosing,
+                operation.label,
+            )  # it may have an effect, or another result each time
         bodies = []
         for name, body in sorted(operation.bodies.items()):
-            # A body inside another has parameters of its own, and so has one whose values have other extents.
+            # A body inside another has parameters of its own, and so has one whose values have
+            # other extents.
             place = (*head, name, self.enclosing)
             inputs = [
                 self.term(("parameter", *place, i, each.kind, self._extents(each, -1)))
                 for i, each in enumerate(body.inputs)
             ]
-            outside, self.enclosing = self.enclosing, (*self.enclosing, (operation.kind, name, *inputs))
+            outside, self.enclosing = (
+                self.enclosing,
+                (*self.enclosing, (operation.kind, name, *inputs)),
+            )
             bodies.append((name, self.body(body, inputs)))
             self.enclosing = outside
         return ("operation", *head, tuple(bodies))
 
     def _filled(self, operation: Operation) -> Operation:
-        """Return the ConstantOfShape that makes the result of the Cast of another, or the operation itself."""
+        """Return the ConstantOfShape that makes the result of the Cast of another, or the operation
+        itself.
+        """
         data = operation.operand(0)
         full = None if data is None or operation.domain else self.first_of(data).producer
-        if full is None or full.domain or full.kind != "ConstantOfShape" or operation.kind not in ("Cast", "CastLike"):
+        if (
+            full is None
+            or full.domain
+            or full.kind != "ConstantOfShape"
+            or operation.kind not in ("Cast", "CastLike")
+        ):
             return operation
         other = operation.operand(1)
         if set(operation.attributes) - {"to"}:
             return operation
         try:
-            made = cast(int(operation.attributes["to"]) if other is None else other.kind, _fill(full))
+            made = cast(
+                int(operation.attributes["to"]) if other is None else other.kind, _fill(full)
+            )
         except (Unproved, ValueError, TypeError, KeyError):
             return operation
         attributes = {"value": Stored(None, made.array.reshape(-1))}
-        return Operation(operation.label, "", full.kind, full.version, attributes, {}, full.inputs, operation.outputs)
+        return Operation(
+            operation.label,
+            "",
+            full.kind,
+            full.version,
+            attributes,
+            {},
+            full.inputs,
+            operation.outputs,
+        )
 
     def agree(self, operation: Operation, stored: Stored) -> None:
-        """Refuse a constant that another operation with equal operands computed otherwise. Raises Unproved."""
+        """Refuse a constant that another operation with equal operands computed otherwise.
+
+        Raises Unproved.
+        """
         if self.constants.setdefault(self.key(operation), stored) != stored:
             raise Unproved("the same operation of the same constants has another result")
 
     def _unexpanded(self, operation: Operation) -> list[Datum | None]:
         """Return the operands of an operation, or others with which it has the same results.
 
-        An operand that is expanded to extents that another has anyway is read before: broadcasting is associative. So
-        is a small constant whose elements are one.
+        An operand that is expanded to extents that another has anyway is read before: broadcasting
+        is associative. So is a small constant whose elements are one.
         """
         found = normal_operands(operation)
         if operation.kind == "Reshape" and not operation.domain and operation.version >= 5:
@@ -154,11 +215,18 @@ class Congruence:
         return found
 
     def _uncopied(self, operation: Operation) -> Datum | None:
-        """Return the target of a Reshape with extents for the zeros that copy them, as far as they are known."""
+        """Return the target of a Reshape with extents for the zeros that copy them, as far as they
+        are known.
+        """
         data, target = operation.inputs[:2]
         shape = None if data is None else self.shape(data)
         numbers = self.integers.of(target)
-        if target is None or shape is None or numbers is None or operation.attributes.get("allowzero", 0):
+        if (
+            target is None
+            or shape is None
+            or numbers is None
+            or operation.attributes.get("allowzero", 0)
+        ):
             return target
         if numbers.ndim != 1 or 0 not in list(numbers) or len(numbers) > len(shape):
             return target
@@ -180,7 +248,11 @@ class Congruence:
         if stored is not None or expand is None or expand.domain:
             return None, None
         expand = self._filled(expand)
-        target = self.integers.of(expand.inputs[-1]) if expand.kind in ("Expand", "ConstantOfShape") else None
+        target = (
+            self.integers.of(expand.inputs[-1])
+            if expand.kind in ("Expand", "ConstantOfShape")
+            else None
+        )
         if target is None or expand.kind == "Expand":
             return None if target is None else list(target.flat), expand.operand(0)
         return list(target.flat), self._number(value, _fill(expand).array)
@@ -197,7 +269,9 @@ class Congruence:
             self.enter(operation, key)
 
     def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
-        """Give the result of an operation its class if it is integers that are known, or a view of another value."""
+        """Give the result of an operation its class if it is integers that are known, or a view of
+        another value.
+        """
         integers, data = self._integers(operation), operation.operand(0)
         if operation.kind == "Identity" and not operation.domain and data is not None:
             operation.outputs[0].stored = data.stored
@@ -214,14 +288,20 @@ class Congruence:
         return True
 
     def _integers(self, operation: Operation) -> int | None:
-        """Return the class of a small tensor of integers whose elements are known as expressions of extents."""
+        """Return the class of a small tensor of integers whose elements are known as expressions of
+        extents.
+        """
         numbers, result = self.integers.enter(operation), operation.outputs[0]
         if numbers is None or not result.kind:
             return None
         dtype = INTEGERS.get(result.kind)
         if result.kind in FLOATS and all(is_cast_number(each) for each in numbers.flat):
-            counts = np.array([each.parts[-1] for each in numbers.flat], np.int64).reshape(numbers.shape)
-            result.stored = Stored(None, counts.astype(helper.tensor_dtype_to_np_dtype(result.kind)))
+            counts = np.array([each.parts[-1] for each in numbers.flat], np.int64).reshape(
+                numbers.shape
+            )
+            result.stored = Stored(
+                None, counts.astype(helper.tensor_dtype_to_np_dtype(result.kind))
+            )
         elif dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
             return self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
         else:
@@ -229,7 +309,9 @@ class Congruence:
         return self.term(result.stored.key)
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
-        """Give the results of an operation the classes of its key, or those of the same parts of a tensor."""
+        """Give the results of an operation the classes of its key, or those of the same parts of a
+        tensor.
+        """
         parts, is_new = self._parts(operation), (*key, 0) not in self.terms
         if self.side == RESULT and not self.is_known(operation, key):
             self.unproven.append(operation)
@@ -240,7 +322,9 @@ class Congruence:
                 self.cuts.setdefault(parts[i], value.term)
 
     def _parts(self, operation: Operation) -> list[tuple[int, ...]]:
-        """Return the classes of parts of a tensor, with axis and positions, that an operation gives; else none."""
+        """Return the classes of parts of a tensor, with axis and positions, that an operation
+        gives; else none.
+        """
         try:
             found = parts_of(operation)
         except Unproved:
@@ -267,11 +351,17 @@ class Congruence:
         return self.shapes[term]
 
     def own_shape(self, value: Datum) -> tuple[Extent, ...] | None:
-        """Return the extents of a value that may have no class yet; one that no other value has is equal to none."""
+        """Return the extents of a value that may have no class yet; one that no other value has is
+        equal to none.
+        """
         return self._extents(value, value.term)
 
     def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
-        return None if value.extents is None else tuple(self._extent(value, term, i) for i in range(len(value.extents)))
+        return (
+            None
+            if value.extents is None
+            else tuple(self._extent(value, term, i) for i in range(len(value.extents)))
+        )
 
     def _extent(self, value: Datum, term: int, axis: int) -> Extent:
         extent = (value.extents or ())[axis]
@@ -303,9 +393,13 @@ class Congruence:
         return term
 
     def _view(self, operation: Operation) -> int | None:
-        """Return the class of the result of an operation that only puts elements in another order."""
+        """Return the class of the result of an operation that only puts elements in
+        another order.
+        """
         data = operation.operand(0)
-        found = None if data is None or data.stored is not None or operation.domain else self.view(data)
+        found = (
+            None if data is None or data.stored is not None or operation.domain else self.view(data)
+        )
         if found is None:
             return None
         core, groups = found
@@ -329,7 +423,10 @@ class Congruence:
         return [shape[i] if copies and each == 0 else each for i, each in enumerate(numbers)]
 
     def view_of(self, value: Datum, groups: Groups) -> Datum:
-        """Return the view of a value: one of the source, or one that is made up. Raises Unproved."""
+        """Return the view of a value: one of the source, or one that is made up.
+
+        Raises Unproved.
+        """
         core, inner = self.view(value) or (-1, ())
         if core < 0:
             raise Unproved("the rank is unknown")
@@ -337,7 +434,9 @@ class Congruence:
         known = self.known.get(term)
         if known is None and term not in self.made_up:
             extents = [each if isinstance(each, int) else None for each in self.shapes[term]]
-            self.made_up[term] = Datum(f"a view of {value.label}", None, 0, value.kind, tuple(extents), None, term)
+            self.made_up[term] = Datum(
+                f"a view of {value.label}", None, 0, value.kind, tuple(extents), None, term
+            )
         return known or self.made_up[term]
 
     def permuted(self, value: Datum, perm: Sequence[int]) -> Datum:
@@ -356,6 +455,10 @@ def _fill(operation: Operation) -> Stored:
 
 
 def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
-    """Return whether a target of Expand has only ones and the extents that a value has on the same axes."""
+    """Return whether a target of Expand has only ones and the extents that a value has on the same
+    axes.
+    """
     last = shape[len(shape) - len(target) :]
-    return 0 < len(target) <= len(shape) and all(a in (1, b) for a, b in zip(target, last, strict=True))
+    return 0 < len(target) <= len(shape) and all(
+        a in (1, b) for a, b in zip(target, last, strict=True)
+    )

@@ -1,7 +1,8 @@
-"""Constants beside data that are an affine of the source's: the constants are the roundings of that affine, too.
+"""Constants beside data that are an affine of the source's: the constants are the roundings of that
+affine, too.
 
-Where the line of the data says nothing about a constant, as in a sum, in a Concat and in the border of a Pad, the step
-claims the affine of the result.
+Where the line of the data says nothing about a constant, as in a sum, in a Concat and in the border
+of a Pad, the step claims the affine of the result.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ def are_constants(source: Operation, first: Datum | None, second: Datum | None) 
     return source.kind in TOGETHER and first.is_float and first.kind == second.kind
 
 
-def constant_lines(source: Operation, result: Operation, lines: dict[int, Line], claim: Line | None) -> dict[int, Line]:
-    """Return the lines of the constants of the result over the source's, beside `lines` of the data.
+def constant_lines(
+    source: Operation, result: Operation, lines: dict[int, Line], claim: Line | None
+) -> dict[int, Line]:
+    """Return the lines of the constants of the result over the source's, beside `lines` of the
+    data.
 
     `claim` is the line of the results, where the certificate states it. Raises Unproved.
     """
@@ -37,16 +41,27 @@ def constant_lines(source: Operation, result: Operation, lines: dict[int, Line],
     found = {}
     for i in wanted:
         given, made = pairs[i]
-        assert given is not None and given.stored is not None and made is not None and made.stored is not None
+        assert (
+            given is not None
+            and given.stored is not None
+            and made is not None
+            and made.stored is not None
+        )
         is_same = source.kind == "Concat" and claim is None and given.term == made.term
-        found[i] = Line.identity(given.stored.array.ndim) if is_same else _line_of(source, i, lines, wanted, claim)
+        found[i] = (
+            Line.identity(given.stored.array.ndim)
+            if is_same
+            else _line_of(source, i, lines, wanted, claim)
+        )
         if source.kind == "Concat" and given.stored.array.shape != made.stored.array.shape:
             raise Unproved("a constant has other extents")
         _check_constant(source.outputs[0], given.stored.exact, made.stored.array, found[i])
     return found
 
 
-def _line_of(source: Operation, index: int, lines: dict[int, Line], wanted: list[int], claim: Line | None) -> Line:
+def _line_of(
+    source: Operation, index: int, lines: dict[int, Line], wanted: list[int], claim: Line | None
+) -> Line:
     """Return the line that a constant needs for the results to have one line."""
     first = next(iter(lines.values()), None)
     if first is None:
@@ -67,7 +82,10 @@ def _line_of(source: Operation, index: int, lines: dict[int, Line], wanted: list
 
 def _part_of_join(concat: Operation, index: int, claim: Line) -> Line:
     axis = int(concat.attributes.get("axis", 1)) % claim.rank
-    extents = [None if each is None or each.extents is None else each.extents[axis] for each in concat.inputs]
+    extents = [
+        None if each is None or each.extents is None else each.extents[axis]
+        for each in concat.inputs
+    ]
     known = [extent for extent in extents if isinstance(extent, int)]
     if claim.is_uniform_along((axis,)):
         return claim
@@ -83,7 +101,9 @@ def _cut(line: Line, axis: int, part: slice) -> Line:
 
 
 def _check_constant(whole: Datum, old: Array, new: Array, line: Line) -> None:
-    """Prove that a constant is the rounded line of another, and has its extents or those of the result."""
+    """Prove that a constant is the rounded line of another, and has its extents or those of the
+    result.
+    """
     rank, extents = line.rank, whole.extents
     if extents is None or len(extents) != rank or max(old.ndim, new.ndim) > rank:
         raise Unproved("a constant has more axes than the result, or its rank is unknown")
@@ -94,8 +114,11 @@ def _check_constant(whole: Datum, old: Array, new: Array, line: Line) -> None:
     _check_value(old, new, line)
 
 
-def check_padding(source: Operation, result: Operation, line: Line, claim: Line | None) -> Line | None:
-    """Prove that the values of a Pad are the roundings of the line of the data, or of `claim` in the border.
+def check_padding(
+    source: Operation, result: Operation, line: Line, claim: Line | None
+) -> Line | None:
+    """Prove that the values of a Pad are the roundings of the line of the data, or of `claim` in
+    the border.
 
     Returns the claim, if the data are within the border have it. Raises Unproved.
     """
@@ -105,10 +128,22 @@ def check_padding(source: Operation, result: Operation, line: Line, claim: Line 
     if claim is None:
         _check_value(old, new, line)
         return None
-    data, pads, inner = source.operand(0), source.integers("pads" if source.version > 1 else "paddings", 1), claim
-    if pads is None or source.operand(3) is not None or data is None or len(pads) != 2 * claim.rank or min(pads) < 0:
+    data, pads, inner = (
+        source.operand(0),
+        source.integers("pads" if source.version > 1 else "paddings", 1),
+        claim,
+    )
+    if (
+        pads is None
+        or source.operand(3) is not None
+        or data is None
+        or len(pads) != 2 * claim.rank
+        or min(pads) < 0
+    ):
         raise Unproved("the pads are not constant, cut, or are those of some axes")
-    for axis, (before, after) in enumerate(zip(pads[: claim.rank], pads[claim.rank :], strict=True)):
+    for axis, (before, after) in enumerate(
+        zip(pads[: claim.rank], pads[claim.rank :], strict=True)
+    ):
         if claim.is_uniform_along((axis,)) or not before + after:
             if before + after:
                 _check_value(old, new, claim)
@@ -133,7 +168,9 @@ def _check_value(old: Array, new: Array, line: Line) -> None:
         raise Unproved("a constant is below the normal numbers of its type")
     exact, reach, new = np.broadcast_arrays(exact, reach, new)
     if not is_rounding(new, exact, reach):
-        raise Unproved("a constant is not the rounded number that the scale and shift make of the source's")
+        raise Unproved(
+            "a constant is not the rounded number that the scale and shift make of the source's"
+        )
 
 
 def padding_value(pad: Operation) -> Array:

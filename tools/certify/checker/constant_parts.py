@@ -1,7 +1,8 @@
-"""Parts of a tensor that are constant whatever the inputs are: behind a scale of zero, or weights of zero.
+"""Parts of a tensor that are constant whatever the inputs are: behind a scale of zero, or weights
+of zero.
 
-They are a line that the tensor is of itself: scale 0 and the constant as shift there, and scale 1 elsewhere. A line
-that crosses an operator gives the line that the result is of itself.
+They are a line that the tensor is of itself: scale 0 and the constant as shift there, and scale 1
+elsewhere. A line that crosses an operator gives the line that the result is of itself.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ MAX_BORDER = 1 << 12
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
 
-def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Line | None]) -> list[Line]:
-    """Return the line that each result of an operation is of itself, none where no part is known to be constant.
+def constant_results(
+    operation: Operation, parts_of: Callable[[Datum | None], Line | None]
+) -> list[Line]:
+    """Return the line that each result of an operation is of itself, none where no part is known to
+    be constant.
 
     `parts_of` gives it for an operand.
     """
@@ -52,14 +56,23 @@ def constant_results(operation: Operation, parts_of: Callable[[Datum | None], Li
         line = parts_of(clamp[0])
         if line is None:
             return []
-        return [Line(line.scale, np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0), line.reach)]
+        return [
+            Line(
+                line.scale,
+                np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0),
+                line.reach,
+            )
+        ]
     if operation.kind == "Mul" and len(lines) < len(given):
         return _zeros(operation, next(iter(lines.values())))
     if operation.kind in ALIGNED:
         return _aligned(operation, list(lines.values())) if len(lines) == len(given) else []
     if operation.kind == "Concat":
         ranks = [None if each is None else each.rank for each in operation.inputs]
-        lines = {i: each or Line.identity(rank or 0) for i, (each, rank) in enumerate(zip(given, ranks, strict=True))}
+        lines = {
+            i: each or Line.identity(rank or 0)
+            for i, (each, rank) in enumerate(zip(given, ranks, strict=True))
+        }
     if crossing is None:
         return []
     try:
@@ -74,24 +87,49 @@ def _border(pad: Operation, inner: Line | None) -> list[Line]:
     """Return the line of the result of a Pad, whose border is constant."""
     data, pads = pad.operand(0), pad.integers("pads", 1)
     rank = 0 if pads is None else len(pads) // 2
-    if data is None or data.rank != rank or not rank or pad.operand(3) is not None or min(pads or [-1]) < 0:
+    if (
+        data is None
+        or data.rank != rank
+        or not rank
+        or pad.operand(3) is not None
+        or min(pads or [-1]) < 0
+    ):
         return []
     line = Line.identity(rank) if inner is None else inner
     widths = list(zip((pads or [])[:rank], (pads or [])[rank:], strict=True))
     try:
         value = float(padding_value(pad))
-        whole = [1 if not sum(width) else extent for width, extent in zip(widths, data.extents or (), strict=True)]
-        extents = np.broadcast_shapes(static(tuple(whole)) or (), line.scale.shape, line.shift.shape)
+        whole = [
+            1 if not sum(width) else extent
+            for width, extent in zip(widths, data.extents or (), strict=True)
+        ]
+        extents = np.broadcast_shapes(
+            static(tuple(whole)) or (), line.scale.shape, line.shift.shape
+        )
     except (Unproved, ValueError):
         return []
-    if line.rank != rank or static(tuple(whole)) is None or product(extents) > MAX_BORDER or not np.isfinite(value):
+    if (
+        line.rank != rank
+        or static(tuple(whole)) is None
+        or product(extents) > MAX_BORDER
+        or not np.isfinite(value)
+    ):
         return []
     parts = zip((line.scale, line.shift, line.reach), (0.0, value, abs(value)), strict=True)
-    return [Line(*(np.pad(np.broadcast_to(each, extents), widths, constant_values=x) for each, x in parts))]
+    return [
+        Line(
+            *(
+                np.pad(np.broadcast_to(each, extents), widths, constant_values=x)
+                for each, x in parts
+            )
+        )
+    ]
 
 
 def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
-    """Return the line of the result of an operator of elements, all operands of which have constant parts."""
+    """Return the line of the result of an operator of elements, all operands of which have constant
+    parts.
+    """
     rank, kind = operation.outputs[0].rank, operation.kind
     if operation.version < 7 or any(each.rank != rank for each in lines):
         return []
@@ -103,25 +141,44 @@ def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
 
 
 def _zeros(product: Operation, line: Line) -> list[Line]:
-    """Return the line of a product, one operand of which has constant parts: it is zero where they are."""
+    """Return the line of a product, one operand of which has constant parts: it is zero where they
+    are.
+    """
     if product.version < 7 or line.rank != product.outputs[0].rank:
         return []
     gone = (line.scale == 0.0) & (line.shift == 0.0)
     return [Line(np.where(gone, 0.0, 1.0), 0.0 * line.shift, np.where(gone, line.reach, 0.0))]
 
 
-def _zero_terms(operation: Operation, parts_of: Callable[[Datum | None], Line | None]) -> list[Line]:
-    """Return the line of a layer whose data are zero, or outputs of which have weights of zero: they are the bias."""
-    constants = [each for each in (operation.constant(1), operation.constant(0)) if each is not None]
+def _zero_terms(
+    operation: Operation, parts_of: Callable[[Datum | None], Line | None]
+) -> list[Line]:
+    """Return the line of a layer whose data are zero, or outputs of which have weights of zero:
+    they are the bias.
+    """
+    constants = [
+        each for each in (operation.constant(1), operation.constant(0)) if each is not None
+    ]
     rank = operation.outputs[0].rank
-    fixed = [parts_of(each) for each in operation.inputs[:2] if each is not None and each.stored is None]
-    is_zero = any(each is not None and not each.scale.any() and not each.shift.any() for each in fixed)
+    fixed = [
+        parts_of(each) for each in operation.inputs[:2] if each is not None and each.stored is None
+    ]
+    is_zero = any(
+        each is not None and not each.scale.any() and not each.shift.any() for each in fixed
+    )
     if rank is None or not constants or (constants[0].all() and not is_zero):
         return []
     made = weights_of(operation)
-    if made is None or made.addend is not None or not 0 <= made.axis < rank or not np.isfinite(made.matrix).all():
+    if (
+        made is None
+        or made.addend is not None
+        or not 0 <= made.axis < rank
+        or not np.isfinite(made.matrix).all()
+    ):
         return []
-    seen = np.asarray(made.matrix.any(axis=tuple(range(1, made.matrix.ndim))) & (not is_zero), np.float64)
+    seen = np.asarray(
+        made.matrix.any(axis=tuple(range(1, made.matrix.ndim))) & (not is_zero), np.float64
+    )
     scale = along(seen, made.axis, rank)
     bias = np.zeros((1,) * rank) if made.bias is None else made.bias_factor * made.bias.exact
     return [Line.of(scale, np.where(scale == 0.0, bias, 0.0))]

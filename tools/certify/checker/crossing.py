@@ -1,8 +1,10 @@
-"""Operators that an affine crosses: if every operand is an affine of another, the result is one, too.
+"""Operators that an affine crosses: if every operand is an affine of another, the result is one,
+too.
 
-CROSSINGS is the table. A row takes the operation, which is the same on both sides, and the lines of its operands; it
-returns the line of each result or raises Unproved. A line goes from one model to the other in either direction; a row
-holds in both, because it says only that op(line(x)) = line'(op(x)).
+CROSSINGS is the table. A row takes the operation, which is the same on both sides, and the lines of
+its operands; it returns the line of each result or raises Unproved. A line goes from one model to
+the other in either direction; a row holds in both, because it says only that op(line(x)) =
+line'(op(x)).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from .slices import bounds_of, selected
 
 Lines = Mapping[int, Line]
 Crossing = Callable[[Operation, Lines], Sequence[Line | None]]
-"""Returns the line of each result, None for one that stays the same; nothing for those at the end that change."""
+"""Returns the line of each result, None for one that stays the same; nothing for those at the end
+that change.
+"""
 
 
 def _only(operation: Operation, lines: Lines) -> Line:
@@ -65,13 +69,21 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def norm(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number. |s|^p may not be far from one."""
+    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number. |s|^p may not be
+    far from one.
+    """
     (line,) = magnitude(operation, lines)
     order = float(operation.attributes.get("p", 2))
     powers = np.abs(order * np.log2(line.scale[line.scale != 0]))
     if not order or powers.max(initial=0.0) > 2 * np.log2(GROWTH):
-        raise Unproved("the order of the norm is zero, or a power of a scale is far beyond the data")
-    return [_pooled(operation, line)] if operation.kind.endswith("Pool") else reduction(operation, {0: line})
+        raise Unproved(
+            "the order of the norm is zero, or a power of a scale is far beyond the data"
+        )
+    return (
+        [_pooled(operation, line)]
+        if operation.kind.endswith("Pool")
+        else reduction(operation, {0: line})
+    )
 
 
 def repeated(operation: Operation, lines: Lines) -> list[Line]:
@@ -82,7 +94,9 @@ def repeated(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved("the extents are unknown")
     extra = len(result.extents) - line.rank
     after = result.extents[extra:]
-    changed = [i for i in range(line.rank) if data.extents[i] != after[i] or data.extents[i] is None]
+    changed = [
+        i for i in range(line.rank) if data.extents[i] != after[i] or data.extents[i] is None
+    ]
     _uniform(line, changed)
     return [line.map(lambda array: array.reshape((1,) * extra + array.shape))]
 
@@ -101,7 +115,9 @@ def monotone_pool(operation: Operation, lines: Lines) -> list[Line | None]:
 
 
 def average_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that the mean over a window of one channel commutes with s * x + t, a shift without counted zeros."""
+    """Prove that the mean over a window of one channel commutes with s * x + t, a shift without
+    counted zeros.
+    """
     line = _pooled(operation, _only(operation, lines))
     pads = any(operation.attributes.get("pads", ())) or "auto_pad" in operation.attributes
     counts = operation.attributes.get("count_include_pad", 0) or operation.version < 7
@@ -116,7 +132,8 @@ def average_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _pooled(operation: Operation, line: Line) -> Line:
-    """Return the line behind a pool, which is one number in each window: along axes that windows join, or everywhere.
+    """Return the line behind a pool, which is one number in each window: along axes that windows
+    join, or everywhere.
 
     Windows of one position, without pads, are at each position that a stride hits.
     """
@@ -140,7 +157,9 @@ def _pooled(operation: Operation, line: Line) -> Line:
 
 
 def global_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that the mean over all positions of a channel commutes with s * x + t, the maximum for s >= 0."""
+    """Prove that the mean over all positions of a channel commutes with s * x + t, the maximum for
+    s >= 0.
+    """
     line = _only(operation, lines)
     if operation.kind == "GlobalMaxPool":
         _no_negative(line)
@@ -149,7 +168,9 @@ def global_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _averaged(operation: Operation, line: Line, axes: Sequence[int]) -> Line:
-    """Return the line of a mean along axes: mean(s * x + t) is s * mean(x) + mean(t), t being one of each position."""
+    """Return the line of a mean along axes: mean(s * x + t) is s * mean(x) + mean(t), t being one
+    of each position.
+    """
     data = operation.inputs[0]
     _uniform(Line(line.scale, 0.0 * line.scale, line.reach), axes)
     if line.is_uniform_along(tuple(axes)):
@@ -159,7 +180,9 @@ def _averaged(operation: Operation, line: Line, axes: Sequence[int]) -> Line:
     if static(tuple(data.extents[axis] for axis in axes)) is None:
         raise Unproved("the number of summands is unknown")
     shift, reach = np.broadcast_arrays(line.shift, line.reach)
-    return Line(line.scale, *(each.mean(axis=tuple(axes), keepdims=True) for each in (shift, reach)))
+    return Line(
+        line.scale, *(each.mean(axis=tuple(axes), keepdims=True) for each in (shift, reach))
+    )
 
 
 def reduction(operation: Operation, lines: Lines) -> list[Line]:
@@ -183,7 +206,11 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
     _uniform(line, axes)
     if operation.kind == "ReduceSum" and line.has_shift:
         data = operation.inputs[0]
-        extents = () if data is None or data.extents is None else tuple(data.extents[axis] for axis in axes)
+        extents = (
+            ()
+            if data is None or data.extents is None
+            else tuple(data.extents[axis] for axis in axes)
+        )
         known = static(extents)
         if known is None or len(known) != len(set(axes)):
             raise Unproved("the number of summands, which multiplies the shift, is unknown")
@@ -206,7 +233,9 @@ def addition(operation: Operation, lines: Lines) -> list[Line]:
     if not all(each.near(scales[0]) for each in scales):
         raise Unproved("the operands of a sum have different scales")
     signs = [1.0, -1.0] if operation.kind == "Sub" else [1.0] * len(ranked)
-    shift = sum((s * each.shift for s, each in zip(signs, ranked, strict=True)), np.zeros((1,) * first.rank))
+    shift = sum(
+        (s * each.shift for s, each in zip(signs, ranked, strict=True)), np.zeros((1,) * first.rank)
+    )
     reach = sum((each.reach for each in ranked), np.zeros((1,) * first.rank))
     if operation.kind == "Mean":
         shift, reach = shift / len(ranked), reach / len(ranked)
@@ -252,14 +281,19 @@ def selection(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _ranked(operation: Operation, lines: Lines) -> list[Line]:
-    """Return the lines of operands with as many axes as the result has; broadcasting adds leading axes."""
+    """Return the lines of operands with as many axes as the result has; broadcasting adds leading
+    axes.
+    """
     if operation.attributes.get("broadcast"):
         raise Unproved("the operands are aligned by an attribute")
     rank = max(line.rank for line in lines.values())
     known = [each.rank for each in operation.inputs if each is not None]
     if any(each is None or each > rank for each in known):
         raise Unproved("an operand has more axes than the affine, or an unknown number")
-    return [line.map(lambda array: array.reshape((1,) * (rank - array.ndim) + array.shape)) for line in lines.values()]
+    return [
+        line.map(lambda array: array.reshape((1,) * (rank - array.ndim) + array.shape))
+        for line in lines.values()
+    ]
 
 
 def concatenate(operation: Operation, lines: Lines) -> list[Line]:
@@ -268,7 +302,10 @@ def concatenate(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved("an operand is in no relation")
     rank = next(iter(lines.values())).rank
     axis = _axis(operation, rank, default=1)
-    extents = [None if each is None or each.extents is None else each.extents[axis] for each in operation.inputs]
+    extents = [
+        None if each is None or each.extents is None else each.extents[axis]
+        for each in operation.inputs
+    ]
     parts = list(lines.values())
     known = [extent for extent in extents if isinstance(extent, int)]
     if len(known) != len(extents):
@@ -329,7 +366,11 @@ def gather(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved("the rank of the indices is unknown")
     if line.is_uniform_along((axis,)):
         extents = (1,) * indices.rank
-        return [line.map(lambda array: array.reshape(array.shape[:axis] + extents + array.shape[axis + 1 :]))]
+        return [
+            line.map(
+                lambda array: array.reshape(array.shape[:axis] + extents + array.shape[axis + 1 :])
+            )
+        ]
     if indices.stored is None:
         raise Unproved("the indices are not constant")
     positions = indices.stored.array
@@ -339,9 +380,9 @@ def gather(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved("the extent along the axis is unknown")
     return [
         line.map(
-            lambda array: np.broadcast_to(array, (*array.shape[:axis], extent, *array.shape[axis + 1 :])).take(
-                positions, axis=axis
-            )
+            lambda array: np.broadcast_to(
+                array, (*array.shape[:axis], extent, *array.shape[axis + 1 :])
+            ).take(positions, axis=axis)
         )
     ]
 
@@ -354,17 +395,34 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
         _check_crop(operation, line)
     if mode not in (b"nearest", b"linear", b"bilinear", b"cubic"):
         raise Unproved(f"mode {mode!r}")
-    _uniform(line, [axis for axis in range(line.rank) if axis > 1 or not _keeps_axis(operation, axis, line.rank)])
+    _uniform(
+        line,
+        [
+            axis
+            for axis in range(line.rank)
+            if axis > 1 or not _keeps_axis(operation, axis, line.rank)
+        ],
+    )
     return [line]
 
 
 def _check_crop(operation: Operation, line: Line) -> None:
-    """Prove that positions outside, which are zero, take the line, and that channels are not cropped."""
+    """Prove that positions outside, which are zero, take the line, and that channels are not
+    cropped.
+    """
     region = operation.constant(1)
     _no_shift(line)
-    if operation.attributes.get("extrapolation_value", 0.0) or "axes" in operation.attributes or region is None:
+    if (
+        operation.attributes.get("extrapolation_value", 0.0)
+        or "axes" in operation.attributes
+        or region is None
+    ):
         raise Unproved("positions outside have a value of their own, or the region is not constant")
-    if region.size != 2 * line.rank or (region[:2] != 0).any() or (region[line.rank : line.rank + 2] != 1).any():
+    if (
+        region.size != 2 * line.rank
+        or (region[:2] != 0).any()
+        or (region[line.rank : line.rank + 2] != 1).any()
+    ):
         raise Unproved("channels may be cropped")
 
 
@@ -373,13 +431,19 @@ def _keeps_axis(operation: Operation, axis: int, rank: int) -> bool:
     axes = [int(each) % rank for each in operation.attributes.get("axes", range(rank))]
     if axis not in axes:
         return True
-    is_half = operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_half_pixel_for_nn"
+    is_half = (
+        operation.attributes.get("coordinate_transformation_mode", b"") == b"tf_half_pixel_for_nn"
+    )
     if is_half or "keep_aspect_ratio_policy" in operation.attributes:
         return False
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
     scales: Array | None = np.array(operation.attributes.get("scales", ()))
     if operation.kind == "Resize" or operation.version >= 9:
-        scales = None if given is None or given.extents == (0,) or given.stored is None else given.stored.array
+        scales = (
+            None
+            if given is None or given.extents == (0,) or given.stored is None
+            else given.stored.array
+        )
         if given is not None and given.extents != (0,) and scales is None:
             return False
     if scales is not None:
@@ -391,16 +455,20 @@ def _keeps_axis(operation: Operation, axis: int, rank: int) -> bool:
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:
-    """Let a line pass: other elements have the line of their channel, and the value of the padding follows.
+    """Let a line pass: other elements have the line of their channel, and the value of the padding
+    follows.
 
-    That is for the caller to prove: the value is an operand or an attribute, and differs between the models.
+    That is for the caller to prove: the value is an operand or an attribute, and differs between
+    the models.
     """
     line = _only(operation, lines)
     pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
     axes = None if operation.operand(3) is None else operation.constant(3)
     if pads is None or (operation.operand(3) is not None and axes is None):
         raise Unproved("the pads are not constant")
-    padded = range(line.rank) if axes is None else [int(axis) % line.rank for axis in axes.reshape(-1)]
+    padded = (
+        range(line.rank) if axes is None else [int(axis) % line.rank for axis in axes.reshape(-1)]
+    )
     for i, axis in enumerate(padded):
         if pads[i] or pads[i + len(padded)]:
             _uniform(line, (axis,))
@@ -426,7 +494,12 @@ def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
     line = _only(operation, lines)
     blocks = int(operation.attributes["blocksize"]) ** 2
     data = operation.inputs[0]
-    if line.rank != 4 or data is None or data.extents is None or not line.is_uniform_along((0, 2, 3)):
+    if (
+        line.rank != 4
+        or data is None
+        or data.extents is None
+        or not line.is_uniform_along((0, 2, 3))
+    ):
         raise Unproved("the rank is not 4, or the line varies along another axis than the channels")
     if line.is_uniform_along((1,)):
         return [line]
@@ -448,7 +521,9 @@ def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def rows(operation: Operation, lines: Lines) -> list[Line]:
-    """Let a scale pass a MatMul: rows of the left operand, and columns of the right one, are scaled."""
+    """Let a scale pass a MatMul: rows of the left operand, and columns of the right one, are
+    scaled.
+    """
     if list(lines) == [0]:
         line = lines[0]
         _no_shift(line)
@@ -475,7 +550,9 @@ def rows(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def centred(operation: Operation, lines: Lines) -> list[None]:
-    """Prove that a normalization which subtracts a mean has the same result for x + t, t being one number for each."""
+    """Prove that a normalization which subtracts a mean has the same result for x + t, t being one
+    number for each.
+    """
     line = _only(operation, lines)
     if line.has_scale:
         raise Unproved("a scale does not pass the operator")
@@ -484,20 +561,26 @@ def centred(operation: Operation, lines: Lines) -> list[None]:
         return [None]
     _uniform(line, range(2, line.rank))
     if operation.kind == "GroupNormalization" and not line.is_uniform_along((1,)):
-        groups = line.shift.swapaxes(0, 1).reshape(int(operation.attributes["num_groups"]), -1, line.shift.shape[0])
+        groups = line.shift.swapaxes(0, 1).reshape(
+            int(operation.attributes["num_groups"]), -1, line.shift.shape[0]
+        )
         if (groups != groups[:, :1]).any():
             raise Unproved("channels of one group have different shifts")
     return [None]
 
 
 def unchanged(operation: Operation, lines: Lines) -> list[None]:
-    """Let an affine end: the attributes of the operator take it, which is for the caller to prove."""
+    """Let an affine end: the attributes of the operator take it, which is for the
+    caller to prove.
+    """
     _only(operation, lines)
     return [None]
 
 
 def squeeze(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that an affine goes along where an axis of unknown extent, which is 1 then, is removed."""
+    """Prove that an affine goes along where an axis of unknown extent, which is 1 then,
+    is removed.
+    """
     line, axes = _only(operation, lines), operation.integers("axes", 1)
     if not axes:
         raise Unproved("the axes are not constant")

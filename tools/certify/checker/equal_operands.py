@@ -1,4 +1,6 @@
-"""Operators whose result is one of their operands: the table EQUAL_OPERANDS, with the condition of each."""
+"""Operators whose result is one of their operands: the table EQUAL_OPERANDS, with the condition of
+each.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,22 @@ def _refuse_unless(condition: bool, reason: str) -> int:
 
 
 def _neutral(number: float, *, first: bool, negative_zero: bool | None = None) -> Condition:
-    """Return the condition of x op c = x for a constant c of one number, which does not enlarge the result.
+    """Return the condition of x op c = x for a constant c of one number, which does not enlarge the
+    result.
 
-    x + 0.0 is 0.0 where x is -0.0: all else is equal, and results that differ in the sign of zero are equal numbers.
+    x + 0.0 is 0.0 where x is -0.0: all else is equal, and results that differ in the sign of zero
+    are equal numbers.
     """
 
     def condition(operation: Operation) -> int:
         for index in (1, 0) if first else (1,):
             constant, data = operation.operand(index), operation.operand(1 - index)
-            if constant is None or data is None or constant.stored is None or data.stored is not None:
+            if (
+                constant is None
+                or data is None
+                or constant.stored is None
+                or data.stored is not None
+            ):
                 continue
             array = _within(operation, data, constant)
             if array is not None and (array == number).all():
@@ -47,17 +56,30 @@ def _within(operation: Operation, data: Datum, constant: Datum) -> Array | None:
     if data.extents is None:
         array = None if constant.stored is None else constant.stored.array
         columns = _columns(data) if operation.version >= 7 else 0
-        fits = array is not None and (array.ndim == 0 or (columns and array.shape in ((1,), (columns,))))
+        fits = array is not None and (
+            array.ndim == 0 or (columns and array.shape in ((1,), (columns,)))
+        )
         return array if fits else None
     return None if constant.stored is None else fitted(operation, data, constant.stored.exact)
 
 
 def _columns(data: Datum) -> int:
-    """Return the last extent of a product with a matrix, whatever the rank of the other operand; else 0."""
+    """Return the last extent of a product with a matrix, whatever the rank of the other operand;
+    else 0.
+    """
     producer = data.producer
-    if producer is not None and producer.kind == "Cast" and not producer.domain and producer.inputs[0] is not None:
+    if (
+        producer is not None
+        and producer.kind == "Cast"
+        and not producer.domain
+        and producer.inputs[0] is not None
+    ):
         return _columns(producer.inputs[0])
-    matrix = None if producer is None or producer.domain or producer.kind != "MatMul" else producer.operand(1)
+    matrix = (
+        None
+        if producer is None or producer.domain or producer.kind != "MatMul"
+        else producer.operand(1)
+    )
     extents = None if matrix is None else static(matrix.extents)
     return extents[1] if extents is not None and len(extents) == 2 else 0
 
@@ -67,7 +89,10 @@ def trains(operation: Operation) -> bool:
     if operation.kind != "Dropout":
         return bool(operation.attributes.get("training_mode"))
     if operation.version < 7:
-        return not operation.attributes.get("is_test", 0) and operation.attributes.get("ratio", 0.5) != 0.0
+        return (
+            not operation.attributes.get("is_test", 0)
+            and operation.attributes.get("ratio", 0.5) != 0.0
+        )
     ratio, training = operation.operand(1), operation.operand(2)
     return training is not None and not _is_zeros(training) and not _is_zeros(ratio)
 
@@ -93,10 +118,14 @@ def _cast(operation: Operation) -> int:
 
 
 def _same_extents(operation: Operation) -> int:
-    """Reshape, Expand, Slice, Tile and the like keep a tensor whose extents stay: they keep its order."""
+    """Reshape, Expand, Slice, Tile and the like keep a tensor whose extents stay: they keep its
+    order.
+    """
     data, result = operation.operand(0), operation.outputs[0]
     known = None if data is None else static(data.extents)
-    return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
+    return _refuse_unless(
+        known is not None and known == static(result.extents), "the extents change or are unknown"
+    )
 
 
 def _slice(operation: Operation) -> int:
@@ -107,11 +136,15 @@ def _slice(operation: Operation) -> int:
         and ends is not None
         and not any(starts)
         and min(ends, default=1 << 62) >= (1 << 31) - 1
-        and (operation.operand(4) is None or (steps is not None and all(step == 1 for step in steps)))
+        and (
+            operation.operand(4) is None or (steps is not None and all(step == 1 for step in steps))
+        )
     )
     if whole:
         return 0
-    forward = operation.operand(4) is None or (steps is not None and all(step > 0 for step in steps))
+    forward = operation.operand(4) is None or (
+        steps is not None and all(step > 0 for step in steps)
+    )
     return _same_extents(operation) if forward else _refuse_unless(False, "a slice backward")
 
 
@@ -135,7 +168,9 @@ def _single(operation: Operation) -> int:
 
 def _tile(operation: Operation) -> int:
     repeats = operation.constant(1)
-    return _refuse_unless(repeats is not None and bool((repeats == 1).all()), "something is repeated")
+    return _refuse_unless(
+        repeats is not None and bool((repeats == 1).all()), "something is repeated"
+    )
 
 
 def _gather(operation: Operation) -> int:
@@ -143,7 +178,12 @@ def _gather(operation: Operation) -> int:
     data, indices = operation.operand(0), operation.constant(1)
     axis = int(operation.attributes.get("axis", 0))
     extent = None if data is None or data.extents is None else data.extents[axis]
-    if not isinstance(extent, int) or indices is None or indices.ndim != 1 or indices.size != extent:
+    if (
+        not isinstance(extent, int)
+        or indices is None
+        or indices.ndim != 1
+        or indices.size != extent
+    ):
         raise Unproved("it takes another number of positions, or an unknown one")
     places = np.where(indices < 0, indices + extent, indices)
     return _refuse_unless(np.array_equal(places, np.arange(extent)), "it takes other positions")
@@ -155,12 +195,18 @@ def _resize(operation: Operation) -> int:
     if operation.attributes.get("coordinate_transformation_mode", b"").startswith(b"tf_"):
         raise Unproved("positions are moved, or have a value of their own outside")
     if operation.kind == "Upsample" and operation.version < 9:
-        return _refuse_unless(set(operation.attributes.get("scales", ())) == {1.0}, "a factor is not 1")
+        return _refuse_unless(
+            set(operation.attributes.get("scales", ())) == {1.0}, "a factor is not 1"
+        )
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
     if given is not None and given.extents != (0,):
-        return _refuse_unless(given.stored is not None and bool((given.stored.array == 1).all()), "a factor is not 1")
+        return _refuse_unless(
+            given.stored is not None and bool((given.stored.array == 1).all()), "a factor is not 1"
+        )
     known = None if data is None else static(data.extents)
-    return _refuse_unless(known is not None and known == static(result.extents), "the extents change or are unknown")
+    return _refuse_unless(
+        known is not None and known == static(result.extents), "the extents change or are unknown"
+    )
 
 
 def _split(operation: Operation) -> int:
@@ -172,16 +218,25 @@ def _split(operation: Operation) -> int:
 
 
 def _where(operation: Operation) -> int:
-    """Allow a constant condition that is one everywhere, where the operand that is taken has the result's extents."""
+    """Allow a constant condition that is one everywhere, where the operand that is taken has the
+    result's extents.
+    """
     condition, result = operation.constant(0), operation.outputs[0]
     if condition is None or not condition.size or condition.any() != condition.all():
         raise Unproved("the condition is not constant, or differs")
     taken = 1 if condition.all() else 2
     data = operation.operand(taken)
-    if data is None or data.extents is None or result.extents is None or len(data.extents) != len(result.extents):
+    if (
+        data is None
+        or data.extents is None
+        or result.extents is None
+        or len(data.extents) != len(result.extents)
+    ):
         raise Unproved("the extents are unknown")
     pairs = zip(data.extents, result.extents, strict=True)
-    _refuse_unless(all(a is not None and a == b for a, b in pairs), "the result is larger than the operand")
+    _refuse_unless(
+        all(a is not None and a == b for a, b in pairs), "the result is larger than the operand"
+    )
     return taken
 
 
@@ -197,7 +252,18 @@ def is_zero(value: Datum | None, depth: int = 0) -> bool:
     if operation.kind == "ConstantOfShape":
         filled = operation.attributes.get("value")
         return filled is None or not filled.array.any()
-    moves = ("Identity", "Expand", "Reshape", "Tile", "Slice", "Gather", "Unsqueeze", "Squeeze", "Transpose", "Cast")
+    moves = (
+        "Identity",
+        "Expand",
+        "Reshape",
+        "Tile",
+        "Slice",
+        "Gather",
+        "Unsqueeze",
+        "Squeeze",
+        "Transpose",
+        "Cast",
+    )
     return operation.kind in moves and is_zero(operation.operand(0), depth + 1)
 
 
@@ -218,15 +284,20 @@ _WIDER: dict[int, tuple[int, ...]] = {
 _NUMBERS = {*_WIDER, *(each for wider in _WIDER.values() for each in wider)}
 
 
-ZEROS = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6), **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (2,))}
+ZEROS = {
+    "RNN": (5,),
+    "GRU": (5,),
+    "LSTM": (5, 6),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (2,)),
+}
 """The operands that are zeros where they are absent: states to begin with, and biases."""
 
 
 def normal_operands(operation: Operation) -> list[Datum | None]:
     """Return the operands of an operation, or others with which it has the same results.
 
-    A state or bias of zeros is absent. A Cast to numbers reads the value before Casts to types that have every number
-    of it.
+    A state or bias of zeros is absent. A Cast to numbers reads the value before Casts to types that
+    have every number of it.
     """
     found = list(operation.inputs)
     if operation.domain:
@@ -234,21 +305,39 @@ def normal_operands(operation: Operation) -> list[Datum | None]:
     for i in ZEROS.get(operation.kind, ()):
         if is_zero(operation.operand(i)) and np.isfinite(operation.attributes.get("beta", 1.0)):
             found[i] = None
-    if operation.kind == "Cast" and set(operation.attributes) == {"to"} and operation.attributes["to"] in _NUMBERS:
+    if (
+        operation.kind == "Cast"
+        and set(operation.attributes) == {"to"}
+        and operation.attributes["to"] in _NUMBERS
+    ):
         found[0] = _origin(found[0], operation.attributes["to"])
     return found
 
 
 def _origin(data: Datum | None, to: int) -> Datum | None:
-    """Return the value before Casts. A float beyond the integers of a type has no Cast to it that ONNX defines."""
+    """Return the value before Casts.
+
+    A float beyond the integers of a type has no Cast to it that ONNX defines.
+    """
     for _ in range(16):
         before = None if data is None else data.producer
         inner = None if before is None else before.operand(0)
-        if data is None or before is None or inner is None or before.kind != "Cast" or before.domain:
+        if (
+            data is None
+            or before is None
+            or inner is None
+            or before.kind != "Cast"
+            or before.domain
+        ):
             break
         if data.kind not in _WIDER.get(inner.kind, ()) or set(before.attributes) != {"to"}:
             break
-        if data.is_float and not inner.is_float and to != inner.kind and to not in _WIDER[inner.kind]:
+        if (
+            data.is_float
+            and not inner.is_float
+            and to != inner.kind
+            and to not in _WIDER[inner.kind]
+        ):
             break
         data = inner
     return data
@@ -285,21 +374,36 @@ INVOLUTIONS = frozenset(("Not", "Neg"))
 
 
 def _by_operands(operation: Operation, same: Same) -> Datum | None:
-    """Return the value that the result is, because operands are equal or made by certain operators."""
+    """Return the value that the result is, because operands are equal or made by
+    certain operators.
+    """
     data = operation.operand(0)
     if operation.domain or data is None:
         return None
-    if operation.kind in REPEATED and all(each is not None and same(each) is same(data) for each in operation.inputs):
+    if operation.kind in REPEATED and all(
+        each is not None and same(each) is same(data) for each in operation.inputs
+    ):
         return data
     if operation.kind == "Where":
         chosen, other = operation.operand(1), operation.operand(2)
         extents = operation.outputs[0].extents
-        is_whole = extents is not None and None not in extents and chosen is not None and chosen.extents == extents
-        return chosen if is_whole and other is not None and chosen is not None and same(chosen) is same(other) else None
+        is_whole = (
+            extents is not None
+            and None not in extents
+            and chosen is not None
+            and chosen.extents == extents
+        )
+        return (
+            chosen
+            if is_whole and other is not None and chosen is not None and same(chosen) is same(other)
+            else None
+        )
     if operation.kind in INVOLUTIONS:
         before = same(data).producer
         return (
-            before.operand(0) if before is not None and (before.kind, before.domain) == (operation.kind, "") else None
+            before.operand(0)
+            if before is not None and (before.kind, before.domain) == (operation.kind, "")
+            else None
         )
     return data if is_settled(operation, same) or _reduces_nothing(operation) else None
 
@@ -313,23 +417,36 @@ def _reduces_nothing(operation: Operation) -> bool:
 
 
 def constant_mask(operation: Operation) -> Array | None:
-    """Return the mask of a Dropout that drops nothing, None where its extents are not known, and before opset 12."""
+    """Return the mask of a Dropout that drops nothing, None where its extents are not known, and
+    before opset 12.
+    """
     data = operation.operand(0)
     extents = None if data is None else static(data.extents)
-    if operation.kind != "Dropout" or operation.domain or operation.version < 12 or trains(operation):
+    if (
+        operation.kind != "Dropout"
+        or operation.domain
+        or operation.version < 12
+        or trains(operation)
+    ):
         return None
     return None if extents is None or product(extents) > MAX_MASK else np.ones(extents, np.bool_)
 
 
 def equal_operand(operation: Operation, same: Same) -> Datum:
-    """Return the operand that the first result is equal to; further results are not read. Raises Unproved.
+    """Return the operand that the first result is equal to; further results are not read. Raises
+    Unproved.
 
     `same` may give another value that is equal.
     """
     found = _by_operands(operation, same)
     if found is not None:
         return found
-    if operation.kind == "Concat" and not operation.domain and operation.outputs[0].rank and len(operation.inputs) > 1:
+    if (
+        operation.kind == "Concat"
+        and not operation.domain
+        and operation.outputs[0].rank
+        and len(operation.inputs) > 1
+    ):
         axis = int(operation.attributes.get("axis", 0)) % operation.outputs[0].rank
         whole = rejoined([each for each in operation.inputs if each is not None], axis)
         if len(whole) == 1:

@@ -1,4 +1,6 @@
-"""Identities by which the result of an operation is equal to a value of the source, or to an operand."""
+"""Identities by which the result of an operation is equal to a value of the source, or to an
+operand.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,14 @@ Identity = Callable[[Relations, Step, Operation], None]
 def _constant(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation computes a constant, which the checker computes itself.
 
-    A step may state that its numbers are rounded to their type before others are computed from them, and how far a
-    runtime's result is away, for operators that runtimes do not round to the nearest.
+    A step may state that its numbers are rounded to their type before others are computed from
+    them, and how far a runtime's result is away, for operators that runtimes do not round to the
+    nearest.
     """
     found = recomputed(operation)
-    if step.get("rounded") or step.get("at") == "result":  # its runtime rounds them; the source's may be kept exact
+    if (
+        step.get("rounded") or step.get("at") == "result"
+    ):  # its runtime rounds them; the source's may be kept exact
         found = [Stored(None, each.array) for each in found]
     if step.get("ulps") is not None:
         if proof.side != SOURCE:
@@ -36,7 +41,9 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
         found = [stated(operation, found[0], step["ulps"])]
     if operation.kind in BOUNDS:
         proof.agree(operation, found[0])
-    is_unrounded = any(each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored)
+    is_unrounded = any(
+        each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored
+    )
     for value, stored in zip(operation.outputs, found, strict=True):
         stored.is_unrounded |= is_unrounded
         value.stored = stored
@@ -58,7 +65,9 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the results of an If are those of a branch, because the condition is a constant."""
+    """Prove that the results of an If are those of a branch, because the condition is a
+    constant.
+    """
     condition = operation.constant(0)
     if operation.kind != "If" or operation.domain or condition is None or condition.size != 1:
         raise Unproved("it is no If of a constant condition")
@@ -69,7 +78,9 @@ def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the result holds the elements of a value of the source, in the same order, moved from `from`."""
+    """Prove that the result holds the elements of a value of the source, in the same order, moved
+    from `from`.
+    """
     target = proof.value_of_source(step.get("source"))
     leaves = [proof.value_of_source(each) for each in step.get("from", ())]
     result = operation.outputs[0]
@@ -87,10 +98,15 @@ def _same_join(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is a pool or Conv of the source with other attributes, and the same windows."""
+    """Prove that the operation is a pool or Conv of the source with other attributes, and the same
+    windows.
+    """
     source = counterpart(proof, step, operation)
     first, second = source.operand(0), operation.operand(0)
-    others = [[-1 if each is None else proof.term_of(each) for each in op.inputs[1:]] for op in (source, operation)]
+    others = [
+        [-1 if each is None else proof.term_of(each) for each in op.inputs[1:]]
+        for op in (source, operation)
+    ]
     if first is None or second is None or others[0] != others[1]:
         raise Unproved("the operands differ")
     padded = zero_padding(first)
@@ -107,28 +123,58 @@ def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
 def _product_and_sum(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is a Gemm of a product and a sum of the source."""
     total = proof.operation_of_source(step.get("source"))
-    if operation.kind != "Gemm" or total.kind != "Add" or operation.domain or total.domain or total.version < 7:
+    if (
+        operation.kind != "Gemm"
+        or total.kind != "Add"
+        or operation.domain
+        or total.domain
+        or total.version < 7
+    ):
         raise Unproved("it is no Gemm, or no sum")
     given = {k: v for k, v in operation.attributes.items() if k != "beta"}
     first, second, third = (operation.operand(i) for i in range(3))
-    if operation.attributes.get("beta", 1.0) != 1.0 or first is None or second is None or third is None:
+    if (
+        operation.attributes.get("beta", 1.0) != 1.0
+        or first is None
+        or second is None
+        or third is None
+    ):
         raise Unproved("an operand is absent, or multiplied")
     terms = [proof.term_of(first), proof.term_of(second), proof.term_of(third)]
     for product, addend in (total.inputs, total.inputs[::-1]):
-        inner = None if product is None else proof.known.get(proof.term_of(product), product).producer
-        if inner is None or inner.domain or inner.kind not in DENSE or addend is None or inner.operand(2) is not None:
+        inner = (
+            None if product is None else proof.known.get(proof.term_of(product), product).producer
+        )
+        if (
+            inner is None
+            or inner.domain
+            or inner.kind not in DENSE
+            or addend is None
+            or inner.operand(2) is not None
+        ):
             continue
         operands = [proof.term_of(each) for each in inner.inputs[:2] if each is not None]
         own = {k: v for k, v in inner.attributes.items() if k != "beta"}
-        if [*operands, proof.term_of(addend)] == terms and own == given and _fits(addend, inner.outputs[0]):
+        if (
+            [*operands, proof.term_of(addend)] == terms
+            and own == given
+            and _fits(addend, inner.outputs[0])
+        ):
             proof.give(operation.outputs[0], proof.term_of(total.outputs[0]))
             return
     raise Unproved("the sum has no product with these operands")
 
 
 def _fits(addend: Datum, product: Datum) -> bool:
-    """Return whether a sum with `addend` has the extents of a matrix, as the third operand of a Gemm needs."""
-    if product.extents is None or len(product.extents) != 2 or addend.extents is None or len(addend.extents) > 2:
+    """Return whether a sum with `addend` has the extents of a matrix, as the third operand of a
+    Gemm needs.
+    """
+    if (
+        product.extents is None
+        or len(product.extents) != 2
+        or addend.extents is None
+        or len(addend.extents) > 2
+    ):
         return False
     pairs = zip(reversed(addend.extents), reversed(product.extents), strict=False)
     return all(own == 1 or (own is not None and own == extent) for own, extent in pairs)
@@ -143,7 +189,9 @@ def _same_reduction(proof: Relations, step: Step, operation: Operation) -> None:
 
 def _reshaped(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation computes one of the source element by element, in another shape."""
-    proof.give(operation.outputs[0], reshaped_class(proof, counterpart(proof, step, operation), operation))
+    proof.give(
+        operation.outputs[0], reshaped_class(proof, counterpart(proof, step, operation), operation)
+    )
 
 
 EQUALITIES: dict[str, Identity] = {

@@ -1,4 +1,6 @@
-"""Types by onnx's shape inference, of a model without its large constants and without the types that it declares."""
+"""Types by onnx's shape inference, of a model without its large constants and without the types
+that it declares.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ Known = Mapping[str, ValueInfoProto]
 
 
 def _forget_negative(graph: GraphProto) -> None:
-    """Make negative extents unknown, which some exporters write for them: onnx's inference ends the process there."""
+    """Make negative extents unknown, which some exporters write for them: onnx's inference ends the
+    process there.
+    """
     for each in (*graph.input, *graph.output, *graph.value_info):
         for dim in each.type.tensor_type.shape.dim:
             if dim.dim_value < 0:
@@ -68,12 +72,14 @@ def _clear_shapes(type_: TypeProto) -> None:
 
 
 def _is_other(node: NodeProto) -> bool:
-    """Return whether onnx may infer other extents than runtimes compute, so that it may not look at an operator.
+    """Return whether onnx may infer other extents than runtimes compute, so that it may not look at
+    an operator.
 
-    It takes the elements of sequences that a Loop carries to keep their extents, counts windows of pools that begin
-    behind the data, and has ways of its own with `output_shape`, aspect ratios, and automatic pads beside dilations.
-    An axis of one element that Einsum or PRelu broadcasts has one element for it, and STFT without `onesided` both
-    sides. A LinearClassifier has as many scores as intercepts for it.
+    It takes the elements of sequences that a Loop carries to keep their extents, counts windows of
+    pools that begin behind the data, and has ways of its own with `output_shape`, aspect ratios,
+    and automatic pads beside dilations. An axis of one element that Einsum or PRelu broadcasts has
+    one element for it, and STFT without `onesided` both sides. A LinearClassifier has as many
+    scores as intercepts for it.
     """
     if node.op_type == "Loop":
         inputs = [each for item in node.attribute for each in item.g.input]
@@ -81,17 +87,23 @@ def _is_other(node: NodeProto) -> bool:
     if node.op_type in ("Einsum", "LinearClassifier", "PRelu", "STFT"):
         return True
     given = {item.name: item for item in node.attribute}
-    is_automatic = node.op_type != "Conv" and "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
+    is_automatic = (
+        node.op_type != "Conv" and "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
+    )
     names = DISBELIEVED | ({"dilations", "output_padding"} if is_automatic else set())
     return any(name in names and (item.i or item.s or item.ints) for name, item in given.items())
 
 
 def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
-    """Return whether extents times scales are the same in all floating-point types, or are no products but sizes."""
+    """Return whether extents times scales are the same in all floating-point types, or are no
+    products but sizes.
+    """
     if isinstance(scales, TensorProto) and scales.data_type == TensorProto.INT64:
         return True
     try:
-        numbers = numpy_helper.to_array(scales) if isinstance(scales, TensorProto) else np.array(scales)
+        numbers = (
+            numpy_helper.to_array(scales) if isinstance(scales, TensorProto) else np.array(scales)
+        )
     except ValueError:  # a large one
         return False
     numbers = 64.0 * numbers.astype(np.float64)
@@ -99,35 +111,49 @@ def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
 
 
 def label_of(node: NodeProto, path: str) -> str:
-    """Return how an operation is called: by its first result, behind the path of the bodies that it stands in."""
+    """Return how an operation is called: by its first result, behind the path of the bodies that it
+    stands in.
+    """
     return path + next(name for name in node.output if name)
 
 
 def bodies_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     """Yield the graphs of a node of an inferred graph with their paths."""
     label = label_of(node, "")
-    yield from ((f"{label}/{item.name}/", item.g) for item in node.attribute if item.type == AttributeProto.GRAPH)
+    yield from (
+        (f"{label}/{item.name}/", item.g)
+        for item in node.attribute
+        if item.type == AttributeProto.GRAPH
+    )
 
 
 class _Skeleton:
-    """Copies graphs without large constants and the types that they declare. Values inside bodies have their labels.
+    """Copies graphs without large constants and the types that they declare. Values inside bodies
+    have their labels.
 
     onnx's inference needs that: it takes a value of a body for one of the main graph with its name.
     """
 
-    def __init__(self, constants: Mapping[str, TensorProto], known: Known, *, may_override: bool) -> None:
+    def __init__(
+        self, constants: Mapping[str, TensorProto], known: Known, *, may_override: bool
+    ) -> None:
         self.may_override = may_override
         self.constants = constants
         self.known = known
         self.weights: dict[str, TensorProto] = {}
 
     def copy(self, graph: GraphProto, path: str, outer: Mapping[str, str]) -> GraphProto:
-        """Return the copy of a graph. `outer` has the labels of the names that are visible around it."""
+        """Return the copy of a graph.
+
+        `outer` has the labels of the names that are visible around it.
+        """
         names = {**outer, **{name: path + name for name in _defined(graph)}}
         bare = GraphProto(name=graph.name)
         for given in graph.input:
             self._take_input(bare.input.add(), given, path)
-        overridable = {each.name for each in graph.input} if self.may_override and not path else set()
+        overridable = (
+            {each.name for each in graph.input} if self.may_override and not path else set()
+        )
         for tensor in graph.initializer:
             if tensor.name in overridable:
                 continue  # callers may give other elements
@@ -145,7 +171,9 @@ class _Skeleton:
         results = (name for node in bare.node for name in node.output if name in self.known)
         found |= {name: ValueInfoProto(name=name, type=self.known[name].type) for name in results}
         computed = (tensor for tensor in bare.initializer if tensor.name in self.constants)
-        found |= {t.name: helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in computed}
+        found |= {
+            t.name: helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in computed
+        }
         for output in graph.output:
             made = bare.output.add(name=names.get(output.name, output.name))
             if not path:
@@ -170,7 +198,9 @@ class _Skeleton:
         if made.name in self.known:
             made.type.CopyFrom(self.known[made.name].type)
 
-    def _take_node(self, bare: GraphProto, node: NodeProto, label: str, names: Mapping[str, str]) -> None:
+    def _take_node(
+        self, bare: GraphProto, node: NodeProto, label: str, names: Mapping[str, str]
+    ) -> None:
         outputs = [names.get(name, name) for name in node.output]
         computed = [name for name in outputs if name in self.constants]
         for name in computed:
@@ -183,12 +213,17 @@ class _Skeleton:
         is_other = _is_other(node)
         if node.op_type in ("Resize", "Upsample"):
             self._note_weights(bare)
-            scales = [self.weights[name] for name in inputs[2:] or inputs[1:] if name in self.weights]
+            scales = [
+                self.weights[name] for name in inputs[2:] or inputs[1:] if name in self.weights
+            ]
             numbers = [item.floats for item in node.attribute]
             is_other |= not (all(map(_is_exact, scales)) and all(map(_is_exact, numbers)))
         kind = f"other {node.op_type}" if is_other else node.op_type
         if kind == "Range":
-            inputs[1:] = ["", ""]  # the checker counts integers itself, and runtimes disagree about floats
+            inputs[1:] = [
+                "",
+                "",
+            ]  # the checker counts integers itself, and runtimes disagree about floats
         made = bare.node.add(op_type=kind, domain=node.domain, input=inputs, output=outputs)
         for item in node.attribute:
             copy = made.attribute.add()
@@ -203,13 +238,21 @@ class _Skeleton:
                 copy.CopyFrom(item)
 
     def _note_weights(self, bare: GraphProto) -> None:
-        """Note the constants of a graph, and the types alone of inputs of known extents, which callers give."""
+        """Note the constants of a graph, and the types alone of inputs of known extents, which
+        callers give.
+        """
         given = {each.name for each in bare.input}
-        self.weights.update((each.name, made) for each in bare.input if (made := _unread(each)) is not None)
-        self.weights.update((tensor.name, tensor) for tensor in bare.initializer if tensor.name not in given)
+        self.weights.update(
+            (each.name, made) for each in bare.input if (made := _unread(each)) is not None
+        )
+        self.weights.update(
+            (tensor.name, tensor) for tensor in bare.initializer if tensor.name not in given
+        )
         for node in bare.node:
             if node.op_type == "Constant" and not node.domain:
-                self.weights.update((node.output[0], item.t) for item in node.attribute if item.HasField("t"))
+                self.weights.update(
+                    (node.output[0], item.t) for item in node.attribute if item.HasField("t")
+                )
             elif node.op_type == "Identity" and not node.domain and node.input[0] in self.weights:
                 self.weights[node.output[0]] = self.weights[node.input[0]]
 
@@ -217,7 +260,9 @@ class _Skeleton:
 def _unread(given: ValueInfoProto) -> TensorProto | None:
     """Return a tensor of the type of an input without elements, None where an extent is unknown."""
     type_ = given.type.tensor_type
-    if not type_.HasField("shape") or any(dim.WhichOneof("value") != "dim_value" for dim in type_.shape.dim):
+    if not type_.HasField("shape") or any(
+        dim.WhichOneof("value") != "dim_value" for dim in type_.shape.dim
+    ):
         return None
     return TensorProto(data_type=type_.elem_type, dims=[dim.dim_value for dim in type_.shape.dim])
 
@@ -229,7 +274,8 @@ def _defined(graph: GraphProto) -> set[str]:
 
 
 def _ranks(graph: GraphProto, weights: Mapping[str, TensorProto]) -> Iterator[ValueInfoProto]:
-    """Yield the types of convolutions, whose results have the rank of the weight, and of Gemm, as onnx defines them.
+    """Yield the types of convolutions, whose results have the rank of the weight, and of Gemm, as
+    onnx defines them.
 
     onnx's inference needs the rank of the data, which bodies do not state.
     """
@@ -249,16 +295,24 @@ def _ranks(graph: GraphProto, weights: Mapping[str, TensorProto]) -> Iterator[Va
 
 
 def fault_of(model: ModelProto) -> str | None:
-    """Return why onnx's checker refuses a model, None if it does not. Large initializers stand as inputs."""
+    """Return why onnx's checker refuses a model, None if it does not.
+
+    Large initializers stand as inputs.
+    """
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     graph = bare.graph
-    graph.CopyFrom(GraphProto(name=model.graph.name or "main", node=model.graph.node, output=model.graph.output))
+    graph.CopyFrom(
+        GraphProto(
+            name=model.graph.name or "main", node=model.graph.node, output=model.graph.output
+        )
+    )
     graph.sparse_initializer.extend(model.graph.sparse_initializer)
     large = {tensor.name: tensor for tensor in model.graph.initializer if _is_large(tensor)}
     graph.input.extend(each for each in model.graph.input if each.name not in large)
     graph.initializer.extend(each for each in model.graph.initializer if each.name not in large)
     graph.input.extend(
-        helper.make_tensor_value_info(*each) for each in ((name, t.data_type, t.dims) for name, t in large.items())
+        helper.make_tensor_value_info(*each)
+        for each in ((name, t.data_type, t.dims) for name, t in large.items())
     )
     _forget_negative(graph)
     try:
@@ -274,13 +328,18 @@ def infer_types(
     stated: Sequence[ValueInfoProto] = (),
     known: Known | None = None,
 ) -> GraphProto:
-    """Return the graph with the types that onnx infers, as far as it comes. Values of bodies have their labels.
+    """Return the graph with the types that onnx infers, as far as it comes. Values of bodies have
+    their labels.
 
-    `constants` are values that are known, by label, `stated` values of the main graph whose types are, in place of
-    those that onnx infers, and `known` types that it may not infer.
+    `constants` are values that are known, by label, `stated` values of the main graph whose types
+    are, in place of those that onnx infers, and `known` types that it may not infer.
     """
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    bare.graph.CopyFrom(_Skeleton(constants, known or {}, may_override=model.ir_version >= 4).copy(model.graph, "", {}))
+    bare.graph.CopyFrom(
+        _Skeleton(constants, known or {}, may_override=model.ir_version >= 4).copy(
+            model.graph, "", {}
+        )
+    )
     if model.ir_version < 4:
         defaults = {tensor.name for tensor in model.graph.initializer}
         free = [each for each in bare.graph.input if each.name not in defaults]

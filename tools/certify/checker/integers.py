@@ -1,7 +1,8 @@
 """Small integer tensors as expressions of extents, element by element.
 
-Two expressions that are equal are equal numbers, whatever the extents are: they are numbers, symbols of the interface,
-extents of values, products in one order, and operators of these. Extents are at least 1, and below 2^31.
+Two expressions that are equal are equal numbers, whatever the extents are: they are numbers,
+symbols of the interface, extents of values, products in one order, and operators of these. Extents
+are at least 1, and below 2^31.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .recomputation import EVALUATORS
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A number that is not known: `symbol`, `extent` of a value, `*` of a number and factors, or an operator."""
+    """A number that is not known: `symbol`, `extent` of a value, `*` of a number and factors, or an
+    operator.
+    """
 
     head: str
     parts: tuple[Any, ...]
@@ -42,7 +45,18 @@ BITS: dict[int, int] = {TensorProto.INT32: 31, TensorProto.INT64: 62}
 """The bits that numbers may have, so that no type wraps them."""
 
 MOVING = frozenset(
-    ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Gather", "Transpose", "Expand")
+    (
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Slice",
+        "Concat",
+        "Gather",
+        "Transpose",
+        "Expand",
+    )
 )
 """Operators that only move elements, which are computed on expressions as on numbers."""
 
@@ -103,13 +117,19 @@ def bits(number: Extent) -> int:
 
 def is_cast_number(number: Extent) -> bool:
     """Return whether a number is an integer that was cast to a floating-point type."""
-    return isinstance(number, Expression) and number.head == "Cast" and isinstance(number.parts[-1], int)
+    return (
+        isinstance(number, Expression)
+        and number.head == "Cast"
+        and isinstance(number.parts[-1], int)
+    )
 
 
 def _known(kind: str, compute: Callable[..., int]) -> Callable[..., Extent]:
     """Return a function that computes with numbers, and makes an expression otherwise."""
     return lambda *given: (
-        Expression(kind, given) if any(isinstance(each, Expression) for each in given) else compute(*given)
+        Expression(kind, given)
+        if any(isinstance(each, Expression) for each in given)
+        else compute(*given)
     )
 
 
@@ -120,7 +140,13 @@ def _sum(first: Extent, second: Extent) -> Extent:
 
 
 def _difference(first: Extent, second: Extent) -> Extent:
-    return first if second == 0 else 0 if first == second else _known("Sub", lambda a, b: a - b)(first, second)
+    return (
+        first
+        if second == 0
+        else 0
+        if first == second
+        else _known("Sub", lambda a, b: a - b)(first, second)
+    )
 
 
 def _ratio(first: Extent, second: Extent) -> Extent:
@@ -129,7 +155,9 @@ def _ratio(first: Extent, second: Extent) -> Extent:
         return exact
     if second == 0:
         raise Unproved("a division by zero")
-    return _known("Div", lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))(first, second)
+    return _known("Div", lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))(
+        first, second
+    )
 
 
 def _equal(first: Extent, second: Extent) -> Extent:
@@ -166,23 +194,39 @@ ELEMENTWISE: dict[str, Callable[..., Extent]] = {
 
 
 class Integers:
-    """The elements of the small integer tensors of a model. `shape_of` gives the extents of a value."""
+    """The elements of the small integer tensors of a model.
+
+    `shape_of` gives the extents of a value.
+    """
 
     def __init__(self, shape_of: Callable[[Datum], Sequence[Extent] | None]) -> None:
         self.shape_of = shape_of
         self.found: dict[Datum, Array] = {}
 
     def of(self, value: Datum | None) -> Array | None:
-        """Return the elements of a value, as numbers and expressions, None where they are not known."""
+        """Return the elements of a value, as numbers and expressions, None where they are not
+        known.
+        """
         if value is None or value in self.found:
             return None if value is None else self.found[value]
-        if value.stored is None or value.stored.array.dtype.kind not in "iub" or value.stored.array.size > MAX_ELEMENTS:
+        if (
+            value.stored is None
+            or value.stored.array.dtype.kind not in "iub"
+            or value.stored.array.size > MAX_ELEMENTS
+        ):
             return None
         return value.stored.array.astype(object)
 
     def enter(self, operation: Operation) -> Array | None:
-        """Return the elements of the result of an operation, None where they are not known, and remember them."""
-        if operation.domain or operation.bodies or len(operation.outputs) != 1 or "broadcast" in operation.attributes:
+        """Return the elements of the result of an operation, None where they are not known, and
+        remember them.
+        """
+        if (
+            operation.domain
+            or operation.bodies
+            or len(operation.outputs) != 1
+            or "broadcast" in operation.attributes
+        ):
             return None
         try:
             made = self._computed(operation)
@@ -200,20 +244,34 @@ class Integers:
             if extents is None:
                 return None
             end = operation.attributes.get("end")
-            cut = extents[int(operation.attributes.get("start", 0)) : len(extents) if end is None else int(end)]
+            cut = extents[
+                int(operation.attributes.get("start", 0)) : len(extents)
+                if end is None
+                else int(end)
+            ]
             return _array([times(*extents)], ()) if kind == "Size" else _array(cut, (len(cut),))
         if kind == "Range":
-            return EVALUATORS[kind](operation, [self._number(each) for each in operation.inputs]).astype(object)
+            return EVALUATORS[kind](
+                operation, [self._number(each) for each in operation.inputs]
+            ).astype(object)
         arrays = [self.of(each) for each in operation.inputs]
         given = [each for each in arrays if each is not None]
-        if not given or len(given) < len(arrays) or sum(each.size for each in given) > 4 * MAX_ELEMENTS:
+        if (
+            not given
+            or len(given) < len(arrays)
+            or sum(each.size for each in given) > 4 * MAX_ELEMENTS
+        ):
             return None
         if kind in MOVING:
-            if kind != "Concat" and any(each is None or each.stored is None for each in operation.inputs[1:]):
+            if kind != "Concat" and any(
+                each is None or each.stored is None for each in operation.inputs[1:]
+            ):
                 return None
             return np.asarray(EVALUATORS[kind](operation, given), object)
         if kind == "Cast" and data is not None:
-            return _mapped(lambda each: _cast(each, data.kind, int(operation.attributes["to"])), given)
+            return _mapped(
+                lambda each: _cast(each, data.kind, int(operation.attributes["to"])), given
+            )
         if any(each is None or each.kind not in INTEGERS for each in operation.inputs):
             return None
         limit, made = BITS.get(operation.outputs[0].kind, 64), _mapped(ELEMENTWISE[kind], given)
@@ -244,7 +302,10 @@ def _cast(number: Extent, before: int, after: int) -> Extent:
 
 def _mapped(function: Callable[..., Extent], arrays: Sequence[Array]) -> Array:
     wide = np.broadcast_arrays(*arrays)
-    return _array([function(*each) for each in zip(*(array.flat for array in wide), strict=True)], wide[0].shape)
+    return _array(
+        [function(*each) for each in zip(*(array.flat for array in wide), strict=True)],
+        wide[0].shape,
+    )
 
 
 def _array(elements: Sequence[Extent], extents: tuple[int, ...]) -> Array:

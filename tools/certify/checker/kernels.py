@@ -1,4 +1,6 @@
-"""Constants that a runtime computed: it rounds within a bound for each operator, not to the nearest number."""
+"""Constants that a runtime computed: it rounds within a bound for each operator, not to the nearest
+number.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "Softplus": (5.0, np.inf),
     "Tanh": (5.0, np.inf),
 }
-"""The error that kernels may have, in units of the machine epsilon: relative to the exact number, and absolute."""
+"""The error that kernels may have, in units of the machine epsilon: relative to the exact number,
+and absolute.
+"""
 
 EXACT = (0.0, 0.5, 1.0)
 """Results that kernels compute without an error: of Exp, Sigmoid and Tanh of 0, and Log of 1."""
@@ -41,11 +45,17 @@ def _numbers(places: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def ulps_between(array: Array, rounded: Stored) -> str | None:
-    """Return how many numbers of its type each element is away from the rounding, as a step states it.
+    """Return how many numbers of its type each element is away from the rounding, as a step states
+    it.
 
-    The text is little-endian int16, deflated, in base64. None stands for arrays without such a text.
+    The text is little-endian int16, deflated, in base64. None stands for arrays without such a
+    text.
     """
-    if array.dtype != rounded.array.dtype or array.shape != rounded.array.shape or array.dtype.kind != "f":
+    if (
+        array.dtype != rounded.array.dtype
+        or array.shape != rounded.array.shape
+        or array.dtype.kind != "f"
+    ):
         return None
     places = _ordered(array) - _ordered(rounded.array)
     if np.abs(places).max(initial=0) > np.iinfo(ULPS).max:
@@ -54,24 +64,33 @@ def ulps_between(array: Array, rounded: Stored) -> str | None:
 
 
 def stated(operation: Operation, rounded: Stored, ulps: object) -> Stored:
-    """Return the result of an operation that is some numbers away from the rounding. Raises Unproved."""
+    """Return the result of an operation that is some numbers away from the rounding.
+
+    Raises Unproved.
+    """
     relative, absolute = BOUNDS.get(operation.kind, (0.0, 0.0))
     if not relative or rounded.array.dtype.kind != "f":
         raise Unproved(f"{operation.kind} is rounded to the nearest number")
     try:
         size = rounded.array.size * ULPS.itemsize
-        content = zlib.decompressobj().decompress(base64.b64decode(str(ulps), validate=True), size + 1)
+        content = zlib.decompressobj().decompress(
+            base64.b64decode(str(ulps), validate=True), size + 1
+        )
         places = np.frombuffer(content, ULPS).reshape(rounded.array.shape)
     except (ValueError, zlib.error):
         raise Unproved("the distances from the roundings are damaged") from None
     if places[np.isin(rounded.exact, EXACT)].any():
         raise Unproved(f"kernels of {operation.kind} compute 0, 1/2 and 1 without an error")
     ordered = _ordered(rounded.array)
-    array = _numbers(ordered + places.astype(ordered.dtype), rounded.array.dtype).reshape(places.shape)
+    array = _numbers(ordered + places.astype(ordered.dtype), rounded.array.dtype).reshape(
+        places.shape
+    )
     exact, epsilon = rounded.exact, float(np.finfo(array.dtype).eps)
     if not (np.isfinite(array).all() and np.isfinite(exact).all()):
         raise Unproved("a number is not finite")
     near = np.abs(array - exact) <= epsilon * np.minimum(relative * np.abs(exact), absolute)
     if not is_rounding(array[~near], exact[~near], np.abs(exact[~near])):
-        raise Unproved(f"a number is farther from the exact one than kernels of {operation.kind} compute it")
+        raise Unproved(
+            f"a number is farther from the exact one than kernels of {operation.kind} compute it"
+        )
     return Stored(None, array)

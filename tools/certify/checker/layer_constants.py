@@ -1,11 +1,15 @@
-"""Constants of layers: exact in float64, and as the file holds them, which is floats, or integers and scales.
+"""Constants of layers: exact in float64, and as the file holds them, which is floats, or integers
+and scales.
 
-A DequantizeLinear of constants is whole * scale, where `whole` is an integer without its zero point. Its roundings:
+A DequantizeLinear of constants is whole * scale, where `whole` is an integer without its zero
+point. Its roundings:
 
-- A weight times exact factors keeps its integers up to the sign: whole' * e = exact for one e of each scale, and the
-  stored scale is the rounding of e. Then |whole' * scale - exact| <= |whole'| * ulp(scale) / 2.
-- A bias has the integers that are nearest to the exact numbers at its scale, so it is off by half a scale at most. The
-  scale is the rounding of the source's times the magnitude of the factor, so steps get no coarser.
+- A weight times exact factors keeps its integers up to the sign: whole' * e = exact for one e of
+  each scale, and the stored scale is the rounding of e. Then |whole' * scale - exact| <= |whole'| *
+  ulp(scale) / 2.
+- A bias has the integers that are nearest to the exact numbers at its scale, so it is off by half a
+  scale at most. The scale is the rounding of the source's times the magnitude of the factor, so
+  steps get no coarser.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from .program import Array, Datum, Operation, Unproved
 class Numbers:
     """The elements of a constant. `exact` has them before any rounding.
 
-    `stored` are the floats of the file, or the scales of a DequantizeLinear: then each element is that of `whole` times
-    the scale at the place that `places` has for it.
+    `stored` are the floats of the file, or the scales of a DequantizeLinear: then each element is
+    that of `whole` times the scale at the place that `places` has for it.
     """
 
     exact: Array
@@ -39,11 +43,15 @@ class Numbers:
         return Numbers(change(self.exact), self.stored, change(self.whole), change(self.places))
 
     def check(self, name: str, exact: Array, reach: Array) -> None:
-        """Prove that the elements, called `name`, are the roundings of `exact`, computed from magnitudes `reach`."""
+        """Prove that the elements, called `name`, are the roundings of `exact`, computed from
+        magnitudes `reach`.
+        """
         if self.whole is None or self.places is None:
             exact, reach, stored = np.broadcast_arrays(exact, reach, self.stored)
             if not is_rounding(stored, exact, reach):
-                raise Unproved(f"the {name} is not the rounded product or sum of the source's numbers")
+                raise Unproved(
+                    f"the {name} is not the rounded product or sum of the source's numbers"
+                )
             return
         used = self.whole != 0
         if exact.shape != self.whole.shape or exact[~used].any():
@@ -52,26 +60,43 @@ class Numbers:
         numbers, is_used = np.zeros(self.stored.size), np.zeros(self.stored.size, bool)
         numbers[places], is_used[places] = ratio, True
         if not (np.abs(ratio - numbers[places]) <= SLACK * np.abs(ratio)).all():
-            raise Unproved(f"the integers of the {name} are not the source's up to one factor for each scale")
+            raise Unproved(
+                f"the integers of the {name} are not the source's up to one factor for each scale"
+            )
         if vanishes(numbers[is_used], self.stored.dtype).any():
             raise Unproved(f"a scale of the {name} is below the normal numbers of its type")
         if not is_rounding(self.stored[is_used], numbers[is_used], np.abs(numbers[is_used])):
-            raise Unproved(f"a scale of the {name} is not the rounded product of the source's scale and the factors")
+            raise Unproved(
+                f"a scale of the {name} is not the rounded product of the source's scale and the"
+                " factors"
+            )
         self._check_finite()
 
     def check_sum(self, exact: Array, reach: Array, given: Numbers | None, factor: Array) -> None:
-        """Prove the same of a bias, the scales of which are those of `given` times the magnitude of `factor`."""
+        """Prove the same of a bias, the scales of which are those of `given` times the magnitude of
+        `factor`.
+        """
         if self.whole is None or self.places is None:
             self.check("bias", exact, reach)
             return
-        if given is None or given.places is None or not self.whole.shape == given.places.shape == exact.shape:
+        if (
+            given is None
+            or given.places is None
+            or not self.whole.shape == given.places.shape == exact.shape
+        ):
             raise Unproved("the bias of the source is not of integers, or has other extents")
         steps, old = self.stored[self.places], given.stored[given.places].astype(np.float64)
         wanted = old * np.where(factor == 0, 1.0, np.abs(factor))
         if not is_rounding(steps, wanted, wanted):
-            raise Unproved("a scale of the bias is not the rounded product of the source's scale and the factors")
+            raise Unproved(
+                "a scale of the bias is not the rounded product of the source's scale and the"
+                " factors"
+            )
         step = np.abs(steps.astype(np.float64))
-        if not (np.abs(self.whole * steps.astype(np.float64) - exact) <= (0.5 + SLACK) * step + SLACK * reach).all():
+        if not (
+            np.abs(self.whole * steps.astype(np.float64) - exact)
+            <= (0.5 + SLACK) * step + SLACK * reach
+        ).all():
             raise Unproved("an integer of the bias is not the nearest one")
         self._check_finite()
 
@@ -83,7 +108,9 @@ class Numbers:
 
 
 def numbers_of(value: Datum | None) -> Numbers | None:
-    """Return a constant float operand, None where the value is none; a Transpose of one is one, too."""
+    """Return a constant float operand, None where the value is none; a Transpose of one is one,
+    too.
+    """
     if value is None:
         return None
     if value.stored is not None:
@@ -99,9 +126,17 @@ def numbers_of(value: Datum | None) -> Numbers | None:
 
 
 def _dequantized(operation: Operation) -> Numbers | None:
-    """Return the constant that a DequantizeLinear makes, None where an operand is no constant of a fitting shape."""
+    """Return the constant that a DequantizeLinear makes, None where an operand is no constant of a
+    fitting shape.
+    """
     integers, scale, point = (operation.operand(i) for i in range(3))
-    if integers is None or integers.stored is None or scale is None or scale.stored is None or not scale.is_float:
+    if (
+        integers is None
+        or integers.stored is None
+        or scale is None
+        or scale.stored is None
+        or not scale.is_float
+    ):
         return None
     if (point is not None and point.stored is None) or operation.attributes.get("output_dtype"):
         return None
@@ -114,14 +149,21 @@ def _dequantized(operation: Operation) -> Numbers | None:
         if point.stored.array.size != scales.size or point.kind != integers.kind:
             return None
         whole = whole - point.stored.array.reshape(-1).astype(np.float64)[places]
-    return Numbers(whole * scale.stored.exact.reshape(-1)[places], scales.reshape(-1), whole, places)
+    return Numbers(
+        whole * scale.stored.exact.reshape(-1)[places], scales.reshape(-1), whole, places
+    )
 
 
-def scale_places(operation: Operation, extents: tuple[int, ...], scales: tuple[int, ...]) -> Array | None:
+def scale_places(
+    operation: Operation, extents: tuple[int, ...], scales: tuple[int, ...]
+) -> Array | None:
     """Return for each element the place of its scale, None where their shapes do not fit."""
     rank, count = len(extents), int(np.prod(scales))
     places = np.arange(count)
-    axis, block = int(operation.attributes.get("axis", 1)), int(operation.attributes.get("block_size", 0))
+    axis, block = (
+        int(operation.attributes.get("axis", 1)),
+        int(operation.attributes.get("block_size", 0)),
+    )
     axis += rank if axis < 0 else 0
     if block:
         if len(scales) != rank or not 0 <= axis < rank:
@@ -133,4 +175,6 @@ def scale_places(operation: Operation, extents: tuple[int, ...], scales: tuple[i
         return np.zeros(extents, np.int64)
     if len(scales) != 1 or not 0 <= axis < rank or extents[axis] != count:
         return None
-    return np.broadcast_to(places.reshape([count if i == axis else 1 for i in range(rank)]), extents)
+    return np.broadcast_to(
+        places.reshape([count if i == axis else 1 for i in range(rank)]), extents
+    )

@@ -1,4 +1,6 @@
-"""Affine relations between values: y = scale * x + shift, in float64, and the proof that a number is a rounding."""
+"""Affine relations between values: y = scale * x + shift, in float64, and the proof that a number
+is a rounding.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,14 @@ from onnx import TensorProto
 from .program import Array, Extents
 
 SLACK = 2.0**-49
-"""Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a number."""
+"""Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a
+number.
+"""
 
 GROWTH = 2.0**16
-"""Most times that a number which the source does not fix may exceed the greatest of its kind in the source, or 1."""
+"""Most times that a number which the source does not fix may exceed the greatest of its kind in the
+source, or 1.
+"""
 
 NARROW: dict[int, float] = {TensorProto.FLOAT16: 2.0**9, TensorProto.BFLOAT16: 2.0**11}
 """How many times less that is for types with fewer digits."""
@@ -66,7 +72,10 @@ class Line:
     @property
     def is_finite(self) -> bool:
         """Whether all numbers are finite, and there are some: of none, all would be true."""
-        return all(array.size > 0 and bool(np.isfinite(array).all()) for array in (self.scale, self.shift, self.reach))
+        return all(
+            array.size > 0 and bool(np.isfinite(array).all())
+            for array in (self.scale, self.shift, self.reach)
+        )
 
     @property
     def restored(self) -> Line:
@@ -76,9 +85,14 @@ class Line:
 
     @property
     def spread(self) -> Array:
-        """The greatest scale or 1 / scale, and magnitude that is added to x, where the scale is not zero."""
+        """The greatest scale or 1 / scale, and magnitude that is added to x, where the scale is not
+        zero.
+        """
         scale = np.abs(self.scale)
-        shares = (np.maximum(scale, 1.0 / scale), np.maximum(np.abs(self.shift), self.reach) / scale)
+        shares = (
+            np.maximum(scale, 1.0 / scale),
+            np.maximum(np.abs(self.shift), self.reach) / scale,
+        )
         return np.array([np.where(scale == 0.0, 0.0, each).max(initial=0.0) for each in shares])
 
     def after(self, inner: Line) -> Line:
@@ -101,7 +115,9 @@ class Line:
         if (gone & (self.scale != 0.0)).any():
             return None
         scale = np.where(gone, 0.0, self.scale / np.where(gone, 1.0, inner.scale))
-        made = Line(scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach)
+        made = Line(
+            scale, self.shift - scale * inner.shift, self.reach + np.abs(scale) * inner.reach
+        )
         is_kept = ((scale == 0.0) == (self.scale == 0.0)).all()  # not too small for float64
         return made if made.is_finite and is_kept else None
 
@@ -111,20 +127,28 @@ class Line:
         gone = self.scale == 0.0
         given = np.where(gone, 0.0, 1.0), np.where(gone, self.shift, 0.0)
         scale, shift = (_levelled(each, 0.0 * each) for each in given)
-        same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
+        same = tuple(
+            axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1
+        )
         return Line(scale, shift, np.where(gone, self.reach, 0.0).max(axis=same, keepdims=True))
 
     def with_scale(self, scale: Array, fixed: Line) -> Line:
-        """Return a line with the same values of x and another scale where the projection `fixed` says x is constant."""
+        """Return a line with the same values of x and another scale where the projection `fixed`
+        says x is constant.
+        """
         gone = fixed.scale == 0.0
         shift = self.scale * fixed.shift + self.shift - scale * fixed.shift
         reach = np.abs(self.scale) * fixed.reach + self.reach + np.abs(scale) * fixed.reach
         return Line(
-            np.where(gone, scale, self.scale), np.where(gone, shift, self.shift), np.where(gone, reach, self.reach)
+            np.where(gone, scale, self.scale),
+            np.where(gone, shift, self.shift),
+            np.where(gone, reach, self.reach),
         )
 
     def without_shift(self, fixed: Line) -> Line:
-        """Return a line with the same values of x and no shift where the projection `fixed` says x is constant."""
+        """Return a line with the same values of x and no shift where the projection `fixed` says x
+        is constant.
+        """
         value = self.scale * fixed.shift + self.shift
         can = (fixed.scale == 0.0) & ((fixed.shift != 0.0) | (value == 0.0))
         scale = np.where(value == 0.0, 1.0, value / np.where(fixed.shift == 0.0, 1.0, fixed.shift))
@@ -133,34 +157,48 @@ class Line:
         return Line(np.where(can, scale, self.scale), zero * self.shift, zero * self.reach)
 
     def filled(self, fixed: Line, axes: Sequence[int]) -> Line:
-        """Return a line with the same values of x that has, where `fixed` says x is constant, a scale beside it."""
+        """Return a line with the same values of x that has, where `fixed` says x is constant, a
+        scale beside it.
+        """
         gone, scale = np.broadcast_arrays(fixed.scale == 0.0, self.scale)
         known = np.where(gone, np.nan, scale)
         for axis in axes:
-            known = np.take_along_axis(known, np.isnan(known).argmin(axis=axis, keepdims=True), axis)
+            known = np.take_along_axis(
+                known, np.isnan(known).argmin(axis=axis, keepdims=True), axis
+            )
         made = self.with_scale(np.where(gone, np.where(np.isnan(known), 1.0, known), scale), fixed)
         most = np.maximum(np.maximum(1.0, np.abs(made.shift)), np.abs(made.scale * fixed.shift))
         is_lost = gone & (made.reach > GROWTH * most)  # in numbers that are added and taken away
         return self if is_lost.any() else made.tidy()
 
     def tidy(self) -> Line:
-        """Return the line without a scale or a shift, or a difference of them, that float64 cannot tell from none."""
+        """Return the line without a scale or a shift, or a difference of them, that float64 cannot
+        tell from none.
+        """
         plain = Line.identity(self.rank)
         scale = _levelled(self.scale, SLACK * np.abs(self.scale)) if self.has_scale else plain.scale
         if not self.has_shift:
             return Line(scale, plain.shift, plain.reach)
         shift = _levelled(self.shift, SLACK * self.reach)
-        same = tuple(axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1)
-        return Line(scale, shift, self.reach.min(axis=same, keepdims=True))  # else the least bound would grow
+        same = tuple(
+            axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1
+        )
+        return Line(
+            scale, shift, self.reach.min(axis=same, keepdims=True)
+        )  # else the least bound would grow
 
     def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
-        scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(np.abs(self.scale), np.abs(other.scale))
+        scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(
+            np.abs(self.scale), np.abs(other.scale)
+        )
         shifts = np.abs(self.shift - other.shift) <= SLACK * (self.reach + other.reach)
         return bool(scales.all() and shifts.all())
 
     def drowns(self, source: Line) -> bool:
-        """Whether the data are lost in numbers that are added and taken away, far beyond those of the source's line."""
+        """Whether the data are lost in numbers that are added and taken away, far beyond those of
+        the source's line.
+        """
         return bool((self.reach > GROWTH * np.maximum(1.0, source.reach)).any())
 
     def map(self, change: Callable[[Array], Array]) -> Line:
@@ -169,14 +207,18 @@ class Line:
 
     def taken(self, axis: int, positions: Array) -> Line:
         """Return the line of the elements at positions of an axis."""
-        return self.map(lambda array: array if array.shape[axis] == 1 else array.take(positions, axis=axis))
+        return self.map(
+            lambda array: array if array.shape[axis] == 1 else array.take(positions, axis=axis)
+        )
 
     def is_uniform_along(self, axes: tuple[int, ...]) -> bool:
         """Whether all numbers along `axes` are one."""
         return all(array.shape[axis] == 1 for array in (self.scale, self.shift) for axis in axes)
 
     def fits(self, extents: Extents) -> bool:
-        """Whether the line varies only along axes that have as many elements, as far as they are known."""
+        """Whether the line varies only along axes that have as many elements, as far as they are
+        known.
+        """
         if extents is None or len(extents) != self.rank:
             return extents is None
         return all(
@@ -203,7 +245,9 @@ def scaled(array: Array, factor: Array) -> Array:
 
 
 def _levelled(array: Array, slack: Array) -> Array:
-    """Return the array with an extent of 1 along the axes on which all numbers are one, but for `slack`."""
+    """Return the array with an extent of 1 along the axes on which all numbers are one, but for
+    `slack`.
+    """
     for axis in range(array.ndim):
         if array.shape[axis] > 1:
             first = array.take([0], axis=axis)
@@ -234,17 +278,25 @@ def along(vector: Array, axis: int, rank: int) -> Array:
     return vector.reshape(extents)
 
 
-FORMATS = {"float16": (11, -14), "bfloat16": (8, -126), "float32": (24, -126), "float64": (53, -1022)}
+FORMATS = {
+    "float16": (11, -14),
+    "bfloat16": (8, -126),
+    "float32": (24, -126),
+    "float64": (53, -1022),
+}
 """The digits of a type, and the exponent of its least normal number."""
 
 
 def vanishes(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """Return where a number that is not zero is below the normal numbers of a type, and loses its digits."""
+    """Return where a number that is not zero is below the normal numbers of a type, and loses its
+    digits.
+    """
     return np.asarray((exact != 0) & (np.abs(exact) < 2.0 ** FORMATS[dtype.name][1]))
 
 
 def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
-    """Whether every element of `stored` is the rounding of a number within the float64 error of `exact`.
+    """Whether every element of `stored` is the rounding of a number within the float64 error of
+    `exact`.
 
     Rounding is monotone, so the roundings of both ends of the interval enclose the elements.
     """

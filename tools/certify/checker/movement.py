@@ -25,7 +25,9 @@ MOVES = frozenset(
         "Tile",
     )
 )
-"""Operators of the default domain whose results hold elements of their data, in an order that extents decide."""
+"""Operators of the default domain whose results hold elements of their data, in an order that
+extents decide.
+"""
 
 REDUCTIONS = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
 """Operators that only move elements where the reduced axes have one element each."""
@@ -40,9 +42,9 @@ MAX_OPERATIONS = 64
 def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: int = 0) -> Array:
     """Return for each element of `value` the number of the element of a leaf that it holds.
 
-    `leaves` gives the first number of each leaf, by its term. With `batch` the first axis is unknown, and handed on as
-    the first by every operation: the map is that of one element of it. Raises Unproved where the region has another
-    leaf.
+    `leaves` gives the first number of each leaf, by its term. With `batch` the first axis is
+    unknown, and handed on as the first by every operation: the map is that of one element of it.
+    Raises Unproved where the region has another leaf.
     """
     if value.term in leaves:
         known = leaf_extents(value, batch=batch)
@@ -75,21 +77,33 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
 
 
 def _is_line(leaf: Datum, leaves: Mapping[int, int]) -> bool:
-    """Return whether a value is the only leaf, of unknown extents: a Reshape takes its elements in their order."""
+    """Return whether a value is the only leaf, of unknown extents: a Reshape takes its elements in
+    their order.
+    """
     return leaves.keys() == {leaf.term} and (leaf.extents is None or static(leaf.extents) is None)
 
 
 def leaf_extents(leaf: Datum, *, batch: bool) -> tuple[int, ...]:
-    """Return the extents of a leaf; with `batch` those of one element of the first axis. Raises Unproved."""
+    """Return the extents of a leaf; with `batch` those of one element of the first axis.
+
+    Raises Unproved.
+    """
     extents = leaf.extents
-    known = None if extents is None or (batch and not extents) else static(extents[1:] if batch else extents)
+    known = (
+        None
+        if extents is None or (batch and not extents)
+        else static(extents[1:] if batch else extents)
+    )
     if known is None or product(known) > MAX_ELEMENTS:
         raise Unproved("the extents are unknown or too large")
     return (1, *known) if batch else known
 
 
 def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
-    """Return the elements of the result. With `batch`, prove that the first axis stays the first."""
+    """Return the elements of the result.
+
+    With `batch`, prove that the first axis stays the first.
+    """
     kind, data, rank = operation.kind, arrays[0], arrays[0].ndim
     if kind in REDUCTIONS:
         axes = tuple(axis % rank for axis in operation.integers("axes", 1) or ())
@@ -109,7 +123,9 @@ def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
 
 
 def _reshaped(operation: Operation, data: Array) -> Array:
-    """Return the data of one element of the first axis with the extents of a Reshape that hands this axis on."""
+    """Return the data of one element of the first axis with the extents of a Reshape that hands
+    this axis on.
+    """
     given, result = operation.operand(0), operation.outputs[0]
     inner = None if result.extents is None else static(result.extents[1:])
     if given is None or not given.extents or not result.extents or inner is None:
@@ -152,17 +168,25 @@ def is_move(operation: Operation) -> bool:
         data, axes = operation.operand(0), operation.integers("axes", 1)
         if not axes or data is None or data.extents is None:
             return False
-        return all(-len(data.extents) <= axis < len(data.extents) and data.extents[axis] == 1 for axis in axes)
+        return all(
+            -len(data.extents) <= axis < len(data.extents) and data.extents[axis] == 1
+            for axis in axes
+        )
     return operation.kind in MOVES
 
 
 def _is_batch(leaves: Sequence[Datum]) -> bool:
     """Return whether the first axis of a leaf is unknown."""
-    return any(bool(leaf.extents) and not isinstance((leaf.extents or (0,))[0], int) for leaf in leaves)
+    return any(
+        bool(leaf.extents) and not isinstance((leaf.extents or (0,))[0], int) for leaf in leaves
+    )
 
 
 def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
-    """Prove that both values hold the same elements of the leaves in the same order. Raises Unproved."""
+    """Prove that both values hold the same elements of the leaves in the same order.
+
+    Raises Unproved.
+    """
     numbers: dict[int, int] = {}
     count, batch = 0, _is_batch(leaves)
     for leaf in leaves:
@@ -176,20 +200,32 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
 
 
 def joined(value: Datum, axis: int) -> list[int]:
-    """Return the classes of the values that nested Concats join along `axis`, counted from the left."""
+    """Return the classes of the values that nested Concats join along `axis`, counted from the
+    left.
+    """
     return [each.term for each in rejoined(_joined(value, axis), axis)]
 
 
 def _joined(value: Datum, axis: int, depth: int = 0) -> list[Datum]:
     operation = value.producer
-    if operation is None or operation.domain or operation.kind != "Concat" or depth > MAX_OPERATIONS:
+    if (
+        operation is None
+        or operation.domain
+        or operation.kind != "Concat"
+        or depth > MAX_OPERATIONS
+    ):
         return [value]
     if value.rank is None:
         return [value]
     own = int(operation.attributes.get("axis", 0))
     if (own + value.rank if own < 0 else own) != axis:
         return [value]
-    return [part for each in operation.inputs if each is not None for part in _joined(each, axis, depth + 1)]
+    return [
+        part
+        for each in operation.inputs
+        if each is not None
+        for part in _joined(each, axis, depth + 1)
+    ]
 
 
 def same_join(source: Datum, result: Datum) -> None:

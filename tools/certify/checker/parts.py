@@ -1,4 +1,5 @@
-"""Parts of a tensor along one axis: the results of Split, of SequenceAt behind SplitToSequence, and of Slice.
+"""Parts of a tensor along one axis: the results of Split, of SequenceAt behind SplitToSequence, and
+of Slice.
 
 Two parts of one tensor between the same positions are equal, whichever operator cuts them.
 """
@@ -27,7 +28,10 @@ MAX_CUTS = 16
 
 
 def parts_of(operation: Operation) -> list[Part]:
-    """Return the part that each result of an operation is, of a tensor that is no part. Raises Unproved."""
+    """Return the part that each result of an operation is, of a tensor that is no part.
+
+    Raises Unproved.
+    """
     return [_whole(part) for part in _cut(operation)]
 
 
@@ -54,7 +58,10 @@ def _whole(part: Part) -> Part:
 
 
 def _axis(operation: Operation, data: Datum, given: int) -> tuple[int, int]:
-    """Return an axis counted from the front, and its extent. Raises Unproved where one is unknown."""
+    """Return an axis counted from the front, and its extent.
+
+    Raises Unproved where one is unknown.
+    """
     if data.extents is None or not -len(data.extents) <= given < len(data.extents):
         raise Unproved("the rank is unknown, or the axis does not exist")
     axis = given % len(data.extents)
@@ -72,7 +79,9 @@ def _data(operation: Operation) -> Datum:
 
 
 def _split(operation: Operation, count: int, sizes: list[int] | None) -> list[Part]:
-    """Return the parts of a Split or SplitToSequence; those without sizes are equal, but for the last one."""
+    """Return the parts of a Split or SplitToSequence; those without sizes are equal, but for the
+    last one.
+    """
     data = _data(operation)
     axis, extent = _axis(operation, data, int(operation.attributes.get("axis", 0)))
     if sizes is None:
@@ -88,10 +97,18 @@ def _split(operation: Operation, count: int, sizes: list[int] | None) -> list[Pa
 
 
 def _element(operation: Operation) -> Part:
-    """Return the part that SequenceAt takes from the parts of a SplitToSequence, which keep their axis."""
+    """Return the part that SequenceAt takes from the parts of a SplitToSequence, which keep their
+    axis.
+    """
     sequence, position = _data(operation), operation.constant(1)
     split = sequence.producer
-    if split is None or split.domain or split.kind != "SplitToSequence" or position is None or position.size != 1:
+    if (
+        split is None
+        or split.domain
+        or split.kind != "SplitToSequence"
+        or position is None
+        or position.size != 1
+    ):
         raise Unproved("it is no part of a SplitToSequence at a constant position")
     data = _data(split)
     _, extent = _axis(split, data, int(split.attributes.get("axis", 0)))
@@ -106,7 +123,11 @@ def _element(operation: Operation) -> Part:
             raise Unproved("the sizes are not constant")
         step = int(stored) if stored.ndim == 0 else 0
         starts = range(0, extent, step) if step else ()
-        sizes = [int(each) for each in stored] if stored.ndim else [min(step, extent - i) for i in starts]
+        sizes = (
+            [int(each) for each in stored]
+            if stored.ndim
+            else [min(step, extent - i) for i in starts]
+        )
     place = int(position.reshape(()))
     if not -len(sizes) <= place < len(sizes):
         raise Unproved("the sequence has no such position")
@@ -127,18 +148,26 @@ def _slice(operation: Operation) -> Part:
 
 
 def rejoined(values: list[Datum], axis: int) -> list[Datum]:
-    """Return the values that a Concat joins, where all results of one Split in a row are the data of the Split."""
+    """Return the values that a Concat joins, where all results of one Split in a row are the data
+    of the Split.
+    """
     found: list[Datum] = []
     place = 0
     while place < len(values):
         split = values[place].producer
         here = values[place]
         count = 1
-        is_first = split is not None and not split.domain and split.kind == "Split" and here.index == 0
+        is_first = (
+            split is not None and not split.domain and split.kind == "Split" and here.index == 0
+        )
         if split is not None and is_first and here.rank and here.term >= 0:
             data, own = split.operand(0), int(split.attributes.get("axis", 0)) % here.rank
             row = values[place : place + len(split.outputs)]
-            if data is not None and own == axis and [each.term for each in row] == [e.term for e in split.outputs]:
+            if (
+                data is not None
+                and own == axis
+                and [each.term for each in row] == [e.term for e in split.outputs]
+            ):
                 here, count = data, len(split.outputs)
         found.append(here)
         place += count

@@ -8,9 +8,15 @@ POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 
 
 def windows(pool: Operation, axis: int, extent: object) -> int | None:
-    """Return how many windows a pool with `ceil_mode` has along an axis, None where runtimes may disagree."""
+    """Return how many windows a pool with `ceil_mode` has along an axis, None where runtimes may
+    disagree.
+    """
     given, place = pool.attributes, axis + len(pool.attributes.get("kernel_shape", ()))
-    if not isinstance(extent, int) or not given.get("ceil_mode") or given.get("auto_pad", b"NOTSET") != b"NOTSET":
+    if (
+        not isinstance(extent, int)
+        or not given.get("ceil_mode")
+        or given.get("auto_pad", b"NOTSET") != b"NOTSET"
+    ):
         return None
     pads, stride = given.get("pads", (0,) * 2 * place), given.get("strides", (1,) * place)[axis]
     reach = given.get("dilations", (1,) * place)[axis] * (given["kernel_shape"][axis] - 1) + 1
@@ -19,14 +25,28 @@ def windows(pool: Operation, axis: int, extent: object) -> int | None:
 
 
 def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
-    """Return the data of a Pad that adds zeros around positions, and its pads without batch and channels."""
+    """Return the data of a Pad that adds zeros around positions, and its pads without batch and
+    channels.
+    """
     pad = value.producer
-    if pad is None or pad.domain or pad.kind != "Pad" or pad.attributes.get("mode", b"constant") != b"constant":
+    if (
+        pad is None
+        or pad.domain
+        or pad.kind != "Pad"
+        or pad.attributes.get("mode", b"constant") != b"constant"
+    ):
         return None
     pads = pad.integers("pads" if pad.version > 1 else "paddings", 1)
     data, number = pad.operand(0), pad.operand(2)
     rank = 0 if pads is None else len(pads) // 2
-    if pads is None or data is None or data.rank != rank or rank < 3 or pad.operand(3) is not None or min(pads) < 0:
+    if (
+        pads is None
+        or data is None
+        or data.rank != rank
+        or rank < 3
+        or pad.operand(3) is not None
+        or min(pads) < 0
+    ):
         return None
     if pad.attributes.get("value", 0.0) or (
         number is not None and (number.stored is None or number.stored.array.any())
@@ -38,7 +58,10 @@ def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
 
 
 def check_padded(source: Operation, result: Operation, padding: list[int]) -> None:
-    """Prove that a Conv, or an AveragePool that counts its padding, is the source's behind a Pad. Raises Unproved."""
+    """Prove that a Conv, or an AveragePool that counts its padding, is the source's behind a Pad.
+
+    Raises Unproved.
+    """
     if source.kind not in ("AveragePool", "Conv"):
         raise Unproved(f"{source.kind} is no AveragePool, and no Conv")
     own = [dict(each.attributes) for each in (source, result)]
@@ -53,15 +76,22 @@ def check_padded(source: Operation, result: Operation, padding: list[int]) -> No
         counts = [1, 1]
     if not counts[1] or (not counts[0] and any(pads[0])):
         raise Unproved("zeros of the padding are not counted")
-    if len(pads[0]) != len(padding) or pads[1] != tuple(a + b for a, b in zip(pads[0], padding, strict=True)):
+    if len(pads[0]) != len(padding) or pads[1] != tuple(
+        a + b for a, b in zip(pads[0], padding, strict=True)
+    ):
         raise Unproved("the pads differ")
 
 
 def check_same_windows(source: Operation, result: Operation) -> None:
-    """Prove that `ceil_mode` has no effect: the strides cover the padded data without a rest. Raises Unproved."""
+    """Prove that `ceil_mode` has no effect: the strides cover the padded data without a rest.
+
+    Raises Unproved.
+    """
     if source.kind not in POOLS:
         raise Unproved(f"{source.kind} is no pool")
-    attributes = [{k: v for k, v in each.attributes.items() if k != "ceil_mode"} for each in (source, result)]
+    attributes = [
+        {k: v for k, v in each.attributes.items() if k != "ceil_mode"} for each in (source, result)
+    ]
     if attributes[0] != attributes[1] or len(source.outputs) != len(result.outputs):
         raise Unproved("another attribute differs")
     check_exact(source)
@@ -70,16 +100,22 @@ def check_same_windows(source: Operation, result: Operation) -> None:
 def check_filled(pool: Operation) -> None:
     """Prove that each window has an element of the data. Raises Unproved.
 
-    Pads are smaller than windows, so only one with dilations can lie around data that it steps over.
+    Pads are smaller than windows, so only one with dilations can lie around data that it steps
+    over.
     """
     given, data = pool.attributes, pool.operand(0)
     dilations = given.get("dilations", ())
-    has_pads = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+    has_pads = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (
+        b"NOTSET",
+        b"VALID",
+    )
     if not has_pads or set(dilations) <= {1}:
         return
     extents = () if data is None or data.extents is None else data.extents[2:]
     pairs = list(zip(extents, dilations, strict=False))
-    if len(pairs) < len(dilations) or any(not isinstance(extent, int) or extent < d for extent, d in pairs if d > 1):
+    if len(pairs) < len(dilations) or any(
+        not isinstance(extent, int) or extent < d for extent, d in pairs if d > 1
+    ):
         raise Unproved("a window may have no element of the data")
 
 
@@ -96,6 +132,8 @@ def check_exact(pool: Operation) -> None:
     if len(kernel) != rank or len(pads) != 2 * rank:
         raise Unproved("the windows have another rank")
     for axis, extent in enumerate(extents):
-        covered = extent + pads[axis] + pads[axis + rank] - (dilations[axis] * (kernel[axis] - 1) + 1)
+        covered = (
+            extent + pads[axis] + pads[axis + rank] - (dilations[axis] * (kernel[axis] - 1) + 1)
+        )
         if covered < 0 or covered % strides[axis]:
             raise Unproved("a window reaches beyond the data")

@@ -1,4 +1,6 @@
-"""The graphs of a model as the checker sees them: values, operations and bodies, with types by onnx's inference."""
+"""The graphs of a model as the checker sees them: values, operations and bodies, with types by
+onnx's inference.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ MADE_UP = "unk__"
 """How the names begin that onnx's inference gives to extents it does not know."""
 
 STATED = "#extent "
-"""How the names begin that stand for an extent of a value, behind which come its label and the axis."""
+"""How the names begin that stand for an extent of a value, behind which come its label and the
+axis.
+"""
 
-FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+FLOATS = frozenset(
+    (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+)
 
 
 ALIAS = "ai.onnx"
@@ -45,7 +51,9 @@ STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
 
 TAKEN = ("ai.onnx", "com.microsoft", "com.ms.")
-"""How the domains begin whose operators runtimes know: they take their own before a function with its name."""
+"""How the domains begin whose operators runtimes know: they take their own before a function with
+its name.
+"""
 
 
 class Unproved(Exception):
@@ -53,7 +61,8 @@ class Unproved(Exception):
 
 
 MALFORMED = (
-    LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
+    LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError,
+    RuntimeError, MemoryError,
     onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
 )  # fmt: skip
 """The errors that a model may lead to which is no valid ONNX."""
@@ -65,7 +74,9 @@ class Stored:
     `is_unrounded` says that `exact` was computed without the roundings that a runtime may make.
     """
 
-    def __init__(self, tensor: TensorProto | None, array: Array | None = None, exact: Array | None = None) -> None:
+    def __init__(
+        self, tensor: TensorProto | None, array: Array | None = None, exact: Array | None = None
+    ) -> None:
         if tensor is not None and tensor.data_location == TensorProto.EXTERNAL:
             raise Unproved(f"the elements of {tensor.name!r} are in another file")
         self._tensor = tensor
@@ -93,7 +104,9 @@ class Stored:
 
     @property
     def exact(self) -> Array:
-        """The elements in float64, without the rounding to their element type if the checker computed them."""
+        """The elements in float64, without the rounding to their element type if the checker
+        computed them.
+        """
         if self._exact is None:
             self._exact = self.array.astype(np.float64)
         return self._exact
@@ -107,9 +120,15 @@ class Stored:
                 kind, extents, content = tensor.data_type, tuple(tensor.dims), tensor.raw_data
             else:
                 array = self.array
-                kind = helper.np_dtype_to_tensor_dtype(array.dtype) if tensor is None else tensor.data_type
+                kind = (
+                    helper.np_dtype_to_tensor_dtype(array.dtype)
+                    if tensor is None
+                    else tensor.data_type
+                )
                 extents = tuple(array.shape)
-                content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+                content = (
+                    repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+                )
                 if tensor is not None and tensor.data_type in _PACKED:
                     content = numpy_helper.from_array(array).raw_data
             self._key = ("constant", kind, extents, blake2b(content, digest_size=16).digest())
@@ -117,13 +136,18 @@ class Stored:
 
 
 _PACKED = frozenset(
-    value for name, value in TensorProto.DataType.items() if name in ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
+    value
+    for name, value in TensorProto.DataType.items()
+    if name in ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FreeExtent:
-    """An extent that no one states: that of a value along an axis. Values that onnx infers to have the same have it."""
+    """An extent that no one states: that of a value along an axis.
+
+    Values that onnx infers to have the same have it.
+    """
 
     value: Datum
     axis: int
@@ -136,7 +160,8 @@ class FreeExtent:
 class Datum:
     """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
 
-    `term` is its class in a proof: values of one class are equal. `step` is the step that put it there.
+    `term` is its class in a proof: values of one class are equal. `step` is the step that put it
+    there.
     """
 
     label: str
@@ -162,7 +187,9 @@ class Datum:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A node. `attributes` leaves out those that have the default of the schema; `version` is its domain's opset."""
+    """A node. `attributes` leaves out those that have the default of the schema; `version` is its
+    domain's opset.
+    """
 
     label: str
     domain: str
@@ -221,7 +248,9 @@ def load(model: ModelProto) -> Program:
         from onnx.inliner import inline_local_functions
 
         if any(not each.domain or each.domain.startswith(TAKEN) for each in model.functions):
-            raise Unproved("a function of the model has the domain of operators of ONNX or onnxruntime")
+            raise Unproved(
+                "a function of the model has the domain of operators of ONNX or onnxruntime"
+            )
         _check_imports(model)
         try:
             model = inline_local_functions(_with_defaults(model))
@@ -240,7 +269,9 @@ def load(model: ModelProto) -> Program:
 
 
 def _with_one_domain(model: ModelProto) -> ModelProto:
-    """Return a model in which ONNX's own domain has no alias, which onnx's inference, checker and inliner refuse."""
+    """Return a model in which ONNX's own domain has no alias, which onnx's inference, checker and
+    inliner refuse.
+    """
 
     def named(each: ModelProto) -> Iterator[NodeProto | FunctionProto | OperatorSetIdProto]:
         yield from each.opset_import
@@ -261,7 +292,9 @@ def _with_one_domain(model: ModelProto) -> ModelProto:
 
 
 def _check_imports(model: ModelProto) -> None:
-    """Refuse a function with operators of another opset than the model's: onnx inlines it if the model has none."""
+    """Refuse a function with operators of another opset than the model's: onnx inlines it if the
+    model has none.
+    """
     local = {each.domain for each in model.functions}
     opsets = {each.domain: each.version for each in model.opset_import}
     for function in model.functions:
@@ -272,17 +305,31 @@ def _check_imports(model: ModelProto) -> None:
 
 
 def _with_defaults(model: ModelProto) -> ModelProto:
-    """Return a model whose calls of functions state the attributes that have a default there: onnx leaves them out."""
+    """Return a model whose calls of functions state the attributes that have a default there: onnx
+    leaves them out.
+    """
     made = ModelProto()
     made.CopyFrom(model)
-    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in made.functions}
+    defaults = {
+        (each.domain, each.name, each.overload): each.attribute_proto for each in made.functions
+    }
     for function in (None, *made.functions):
         passed = set() if function is None else {each.name for each in function.attribute_proto}
         for node in list(_nodes(function or made.graph)):
-            absent = {each.name: each for each in defaults.get((node.domain, node.op_type, node.overload), ())}
+            absent = {
+                each.name: each
+                for each in defaults.get((node.domain, node.op_type, node.overload), ())
+            }
             for item in node.attribute:
-                if absent.pop(item.name, None) is not None and item.ref_attr_name and item.ref_attr_name not in passed:
-                    raise Unproved(f"the function {node.op_type} may have its default of {item.name!r}, or none")
+                if (
+                    absent.pop(item.name, None) is not None
+                    and item.ref_attr_name
+                    and item.ref_attr_name not in passed
+                ):
+                    raise Unproved(
+                        f"the function {node.op_type} may have its default of {item.name!r}, or"
+                        " none"
+                    )
             node.attribute.extend(absent.values())
     return made
 
@@ -320,14 +367,20 @@ def _read(node: NodeProto) -> set[str]:
     found = {name for name in node.input if name}
     for inner in _graphs(node):
         own = _defined(inner) | {name for each in inner.node for name in each.output}
-        found |= set().union(*(_read(each) for each in inner.node), (each.name for each in inner.output)) - own
+        found |= (
+            set().union(*(_read(each) for each in inner.node), (each.name for each in inner.output))
+            - own
+        )
     return found
 
 
 def _sort(graph: GraphProto) -> None:
     """Order the nodes of a graph so that each stands behind those that it reads."""
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    before = {i: {makers[name] for name in _read(node) if name in makers} for i, node in enumerate(graph.node)}
+    before = {
+        i: {makers[name] for name in _read(node) if name in makers}
+        for i, node in enumerate(graph.node)
+    }
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError:
@@ -354,8 +407,14 @@ def _interface_type(type_: TypeProto) -> bytes:
 
 
 def declared(graph: GraphProto, path: str = "") -> Iterator[tuple[str, Extents]]:
-    """Yield the extents that a graph declares for its inner values, and bodies for all of theirs, by label."""
-    for each in (*graph.value_info, *(graph.input if path else ()), *(graph.output if path else ())):
+    """Yield the extents that a graph declares for its inner values, and bodies for all of theirs,
+    by label.
+    """
+    for each in (
+        *graph.value_info,
+        *(graph.input if path else ()),
+        *(graph.output if path else ()),
+    ):
         if each.type.tensor_type.HasField("shape"):
             yield path + each.name, tuple(_extent(dim) for dim in each.type.tensor_type.shape.dim)
     for node in graph.node:
@@ -382,16 +441,22 @@ def _note_types(program: Program, typed: GraphProto, inputs: Iterable[ValueInfoP
 def unsettled(value: Datum, axis: int) -> int | str | None:
     """Return an extent as it is written for onnx's inference, None where it has no name."""
     extent = None if value.extents is None else value.extents[axis]
-    return f"{STATED}{extent.value.label} {extent.axis}" if isinstance(extent, FreeExtent) else extent
+    return (
+        f"{STATED}{extent.value.label} {extent.axis}" if isinstance(extent, FreeExtent) else extent
+    )
 
 
 def _settle(program: Program) -> None:
-    """Replace the names that onnx's inference made up for extents by the first values that have them.
+    """Replace the names that onnx's inference made up for extents by the first values that have
+    them.
 
     A made-up name means one extent in the main graph, and as much as none in the bodies of nodes.
     """
     named: dict[str, FreeExtent] = {}
-    main = [*program.body.inputs, *(each for operation in program.body.operations for each in operation.outputs)]
+    main = [
+        *program.body.inputs,
+        *(each for operation in program.body.operations for each in operation.outputs),
+    ]
     inside = {each.label for each in main}
     for value in (*main, *(each for each in program.data.values() if each.label not in inside)):
         if value.extents is None or value.stored is not None:
@@ -421,12 +486,18 @@ class _Reader:
     def run(self) -> Program:
         graph = self.model.graph
         initialized = {tensor.name: tensor for tensor in graph.initializer}
-        if len({(each.domain, each.version) for each in self.model.opset_import}) > len(self.opsets):
+        if len({(each.domain, each.version) for each in self.model.opset_import}) > len(
+            self.opsets
+        ):
             raise Unproved("two versions of one domain are imported")
         if self.opsets and "" not in self.opsets and any(not node.domain for node in _nodes(graph)):
-            raise Unproved("the opset of ONNX's operators is not imported")  # and runtimes take their newest one
+            raise Unproved(
+                "the opset of ONNX's operators is not imported"
+            )  # and runtimes take their newest one
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
-        overridable = {each.name: Stored(initialized[each.name]) for each in free if each.name in initialized}
+        overridable = {
+            each.name: Stored(initialized[each.name]) for each in free if each.name in initialized
+        }
         if any(STATED.encode() in each.type.SerializeToString() for each in free):
             raise Unproved(f"the name of an extent contains {STATED!r}")
         body = self.graph(graph, infer_types(self.model, {}), {}, "")
@@ -450,15 +521,21 @@ class _Reader:
         made = self.data[label] = Datum(label)
         return made
 
-    def graph(self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str) -> Block:
+    def graph(
+        self, graph: GraphProto, typed: GraphProto, outer: Mapping[str, Datum], path: str
+    ) -> Block:
         scope: dict[str, Datum] = {}
         given = {each.name for each in graph.input}
         if len({tensor.name for tensor in graph.initializer}) < len(graph.initializer):
             raise Unproved("two initializers have one name")
         inputs = []
-        declared = {each.name: each.type for each in typed.input} if path else {}  # those of bodies, as inferred
+        declared = (
+            {each.name: each.type for each in typed.input} if path else {}
+        )  # those of bodies, as inferred
         for each in graph.input:
-            is_constant = self.is_old and not path and any(each.name == t.name for t in graph.initializer)
+            is_constant = (
+                self.is_old and not path and any(each.name == t.name for t in graph.initializer)
+            )
             if not is_constant:
                 scope[each.name] = self.datum(each.name, path)
                 inputs.append(scope[each.name])
@@ -474,29 +551,50 @@ class _Reader:
         names = _Visible(scope, outer)
         types = {each.name: each.type for each in (*typed.value_info, *typed.output)}
         operations = [
-            self.node(node, bare, names, types, path) for node, bare in zip(graph.node, typed.node, strict=True)
+            self.node(node, bare, names, types, path)
+            for node, bare in zip(graph.node, typed.node, strict=True)
         ]
-        return Block(inputs, [each for each in operations if each is not None], [names[o.name] for o in graph.output])
+        return Block(
+            inputs,
+            [each for each in operations if each is not None],
+            [names[o.name] for o in graph.output],
+        )
 
     def node(
-        self, node: NodeProto, bare: NodeProto, names: _Visible, types: Mapping[str, TypeProto], path: str
+        self,
+        node: NodeProto,
+        bare: NodeProto,
+        names: _Visible,
+        types: Mapping[str, TypeProto],
+        path: str,
     ) -> Operation | None:
         domain = node.domain
         inputs = [names[name] if name else None for name in node.input]
         operation = Operation(
-            label_of(node, path), domain, node.op_type, self.opsets.get(domain, 0), {}, {}, inputs, []
+            label_of(node, path),
+            domain,
+            node.op_type,
+            self.opsets.get(domain, 0),
+            {},
+            {},
+            inputs,
+            [],
         )
         typed = {item.name: item for item in bare.attribute}
         constant = node.op_type == "Constant" and not domain
         for item in node.attribute:
             if item.type == AttributeProto.GRAPH:
                 inner = f"{operation.label}/{item.name}/"
-                operation.bodies[item.name] = self.graph(item.g, typed[item.name].g, names.all(), inner)
+                operation.bodies[item.name] = self.graph(
+                    item.g, typed[item.name].g, names.all(), inner
+                )
             elif not constant:
                 operation.attributes[item.name] = _attribute(item)
         _drop_defaults(operation)
         written = list(node.output)
-        while written and not written[-1] and node.op_type != "Split":  # which cuts a part for each of them
+        while (
+            written and not written[-1] and node.op_type != "Split"
+        ):  # which cuts a part for each of them
             written.pop()
         if not domain and node.op_type == "Concat" and operation.version < 4:
             operation.attributes.setdefault("axis", 1)
@@ -505,7 +603,9 @@ class _Reader:
         ):
             raise Unproved(f"{node.op_type} {operation.label!r} states its pads twice")
         if operation.attributes.get("num_outputs", len(written)) != len(written):
-            raise Unproved(f"{node.op_type} {operation.label!r} has another number of outputs than it states")
+            raise Unproved(
+                f"{node.op_type} {operation.label!r} has another number of outputs than it states"
+            )
         for i, name in enumerate(written):
             made = self.datum(name or f"{operation.label[len(path) :]}#{i}", path)
             made.producer, made.index = operation, i
@@ -571,7 +671,9 @@ def _attribute(item: AttributeProto) -> Any:
     if item.type == AttributeProto.TENSOR:
         return Stored(item.t)
     if item.type == AttributeProto.GRAPHS or item.HasField("g"):
-        raise Unproved(f"the attribute {item.name!r} is a list of graphs, or a graph of another type")
+        raise Unproved(
+            f"the attribute {item.name!r} is a list of graphs, or a graph of another type"
+        )
     for sparse in (item.sparse_tensor, *item.sparse_tensors):
         _ = Stored(sparse.values), Stored(sparse.indices)  # which have their elements
     copy = AttributeProto()
@@ -626,7 +728,9 @@ def before(value: Datum) -> Iterator[Datum]:
         while inside:
             operation = inside.pop()
             inside += [each for body in operation.bodies.values() for each in body.operations]
-            new = {each for each in (*operation.inputs, *operation.outputs) if each is not None} - seen
+            new = {
+                each for each in (*operation.inputs, *operation.outputs) if each is not None
+            } - seen
             seen |= new
             stack += new
 

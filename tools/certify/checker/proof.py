@@ -1,7 +1,9 @@
-"""A proof that two models compute the same: facts about values of both, each checked when it is added.
+"""A proof that two models compute the same: facts about values of both, each checked when it is
+added.
 
-Congruence needs no step. All else needs one, which names an identity and an operation: IDENTITIES is the table. Facts
-are never taken back, so the order of the steps is that of the operations, the source's before the result's.
+Congruence needs no step. All else needs one, which names an identity and an operation: IDENTITIES
+is the table. Facts are never taken back, so the order of the steps is that of the operations, the
+source's before the result's.
 """
 
 from __future__ import annotations
@@ -31,24 +33,39 @@ class Proof(Relations):
 
     @np.errstate(all="ignore")  # infinity and NaN are refused where they arise
     def prove(self) -> None:
-        """Enter all operations of models with one interface, and prove that the results are equal. Raises Unproved."""
+        """Enter all operations of models with one interface, and prove that the results are equal.
+
+        Raises Unproved.
+        """
         self.side = SOURCE
-        self.body(self.source.body, [self.term(("input", name)) for name, _ in self.source.interface])
+        self.body(
+            self.source.body, [self.term(("input", name)) for name, _ in self.source.interface]
+        )
         self.side = RESULT
-        self.body(self.result.body, [self.term(("input", name)) for name, _ in self.result.interface])
+        self.body(
+            self.result.body, [self.term(("input", name)) for name, _ in self.result.interface]
+        )
         self.finish()
 
     def compare_interfaces(self) -> None:
-        """Refuse models of other inputs, outputs, defaults or opsets, and a result that onnx's checker refuses."""
+        """Refuse models of other inputs, outputs, defaults or opsets, and a result that onnx's
+        checker refuses.
+        """
         source, result = self.source, self.result
         if source.interface != result.interface:
             raise Unproved("the inputs of the models differ")
         if source.results != result.results:
             raise Unproved("the outputs of the models differ")
-        defaults = [{name: each.key for name, each in side.overridable.items()} for side in (source, result)]
+        defaults = [
+            {name: each.key for name, each in side.overridable.items()} for side in (source, result)
+        ]
         if defaults[0] != defaults[1]:
             raise Unproved("the defaults of the inputs differ")
-        if any(result.opsets.get(domain) != version for domain, version in source.opsets.items() if not domain):
+        if any(
+            result.opsets.get(domain) != version
+            for domain, version in source.opsets.items()
+            if not domain
+        ):
             raise Unproved("the opsets of the models differ")
         fault = fault_of(result.model)
         if fault is not None and fault_of(source.model) is None:
@@ -56,19 +73,31 @@ class Proof(Relations):
 
     def finish(self) -> None:
         """Prove that each output is equal."""
-        pairs = zip(self.source.body.outputs, self.result.body.outputs, self.source.results, strict=True)
+        pairs = zip(
+            self.source.body.outputs, self.result.body.outputs, self.source.results, strict=True
+        )
         for first, second, (name, _) in pairs:
             if self.term_of(first) != self.term_of(second):
                 blocked = self.blocker(second)
-                where = f"{blocked.kind} {blocked.label!r} of the result" if blocked is not None else "no operation"
-                raise Unproved(f"the output {name!r} is not proved equal: {where} follows from no step")
+                where = (
+                    f"{blocked.kind} {blocked.label!r} of the result"
+                    if blocked is not None
+                    else "no operation"
+                )
+                raise Unproved(
+                    f"the output {name!r} is not proved equal: {where} follows from no step"
+                )
             if self.grows(first, second):
-                raise Unproved(f"scales or shifts before the output {name!r} are far beyond the source's")
+                raise Unproved(
+                    f"scales or shifts before the output {name!r} are far beyond the source's"
+                )
 
         self.compare_declared()
 
     def grows(self, first: Datum, second: Datum) -> bool:
-        """Return whether scales or shifts before an output of the result are far beyond the source's."""
+        """Return whether scales or shifts before an output of the result are far beyond the
+        source's.
+        """
         return not (self.spread(second, NARROW) / GROWTH <= self.spread(first, {})).all()
 
     def compare_declared(self) -> None:
@@ -85,15 +114,23 @@ class Proof(Relations):
             )
             if all(not isinstance(a, int) or a == b for a, b in zip(extents, own, strict=True)):
                 continue
-            if first is None or given.get(label) != extents or not self._have_one_shape(first, value):
+            if (
+                first is None
+                or given.get(label) != extents
+                or not self._have_one_shape(first, value)
+            ):
                 raise Unproved(f"the result declares extents of {label!r} that do not follow")
 
     def _have_one_shape(self, first: Datum, second: Datum) -> bool:
         shape = self.shape(first)
-        return self.term_of(first) == self.term_of(second) or (shape is not None and shape == self.shape(second))
+        return self.term_of(first) == self.term_of(second) or (
+            shape is not None and shape == self.shape(second)
+        )
 
     def blocker(self, value: Datum) -> Operation | None:
-        """Return the first operation before `value` that is not proved, in the order of the result."""
+        """Return the first operation before `value` that is not proved, in the order of
+        the result.
+        """
         before, stack = set(), [value]
         while stack:
             producer = stack.pop().producer

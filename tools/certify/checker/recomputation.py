@@ -1,4 +1,6 @@
-"""Constant expressions, recomputed: integers exactly, floats in float64 with one rounding to the element type."""
+"""Constant expressions, recomputed: integers exactly, floats in float64 with one rounding to the
+element type.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def _expand(operation: Operation, arrays: list[Array]) -> Array:
 def _tile(operation: Operation, arrays: list[Array]) -> Array:
     data, repeats = arrays  # of the first version, a third operand is an axis
     counts = [int(each) for each in repeats]
-    if any(not 0 <= each <= MAX_ELEMENTS for each in counts) or data.size * product(counts) > MAX_ELEMENTS:
+    if (
+        any(not 0 <= each <= MAX_ELEMENTS for each in counts)
+        or data.size * product(counts) > MAX_ELEMENTS
+    ):
         raise Unproved("the result is too large")
     return np.tile(data, counts)
 
@@ -110,7 +115,11 @@ def _power(operation: Operation, arrays: list[Array]) -> Array:
 
 def _range(operation: Operation, arrays: list[Array]) -> Array:
     start, limit, delta = (each.reshape(()) for each in arrays)
-    if start.dtype.kind not in "iu" or not delta or abs((int(limit) - int(start)) // int(delta)) > MAX_ELEMENTS:
+    if (
+        start.dtype.kind not in "iu"
+        or not delta
+        or abs((int(limit) - int(start)) // int(delta)) > MAX_ELEMENTS
+    ):
         raise Unproved("the range is not one of integers, or too large")
     return np.arange(int(start), int(limit), int(delta)).astype(start.dtype)
 
@@ -133,7 +142,9 @@ def _reduce(function: Callable[..., Any]) -> Evaluate:
         keep = bool(operation.attributes.get("keepdims", 1))
         given = {"axis": tuple(axes) if axes else None, "keepdims": keep}
         found = np.asarray(function(arrays[0], **given))
-        if not np.array_equal(found, function(arrays[0].astype(np.float64), **given), equal_nan=True):
+        if not np.array_equal(
+            found, function(arrays[0].astype(np.float64), **given), equal_nan=True
+        ):
             raise Unproved("an integer does not fit its type")
         return found
 
@@ -160,7 +171,9 @@ EVALUATORS: dict[str, Evaluate] = {
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Concat": lambda operation, arrays: np.concatenate(arrays, _axis(operation)),
-    "Gather": lambda operation, arrays: np.take(arrays[0], arrays[1].astype(_INT), axis=_axis(operation)),
+    "Gather": lambda operation, arrays: np.take(
+        arrays[0], arrays[1].astype(_INT), axis=_axis(operation)
+    ),
     "Transpose": lambda operation, arrays: arrays[0].transpose(operation.attributes.get("perm")),
     "Add": _elementwise(np.add),
     "Sub": _elementwise(np.subtract),
@@ -232,14 +245,20 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
     kinds = {helper.np_dtype_to_tensor_dtype(each.array.dtype) for each in stored}
     if kinds & FLOATS:
         is_kernel = operation.kind in BOUNDS  # which reads numbers that were rounded before
-        exact = evaluate(operation, [_wide(Stored(None, each.array) if is_kernel else each) for each in stored])
+        exact = evaluate(
+            operation, [_wide(Stored(None, each.array) if is_kernel else each) for each in stored]
+        )
         if any(each.is_unrounded for each in stored) and (
             exact.dtype != np.float64 or operation.kind in ("Floor", "Ceil")
         ):
             raise Unproved("numbers decide that are not rounded yet")
         if exact.dtype != np.float64:
             return Stored(None, exact)
-        dtype = next(each.array.dtype for each in stored if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS)
+        dtype = next(
+            each.array.dtype
+            for each in stored
+            if helper.np_dtype_to_tensor_dtype(each.array.dtype) in FLOATS
+        )
         array = exact.astype(dtype)
         if (np.isfinite(exact) & ~np.isfinite(array)).any() or np.isnan(exact).any():
             raise Unproved("a number does not fit its type, or is none")
@@ -249,7 +268,11 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
     if operation.kind == "ConstantOfShape":
         return Stored(None, np.array(evaluate(operation, arrays)))
     result = evaluate(operation, arrays)
-    dtype = result.dtype if result.dtype.kind in "bf" else arrays[-1 if operation.kind == "Where" else 0].dtype
+    dtype = (
+        result.dtype
+        if result.dtype.kind in "bf"
+        else arrays[-1 if operation.kind == "Where" else 0].dtype
+    )
     if not np.array_equal(made := result.astype(dtype), result):
         raise Unproved("an integer does not fit its type")
     return Stored(None, made)
@@ -286,12 +309,19 @@ def cast(to: int, stored: Stored) -> Stored:
 
 
 def _quantized(operation: Operation) -> Stored:
-    """Return the integers of a QuantizeLinear: the quotient in the type of the data, rounded half to even."""
+    """Return the integers of a QuantizeLinear: the quotient in the type of the data, rounded half
+    to even.
+    """
     data, scale, point = (operation.constant(i) for i in range(3))
     if data is None or scale is None or point is None or point.dtype.kind not in "iu":
         raise Unproved("an input is not constant, or no zero point says the type")
     places = scale_places(operation, data.shape, scale.shape)
-    if places is None or data.dtype != scale.dtype or point.size != scale.size or set(operation.attributes) - {"axis"}:
+    if (
+        places is None
+        or data.dtype != scale.dtype
+        or point.size != scale.size
+        or set(operation.attributes) - {"axis"}
+    ):
         raise Unproved("the scales do not fit the data, or an attribute is not looked at")
     limits = np.iinfo(point.dtype)
     found = np.rint(data / scale.reshape(-1)[places]).astype(np.float64) + point.reshape(-1)[places]
@@ -309,7 +339,10 @@ def _split(operation: Operation, stored: Stored) -> list[Stored]:
         sizes = [min(each, extent - i * each) for i in range(count)]
     places = np.cumsum(sizes)[:-1]
     arrays, exact = np.split(stored.array, places, axis), np.split(stored.exact, places, axis)
-    return [Stored(None, a, e if stored.is_unrounded else None) for a, e in zip(arrays, exact, strict=True)]
+    return [
+        Stored(None, a, e if stored.is_unrounded else None)
+        for a, e in zip(arrays, exact, strict=True)
+    ]
 
 
 def _extents(operation: Operation) -> Stored:

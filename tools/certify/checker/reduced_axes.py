@@ -1,7 +1,7 @@
 """Reductions in a row: the same elements are reduced by one over all of their axes.
 
-Sums and products of integers wrap, and extrema are exact, in any order. The mean of means of equally many numbers is
-the mean of all, up to rounding, which integers do not have.
+Sums and products of integers wrap, and extrema are exact, in any order. The mean of means of
+equally many numbers is the mean of all, up to rounding, which integers do not have.
 """
 
 from __future__ import annotations
@@ -20,21 +20,33 @@ ONE = -1
 """Stands for an axis of extent 1 in place of one that is reduced."""
 
 Reduced = tuple[int, frozenset[int], tuple[int, ...]]
-"""The class of the data, the axes that are reduced, and the axes that are left, with ONE for those kept as ones."""
+"""The class of the data, the axes that are reduced, and the axes that are left, with ONE for those
+kept as ones.
+"""
 
 
 def reductions(proof: Congruence, operation: Operation) -> Iterator[Reduced]:
-    """Yield the data of an operation, and of those of its kind before it, with what they reduce together."""
+    """Yield the data of an operation, and of those of its kind before it, with what they reduce
+    together.
+    """
     row: list[Operation] = []
     value: Datum | None = operation.outputs[0]
     while value is not None and len(row) < MAX_ROW:
         producer = value.producer
-        if producer is None or (producer.kind, producer.domain) != (operation.kind, "") or operation.domain:
+        if (
+            producer is None
+            or (producer.kind, producer.domain) != (operation.kind, "")
+            or operation.domain
+        ):
             return
         if producer.kind not in REDUCTIONS or producer.version != operation.version:
             return
         data = producer.operand(0)
-        if data is None or data.rank is None or (producer.kind == "ReduceMean" and not data.is_float):
+        if (
+            data is None
+            or data.rank is None
+            or (producer.kind == "ReduceMean" and not data.is_float)
+        ):
             return
         row.append(producer)
         left, gone = tuple(range(data.rank)), frozenset[int]()

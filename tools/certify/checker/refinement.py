@@ -1,4 +1,6 @@
-"""Types that onnx's inference finds once the shapes that the model computes from known extents are constants."""
+"""Types that onnx's inference finds once the shapes that the model computes from known extents are
+constants.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ from .recomputation import recomputed
 from .reordering import extents_of, regrouped, whole
 
 KEEPING = frozenset(("GroupNormalization", "HardSigmoid"))
-"""Operators whose results have the extents and type of their data, of which onnx does not know it in all opsets."""
+"""Operators whose results have the extents and type of their data, of which onnx does not know it
+in all opsets.
+"""
 
 ROUNDS = 24
-"""Most times that types are inferred; each time may make more extents, and so more constants, known."""
+"""Most times that types are inferred; each time may make more extents, and so more constants,
+known.
+"""
 
 
 def load_typed(model: ModelProto) -> Program:
@@ -44,7 +50,9 @@ def load_typed(model: ModelProto) -> Program:
     computed: Computed = {}
     ranks: dict[str, ValueInfoProto] = {}
     for _ in range(ROUNDS):
-        if all(value.extents is not None and not _unknown(value) for value in program.data.values()):
+        if all(
+            value.extents is not None and not _unknown(value) for value in program.data.values()
+        ):
             break
         constants, found = _looked_at(program, computed)
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
@@ -80,8 +88,13 @@ Computed = dict[Datum, tuple[Stored, TensorProto]]
 """Small tensors that were computed. They stay constants, however much more becomes known."""
 
 
-def _looked_at(program: Program, computed: Computed) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
-    """Return the small tensors that can be computed, and types that onnx does not infer. Add to those `computed`."""
+def _looked_at(
+    program: Program, computed: Computed
+) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
+    """Return the small tensors that can be computed, and types that onnx does not infer.
+
+    Add to those `computed`.
+    """
     made: dict[str, TensorProto] = {}
     stated: dict[str, ValueInfoProto] = {}
     integers = Integers(_shape)
@@ -96,10 +109,15 @@ def _looked_at(program: Program, computed: Computed) -> tuple[dict[str, TensorPr
             if value in computed:
                 value.stored, made[value.label] = computed[value]
         data, result = operation.operand(0), operation.outputs[0]
-        extents = None if operation.domain or data is None or not data.kind else _stated(operation, integers)
+        extents = (
+            None
+            if operation.domain or data is None or not data.kind
+            else _stated(operation, integers)
+        )
         if data is not None and extents is not None and result.stored is None:
             names: list[int | str | None] = [
-                _named(each) or f"{STATED}{result.label} {axis}" for axis, each in enumerate(extents)
+                _named(each) or f"{STATED}{result.label} {axis}"
+                for axis, each in enumerate(extents)
             ]
             if operation not in main:  # an extent of a value of a body may be another in each run
                 names = [None if str(each).startswith(STATED) else each for each in names]
@@ -114,14 +132,22 @@ def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Ar
     """Return the results of an operation that are small constants."""
     numbers = integers.enter(operation)
     dtype = INTEGERS.get(operation.outputs[0].kind)
-    if numbers is not None and dtype is not None and not any(isinstance(each, Expression) for each in numbers.flat):
+    if (
+        numbers is not None
+        and dtype is not None
+        and not any(isinstance(each, Expression) for each in numbers.flat)
+    ):
         return [(operation.outputs[0], numbers.astype(dtype))]
     try:
         found = recomputed(operation)
     except Unproved:
         return []
     pairs = zip(operation.outputs, found, strict=False)
-    return [(value, stored.array) for value, stored in pairs if stored.array.size <= SMALL and _is_exact(stored)]
+    return [
+        (value, stored.array)
+        for value, stored in pairs
+        if stored.array.size <= SMALL and _is_exact(stored)
+    ]
 
 
 def _is_exact(stored: Stored) -> bool:
@@ -132,7 +158,9 @@ def _is_exact(stored: Stored) -> bool:
 
 
 def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
-    """Return extents of the result of an operation that follow from its data, where onnx knows less."""
+    """Return extents of the result of an operation that follow from its data, where onnx knows
+    less.
+    """
     data, result = operation.operand(0), operation.outputs[0]
     if result.extents is not None and not _unknown(result):
         return None
@@ -147,7 +175,10 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
     if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
         return _reshaped(operation, shape, integers)
     if operation.kind in POOLS and shape is not None and result.extents is None:
-        return [*shape[:2], *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:]))]
+        return [
+            *shape[:2],
+            *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:])),
+        ]
     if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
         return [None] * len(shape)
     return shape if operation.kind in KEEPING and result.extents is None else None
@@ -156,8 +187,8 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
 def _ranks(program: Program) -> dict[str, ValueInfoProto]:
     """Return the types of values of which only the rank follows, and onnx does not infer it.
 
-    It follows from the operands of an operation, and from the axes that a Transpose of the value permutes in the same
-    body: a branch may not run.
+    It follows from the operands of an operation, and from the axes that a Transpose of the value
+    permutes in the same body: a branch may not run.
     """
     found: dict[str, ValueInfoProto] = {}
     for body in _bodies(program.body):
@@ -165,10 +196,15 @@ def _ranks(program: Program) -> dict[str, ValueInfoProto]:
         for operation in body.operations:
             data, perm = operation.operand(0), operation.attributes.get("perm", ())
             is_transpose = operation.kind == "Transpose" and not operation.domain and perm
-            pairs = [(operation.outputs[0], _rank(operation)), (data, len(perm) if is_transpose else None)]
+            pairs = [
+                (operation.outputs[0], _rank(operation)),
+                (data, len(perm) if is_transpose else None),
+            ]
             for value, rank in pairs:
                 if value in own and rank is not None and value.extents is None and value.kind:
-                    found[value.label] = helper.make_tensor_value_info(value.label, value.kind, [None] * rank)
+                    found[value.label] = helper.make_tensor_value_info(
+                        value.label, value.kind, [None] * rank
+                    )
     return found
 
 
@@ -185,13 +221,18 @@ def _rank(operation: Operation) -> int | None:
     if operation.kind == "Flatten":
         return 2
     if operation.kind == "Concat":  # its operands have one rank
-        return next((each.rank for each in operation.inputs if each is not None and each.rank is not None), None)
+        return next(
+            (each.rank for each in operation.inputs if each is not None and each.rank is not None),
+            None,
+        )
     data = operation.operand(0)
     keeps = operation.kind in REDUCTIONS and operation.attributes.get("keepdims", 1)
     return data.rank if data is not None and keeps else None
 
 
-def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Integers) -> Sequence[Extent | None] | None:
+def _reshaped(
+    operation: Operation, shape: list[Extent] | None, integers: Integers
+) -> Sequence[Extent | None] | None:
     """Return the extents of a Reshape or Expand, whose data may have an unknown rank."""
     numbers, operand = integers.of(operation.operand(1)), operation.operand(1)
     if numbers is None or numbers.ndim != 1:
@@ -206,7 +247,9 @@ def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Intege
         return [_broadcast(*pair) for pair in zip(wide, target, strict=True)]
     copies = not operation.attributes.get("allowzero", 0)
     if copies and shape is not None:
-        target = [shape[i] if each == 0 and i < len(shape) else each for i, each in enumerate(target)]
+        target = [
+            shape[i] if each == 0 and i < len(shape) else each for i, each in enumerate(target)
+        ]
     try:
         if shape is not None:
             return extents_of(regrouped(whole(shape), target))
@@ -217,7 +260,9 @@ def _reshaped(operation: Operation, shape: list[Extent] | None, integers: Intege
 
 def _einsum(operation: Operation) -> Sequence[Extent | None] | None:
     """Return the extents of an Einsum without ellipsis that broadcasts no axis."""
-    given, arrow, result = operation.attributes["equation"].decode().replace(" ", "").partition("->")
+    given, arrow, result = (
+        operation.attributes["equation"].decode().replace(" ", "").partition("->")
+    )
     terms, found = given.split(","), dict[str, Extent]()
     if not arrow or "." in given or len(terms) != len(operation.inputs):
         return None

@@ -1,4 +1,6 @@
-"""Relations between values of both models: one is an affine, y = scale * x + shift, of a value of the source."""
+"""Relations between values of both models: one is an affine, y = scale * x + shift, of a value of
+the source.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from .program import Array, Datum, Operation, Program, Unproved, before
 from .reordering import Groups, moved_line
 
 DOWN, UP = "down", "up"
-"""Directions of a relation: the result's value is a line of the source's, or the other way round."""
+"""Directions of a relation: the result's value is a line of the source's, or the other
+way round.
+"""
 
 MAX_BETWEEN = 16
 """Most affines in a row that are composed one by one."""
@@ -28,7 +32,9 @@ MAX_BETWEEN = 16
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 SQUARING = frozenset(("GroupNormalization",))
-"""Operators by which runtimes subtract the square of the mean from the mean of squares, where shifts drown the data."""
+"""Operators by which runtimes subtract the square of the mean from the mean of squares, where
+shifts drown the data.
+"""
 
 
 class Relations(Congruence):
@@ -48,7 +54,12 @@ class Relations(Congruence):
     # values that are one affine of one value
 
     def note(self, value: Datum) -> None:
-        if self.side == SOURCE and value.term not in self.known and value.is_float and value.rank is not None:
+        if (
+            self.side == SOURCE
+            and value.term not in self.known
+            and value.is_float
+            and value.rank is not None
+        ):
             self._new.append(value)
         super().note(value)
 
@@ -62,7 +73,9 @@ class Relations(Congruence):
         return self.members[root.term]
 
     def same(self, kind: int, relation: tuple[Datum, Line, str]) -> int | None:
-        """Return the class of the source with values of this type and relation to the root of a family."""
+        """Return the class of the source with values of this type and relation to the root of a
+        family.
+        """
         root, line, direction = relation
         fixed = self._projection(root)
         for value in (root, *self.members_of(root)):
@@ -74,14 +87,17 @@ class Relations(Congruence):
                 is_same = back.tidy().is_identity and not back.drowns(found[1])
             else:
                 is_same = not line.drowns(found[1]) and (
-                    line.near(found[1]) or (fixed is not None and line.after(fixed).near(found[1].after(fixed)))
+                    line.near(found[1])
+                    or (fixed is not None and line.after(fixed).near(found[1].after(fixed)))
                 )
             if is_same:
                 return value.term
         return None
 
     def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
-        """Bind also an operation that is an affine of its data, and a view that is the same affine as another value."""
+        """Bind also an operation that is an affine of its data, and a view that is the same affine
+        as another value.
+        """
         result = operation.outputs[0]
         is_bound = super().bind(operation, key)
         if is_bound and (result.term in self.known or result.stored is not None):
@@ -100,7 +116,9 @@ class Relations(Congruence):
         return is_bound
 
     def _own(self, operation: Operation) -> tuple[Datum, Line, str] | None:
-        """Return the relation of the result of an operation that is an affine of its data by itself."""
+        """Return the relation of the result of an operation that is an affine of its data by
+        itself.
+        """
         own = own_line(operation)
         base = None if own is None else self.base(own[0])
         if own is None or base is None or base[1].rank != own[1].rank:
@@ -152,7 +170,9 @@ class Relations(Congruence):
         return root, line
 
     def _projection(self, root: Datum) -> Line | None:
-        """Return the line that the root of a family is of itself, None where no part of it is known to be constant."""
+        """Return the line that the root of a family is of itself, None where no part of it is known
+        to be constant.
+        """
         core, groups = self.views.get(root.term, (root.term, None))
         fixed = self.fixed.get(core)
         try:
@@ -161,7 +181,9 @@ class Relations(Congruence):
             return None
 
     def constant_parts(self, value: Datum | None) -> Line | None:
-        """Return the line that a value is of itself, None where no part of it is known to be constant."""
+        """Return the line that a value is of itself, None where no part of it is known to be
+        constant.
+        """
         found = None if value is None or value.stored is not None else self.base(value)
         if value is not None and found is None:
             return self.fixed.get(value.term)
@@ -172,36 +194,53 @@ class Relations(Congruence):
         return None if line.scale.all() else line.projection
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
-        """Enter an operation, and note which parts of its results are constant because a scale or weights are zero."""
+        """Enter an operation, and note which parts of its results are constant because a scale or
+        weights are zero.
+        """
         super().enter(operation, key)
         for value, fixed in self.constants_of(operation):
             self.fixed.setdefault(value.term, fixed)
 
     def constants_of(self, operation: Operation) -> list[tuple[Datum, Line]]:
-        """Return the results of an operation that are constant in parts, with the lines that they are of themselves.
+        """Return the results of an operation that are constant in parts, with the lines that they
+        are of themselves.
 
-        Data behind zeros are finite as far as the source's are: those of the result are related to them, or constants.
+        Data behind zeros are finite as far as the source's are: those of the result are related to
+        them, or constants.
         """
         own = own_line(operation)
         if operation.domain or not any(each.is_float for each in operation.outputs):
             return []
         for value in operation.inputs if self.side == RESULT else ():
-            if value is not None and value.is_float and value.stored is None and self.base(value) is None:
+            if (
+                value is not None
+                and value.is_float
+                and value.stored is None
+                and self.base(value) is None
+            ):
                 fixed = self.fixed.get(value.term)
                 if fixed is None or fixed.scale.any():
                     return []
         if own is not None:
             fixed = self.constant_parts(own[0])
-            found = [(own[1] if fixed is None or fixed.rank != own[1].rank else own[1].after(fixed)).projection]
+            found = [
+                (
+                    own[1] if fixed is None or fixed.rank != own[1].rank else own[1].after(fixed)
+                ).projection
+            ]
         else:
             found = constant_results(operation, self.constant_parts)
         pairs = zip(operation.outputs, found, strict=False)
         return [
-            (value, x) for value, x in pairs if value.rank == x.rank and not x.scale.all() and x.fits(value.extents)
+            (value, x)
+            for value, x in pairs
+            if value.rank == x.rank and not x.scale.all() and x.fits(value.extents)
         ]
 
     def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
-        """Return the family of a view of an affine: it is the moved affine of the same view of its root."""
+        """Return the family of a view of an affine: it is the moved affine of the same view of its
+        root.
+        """
         core, groups = self.views.get(self.term_of(value), (-1, ()))
         found = self._related(core)
         return None if found is None or found[0].term == core else self._along(found, groups)
@@ -213,13 +252,17 @@ class Relations(Congruence):
             return None
 
     def _rejoined(self, value: Datum) -> tuple[Datum, Line] | None:
-        """Return the family of a Concat of affines of all results of a Split: it is an affine of the Split's data."""
+        """Return the family of a Concat of affines of all results of a Split: it is an affine of
+        the Split's data.
+        """
         operation = value.producer
         if operation is None or operation.kind != "Concat" or operation.domain or not value.rank:
             return None
         found = [None if each is None else self.family(each) for each in operation.inputs]
         known = [each for each in found if each is not None]
-        whole = rejoined([root for root, _ in known], int(operation.attributes.get("axis", 0)) % value.rank)
+        whole = rejoined(
+            [root for root, _ in known], int(operation.attributes.get("axis", 0)) % value.rank
+        )
         further = self.family(whole[0]) if len(whole) == 1 < len(known) == len(found) else None
         if further is None:
             return None
@@ -248,7 +291,9 @@ class Relations(Congruence):
         return self._related(self.term_of(value))
 
     def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
-        """Return the lines between a value of the result and one of the source, by their direction."""
+        """Return the lines between a value of the result and one of the source, by
+        their direction.
+        """
         family, base = self.family(source), self.base(result)
         if family is None or base is None:
             return {}
@@ -257,7 +302,11 @@ class Relations(Congruence):
             return {}
         if root.term != other.term:
             fixed = self.constant_parts(result)  # a constant is an affine of every value
-            is_one = fixed is not None and not fixed.scale.any() and self.shape(result) == self.shape(source)
+            is_one = (
+                fixed is not None
+                and not fixed.scale.any()
+                and self.shape(result) == self.shape(source)
+            )
             return {DOWN: fixed} if fixed is not None and is_one else {}
         up: Line | None
         down: Line | None
@@ -270,19 +319,36 @@ class Relations(Congruence):
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
             down, up = self.between(root, given, line), self.between(root, line, given)
-        if not line.scale.all() or not given.scale.all():  # the operators between say more than the two lines
+        if (
+            not line.scale.all() or not given.scale.all()
+        ):  # the operators between say more than the two lines
             whole = self.composed(result, source), self.composed(source, result)
-            down, up = whole[0] or _restored(whole[1]) or down, whole[1] or _restored(whole[0]) or up
-        known = {name: each for name, each in ((DOWN, down), (UP, up)) if each is not None and each.is_finite}
+            down, up = (
+                whole[0] or _restored(whole[1]) or down,
+                whole[1] or _restored(whole[0]) or up,
+            )
+        known = {
+            name: each
+            for name, each in ((DOWN, down), (UP, up))
+            if each is not None and each.is_finite
+        }
         return {name: each.tidy() for name, each in known.items() if not each.drowns(line)}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
-        """Return the line that `outer` of the root of a family is of `inner` of it, None where there is none."""
+        """Return the line that `outer` of the root of a family is of `inner` of it, None where
+        there is none.
+        """
         found, fixed = outer.over(inner), self._projection(root)
-        return outer.after(fixed).over(inner.after(fixed)) if found is None and fixed is not None else found
+        return (
+            outer.after(fixed).over(inner.after(fixed))
+            if found is None and fixed is not None
+            else found
+        )
 
     def composed(self, value: Datum, below: Datum) -> Line | None:
-        """Return the line of the affines that lead from a value `below` to another, None if none do."""
+        """Return the line of the affines that lead from a value `below` to another, None if none
+        do.
+        """
         line = Line.identity(value.rank or 0)
         for _ in range(MAX_BETWEEN):
             value = self.known.get(self.term_of(value), value)
@@ -295,17 +361,22 @@ class Relations(Congruence):
         return None
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
-        """Return the line that a value of the source is of one of the result, None where none is known."""
+        """Return the line that a value of the source is of one of the result, None where none is
+        known.
+        """
         return self.line(result, source, UP)
 
     def line(self, result: Datum, source: Datum, direction: str) -> Line | None:
-        """Return the line between a value of the result and one of the source in a direction, None if unknown."""
+        """Return the line between a value of the result and one of the source in a direction, None
+        if unknown.
+        """
         if self.term_of(result) == self.term_of(source):
             return None if source.rank is None else Line.identity(source.rank)
         return self.relations(result, source).get(direction)
 
     def relate(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
-        """Record that a value of the result is `line` of one of the source, or the other way round. Raises Unproved.
+        """Record that a value of the result is `line` of one of the source, or the other way round.
+        Raises Unproved.
 
         Where a value of the source is this affine, the result is equal to it.
         """
@@ -332,7 +403,9 @@ class Relations(Congruence):
             self.anchor(result, root, line, direction)
 
     def anchor(self, result: Datum, root: Datum, line: Line, direction: str) -> None:
-        """Give a value of the result a class of its own, with its relation to the root of a family."""
+        """Give a value of the result a class of its own, with its relation to the root
+        of a family.
+        """
         result.term = self.term(("related", result.label))
         shape = self.shape(root)
         if shape is not None:
@@ -349,29 +422,48 @@ class Relations(Congruence):
         return line is not None and line.is_identity
 
     def spread(self, output: Datum, narrow: Mapping[int, float]) -> Array:
-        """Return the greatest `Line.spread` of the values that an output is computed from, and biases of layers.
+        """Return the greatest `Line.spread` of the values that an output is computed from, and
+        biases of layers.
 
         `narrow` multiplies those of values of some types.
         """
         most = np.ones(2)
         for value in before(output):
             if value not in self.spreads:
-                self.spreads[value] = narrow.get(value.kind, 1.0) * self._squared(value, self._spread(value))
+                self.spreads[value] = narrow.get(value.kind, 1.0) * self._squared(
+                    value, self._spread(value)
+                )
             most = np.maximum(most, self.spreads[value])
         return most
 
     def _squared(self, value: Datum, spread: Array) -> Array:
         """Return a spread with the square of the shift where an operator squares the value."""
-        is_squared = any(each.kind in SQUARING and each.inputs[0] is value for each in value.readers)
+        is_squared = any(
+            each.kind in SQUARING and each.inputs[0] is value for each in value.readers
+        )
         return np.array([spread[0], max(spread[1], spread[1] ** 2)]) if is_squared else spread
 
     def _spread(self, value: Datum) -> Array:
         operation = value.producer
-        bias = operation.constant(2) if operation is not None and operation.kind in LAYERS_WITH_BIAS else None
+        bias = (
+            operation.constant(2)
+            if operation is not None and operation.kind in LAYERS_WITH_BIAS
+            else None
+        )
         own = None if operation is None else own_line(operation)
-        added = own[1].reach if own is not None else () if bias is None else np.abs(bias.astype(np.float64))
+        added = (
+            own[1].reach
+            if own is not None
+            else ()
+            if bias is None
+            else np.abs(bias.astype(np.float64))
+        )
         far = np.array([0.0, np.max(added, initial=0.0)])
-        related = self.base(value) if value.is_float and value.stored is None and value.term >= 0 else None
+        related = (
+            self.base(value)
+            if value.is_float and value.stored is None and value.term >= 0
+            else None
+        )
         if related is None:
             return far
         root, line, direction = related

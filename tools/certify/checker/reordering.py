@@ -1,13 +1,17 @@
-"""Operators that only put elements in another order: their result is a view of the value where the order began.
+"""Operators that only put elements in another order: their result is a view of the value where the
+order began.
 
-A view is a tuple with a group for each of its axes, and a group is a tuple of parts of axes of that value, the slowest
-first. A part (axis, stride, extent) stands for index // stride % extent of the axis. Two views of a value with the same
-groups hold the same elements in the same order, and have the same extents, whatever the extents are.
+A view is a tuple with a group for each of its axes, and a group is a tuple of parts of axes of that
+value, the slowest first. A part (axis, stride, extent) stands for index // stride % extent of the
+axis. Two views of a value with the same groups hold the same elements in the same order, and have
+the same extents, whatever the extents are.
 
-- Transpose permutes the groups. Unsqueeze adds groups without a part, and Squeeze and reductions of an axis of one
-  element remove them. DepthToSpace and SpaceToDepth are a Reshape, a Transpose and a Reshape.
-- Reshape keeps the sequence of all parts, and groups it anew. A group has the extent that the target states, so a part
-  goes into it if its extent divides what is left, and is cut if it is a multiple of what is left. -1 takes the rest.
+- Transpose permutes the groups. Unsqueeze adds groups without a part, and Squeeze and reductions of
+  an axis of one element remove them. DepthToSpace and SpaceToDepth are a Reshape, a Transpose and a
+  Reshape.
+- Reshape keeps the sequence of all parts, and groups it anew. A group has the extent that the
+  target states, so a part goes into it if its extent divides what is left, and is cut if it is a
+  multiple of what is left. -1 takes the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +30,16 @@ Group = tuple[Part, ...]
 Groups = tuple[Group, ...]
 
 VIEWS = frozenset(
-    ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace", "SpaceToDepth")
+    (
+        "Identity",
+        "Transpose",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "DepthToSpace",
+        "SpaceToDepth",
+    )
 )
 
 SINGLES = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
@@ -104,7 +117,9 @@ def composed(outer: Groups, inner: Groups) -> Groups:
     return tuple(_merged([each for key in group for each in part(*key)]) for group in outer)
 
 
-def viewed(operation: Operation, groups: Groups, target: Callable[[], Sequence[Extent]]) -> Groups | None:
+def viewed(
+    operation: Operation, groups: Groups, target: Callable[[], Sequence[Extent]]
+) -> Groups | None:
     """Return the groups of the result of an operation on a view, None where it is no view.
 
     `target` gives the elements of the second operand of a Reshape. Raises Unproved.
@@ -117,7 +132,10 @@ def viewed(operation: Operation, groups: Groups, target: Callable[[], Sequence[E
     if kind == "Flatten":
         axis = int(attributes.get("axis", 1))
         axis += rank if axis < 0 else 0
-        return tuple(_merged([part for group in half for part in group]) for half in (groups[:axis], groups[axis:]))
+        return tuple(
+            _merged([part for group in half for part in group])
+            for half in (groups[:axis], groups[axis:])
+        )
     if kind == "Reshape":
         return regrouped(groups, target())
     if kind in ("DepthToSpace", "SpaceToDepth"):
@@ -146,7 +164,11 @@ def _blocks(operation: Operation, groups: Groups) -> Groups | None:
         return None
     size = int(operation.attributes.get("blocksize", 1))
     batch, channels, height, width = extents_of(groups)
-    deep, rows, columns = quotient(channels, size * size), quotient(height, size), quotient(width, size)
+    deep, rows, columns = (
+        quotient(channels, size * size),
+        quotient(height, size),
+        quotient(width, size),
+    )
     order: tuple[tuple[int, ...], ...]
     if operation.kind == "SpaceToDepth":
         if rows is None or columns is None:
@@ -165,15 +187,22 @@ def _blocks(operation: Operation, groups: Groups) -> Groups | None:
 
 
 def moved(array: Array, groups: Groups) -> Array:
-    """Return an array that is broadcast against a value as one that is broadcast against a view of it.
+    """Return an array that is broadcast against a value as one that is broadcast against a view of
+    it.
 
     Raises Unproved where it varies along an axis that a view joins with one of unknown extent.
     """
     parts = [part for group in groups for part in group if array.shape[part[0]] > 1]
-    numbers = [(axis, -stride, n) for axis, stride, n in parts if isinstance(stride, int) and isinstance(n, int)]
+    numbers = [
+        (axis, -stride, n)
+        for axis, stride, n in parts
+        if isinstance(stride, int) and isinstance(n, int)
+    ]
     order = sorted(range(len(numbers)), key=lambda i: numbers[i][:2])
     known = [extent for _, _, extent in numbers]
-    tiled = [product([known[i] for i in order if numbers[i][0] == axis]) for axis in range(array.ndim)]
+    tiled = [
+        product([known[i] for i in order if numbers[i][0] == axis]) for axis in range(array.ndim)
+    ]
     if len(numbers) < len(parts) or tiled != list(array.shape):
         raise Unproved("the numbers do not fit the extents")
     split = array.reshape([known[i] for i in order]).transpose(np.argsort(order))
@@ -188,7 +217,9 @@ def moved(array: Array, groups: Groups) -> Array:
                 place += 1
             elif varies:
                 if not isinstance(extent, int):
-                    raise Unproved("the numbers vary along an axis that is joined with one of unknown extent")
+                    raise Unproved(
+                        "the numbers vary along an axis that is joined with one of unknown extent"
+                    )
                 split = np.expand_dims(split, len(full))
                 full.append(extent)
             if varies:

@@ -1,8 +1,9 @@
 """Operators on data in another shape: element by element they compute the same, in that shape.
 
-Let S be the shape of an operation's result in the source, and R that in the result. Every operand that has the shape S
-must have the same elements in the shape R there, and every other operand must be broadcast the same into both: it has
-one element, or varies along last axes that S and R have alone.
+Let S be the shape of an operation's result in the source, and R that in the result. Every operand
+that has the shape S must have the same elements in the shape R there, and every other operand must
+be broadcast the same into both: it has one element, or varies along last axes that S and R have
+alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from .transposition import BROADCASTING, ELEMENTWISE
 
 
 def reshaped_class(proof: Congruence, source: Operation, result: Operation) -> int:
-    """Return the class of the result of an operation that computes one of the source in another shape.
+    """Return the class of the result of an operation that computes one of the source in another
+    shape.
 
     Raises Unproved.
     """
@@ -62,9 +64,16 @@ def _view(proof: Congruence, value: Datum, shape: Sequence[Extent]) -> int:
 
 
 def _is_data(
-    proof: Congruence, one: Datum | None, other: Datum | None, before: Sequence[Extent], after: Sequence[Extent]
+    proof: Congruence,
+    one: Datum | None,
+    other: Datum | None,
+    before: Sequence[Extent],
+    after: Sequence[Extent],
 ) -> bool:
-    """Return whether an operand has the shape of the result, and not only some of its axes. Raises Unproved."""
+    """Return whether an operand has the shape of the result, and not only some of its axes.
+
+    Raises Unproved.
+    """
     if one is None or other is None:
         raise Unproved("an operand is absent")
     if one.stored is not None and other.stored is not None:
@@ -85,12 +94,23 @@ def _is_data(
 
 
 def _check_last_axes(
-    one: Sequence[Extent], other: Sequence[Extent], before: Sequence[Extent], after: Sequence[Extent]
+    one: Sequence[Extent],
+    other: Sequence[Extent],
+    before: Sequence[Extent],
+    after: Sequence[Extent],
 ) -> None:
-    """Prove that an operand varies along last axes alone that both results have. Raises Unproved."""
+    """Prove that an operand varies along last axes alone that both results have.
+
+    Raises Unproved.
+    """
     varying = [_without_ones(each) for each in (one, other)]
     count = len(varying[0])
-    if varying[0] != varying[1] or len(one) > len(before) or len(other) > len(after) or count > len(before):
+    if (
+        varying[0] != varying[1]
+        or len(one) > len(before)
+        or len(other) > len(after)
+        or count > len(before)
+    ):
         raise Unproved("an operand is broadcast in another way")
     last = [list(each[len(each) - count :]) for each in (before, after)]
     if last[0] != last[1] or any(a not in (1, b) for a, b in zip(varying[0], last[0], strict=True)):

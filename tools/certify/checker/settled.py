@@ -1,6 +1,8 @@
-"""Operators that leave numbers of a kind as they are: Floor of whole numbers, Abs of positive ones, Sign of signs.
+"""Operators that leave numbers of a kind as they are: Floor of whole numbers, Abs of positive ones,
+Sign of signs.
 
-Rounding keeps whole numbers, infinities and NaN, and so does Sign NaN, as far as signs of zeros are not compared.
+Rounding keeps whole numbers, infinities and NaN, and so does Sign NaN, as far as signs of zeros are
+not compared.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ _KEPT = {
     **dict.fromkeys(("Floor", "Ceil", "Round", "Relu", "Identity"), _ALL),
     **dict.fromkeys(("Abs", "Neg", "Sign"), _ALL - {POSITIVE}),
 }
-"""What is known of a result where it is known of the data. Abs keeps the least integer, of which Sign makes -1."""
+"""What is known of a result where it is known of the data.
+
+Abs keeps the least integer, of which Sign makes -1.
+"""
 
 _MADE = {
     **dict.fromkeys(("Floor", "Ceil", "Round"), frozenset((WHOLE,))),
@@ -31,7 +36,9 @@ _MADE = {
 }
 """What an operator makes of all numbers."""
 
-_UNSIGNED = frozenset((TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64))
+_UNSIGNED = frozenset(
+    (TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
+)
 _SIGNED = frozenset((TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64))
 
 MAX_ROW = 32

@@ -1,4 +1,6 @@
-"""Slice: the positions that it selects along each axis, and several in a row with affines between, which are one."""
+"""Slice: the positions that it selects along each axis, and several in a row with affines between,
+which are one.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ def bounds_of(operation: Operation, rank: int) -> dict[int, slice | None]:
     """Return the bounds of a Slice by axis, None where they are not constant. Raises Unproved."""
     starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
     axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
-    if any(given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))):
+    if any(
+        given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))
+    ):
         raise Unproved("the axes or the steps are not constant")
     is_constant = starts is not None and ends is not None
     if axes is None and starts is None:
         raise Unproved("the bounds are not constant")
     axes = list(range(len(starts or ()))) if axes is None else axes
-    if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(axes):
+    if any(not -rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(
+        axes
+    ):
         raise Unproved("an axis does not exist, or is cut twice")
     if not is_constant:
         return dict.fromkeys(axis % rank for axis in axes)
@@ -67,7 +73,8 @@ def cut(line: Line, places: Places) -> Line:
 
 
 def sliced(value: Datum, same: Callable[[Datum], Datum]) -> Iterator[tuple[Datum, Places, Line]]:
-    """Yield the values of which a value is an affine of selected elements, with the positions and the line.
+    """Yield the values of which a value is an affine of selected elements, with the positions and
+    the line.
 
     `same` may give another value that is equal.
     """

@@ -1,4 +1,6 @@
-"""Steps of a certificate, and the parts that identities read: an operation of the source, and affines it applies."""
+"""Steps of a certificate, and the parts that identities read: an operation of the source, and
+affines it applies.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def counterpart(proof: Relations, step: Step, operation: Operation) -> Operation
     if (source.domain, source.version) != (operation.domain, operation.version) or (
         source.kind != operation.kind and {source.kind, operation.kind} != DENSE
     ):
-        raise Unproved(f"{source.kind} of the source is another operator than {operation.kind} of the result")
+        raise Unproved(
+            f"{source.kind} of the source is another operator than {operation.kind} of the result"
+        )
     if source.domain or source.bodies:
         raise Unproved(f"{source.kind} is no operator whose identities are known")
     return source
@@ -52,7 +56,9 @@ def channel_axis(step: Step, rank: int) -> int:
 
 
 def applied(proof: Relations, step: Step, rank: int, axis: int) -> Line:
-    """Return the line that a step says a layer applies: the source's affines in `applies`, one after the other."""
+    """Return the line that a step says a layer applies: the source's affines in `applies`, one
+    after the other.
+    """
     line = Line.identity(rank)
     parts = step.get("applies", ())
     names = [part.get("of") or part.get("value") for part in parts]
@@ -63,7 +69,9 @@ def applied(proof: Relations, step: Step, rank: int, axis: int) -> Line:
         line = _stage(proof, part, rank, axis).after(line)
     if not line.is_finite:
         raise Unproved("a number is not finite")
-    return Line.of(line.scale, line.shift)  # the claim is these very numbers, so nothing widens its bounds
+    return Line.of(
+        line.scale, line.shift
+    )  # the claim is these very numbers, so nothing widens its bounds
 
 
 def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> Line:
@@ -87,13 +95,17 @@ def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> L
         if family is None or family[1].rank != rank:
             raise Unproved("the rank of the affine is another")
         return family[1]
-    scale, shift = (_numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0)))
+    scale, shift = (
+        _numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0))
+    )
     extents = part.get("extents")
     if extents is None:
         return Line.of(*(along(np.atleast_1d(each), axis, rank) for each in (scale, shift)))
     if not isinstance(extents, list) or len(extents) != rank:
         raise Unproved("the numbers have another rank")
-    return Line.of(*(each.reshape(extents if each.size > 1 else [1] * rank) for each in (scale, shift)))
+    return Line.of(
+        *(each.reshape(extents if each.size > 1 else [1] * rank) for each in (scale, shift))
+    )
 
 
 def _numbers(given: object) -> np.ndarray[Any, Any]:

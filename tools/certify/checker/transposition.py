@@ -1,7 +1,9 @@
-"""Operators on data whose axes are permuted: the same operator with other axes computes the permuted result.
+"""Operators on data whose axes are permuted: the same operator with other axes computes the
+permuted result.
 
-Element by element operators do not know axes. Constants that are broadcast are permuted, too. An axis that an operator
-joins, reduces, pads or takes elements of is named by its new place; a result without it has the others in their order.
+Element by element operators do not know axes. Constants that are broadcast are permuted, too. An
+axis that an operator joins, reduces, pads or takes elements of is named by its new place; a result
+without it has the others in their order.
 """
 
 from __future__ import annotations
@@ -14,22 +16,85 @@ from .program import Array, Datum, Operation, Stored, Unproved
 
 ELEMENTWISE = frozenset(
     (
-        *("Abs", "Acos", "Asin", "Atan", "Cast", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu"),
-        *("HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu"),
-        *("Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu"),
+        *(
+            "Abs",
+            "Acos",
+            "Asin",
+            "Atan",
+            "Cast",
+            "Ceil",
+            "Celu",
+            "Clip",
+            "Cos",
+            "Elu",
+            "Erf",
+            "Exp",
+            "Floor",
+            "Gelu",
+        ),
+        *(
+            "HardSigmoid",
+            "HardSwish",
+            "IsInf",
+            "IsNaN",
+            "LeakyRelu",
+            "Log",
+            "Mish",
+            "Neg",
+            "Not",
+            "Reciprocal",
+            "Relu",
+        ),
+        *(
+            "Round",
+            "Selu",
+            "Sigmoid",
+            "Sign",
+            "Sin",
+            "Softplus",
+            "Softsign",
+            "Sqrt",
+            "Tan",
+            "Tanh",
+            "ThresholdedRelu",
+        ),
     )
 )
 """Operators of one operand that has axes."""
 
 BROADCASTING = frozenset(
     (
-        *("Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min"),
+        *(
+            "Add",
+            "And",
+            "Div",
+            "Equal",
+            "Greater",
+            "GreaterOrEqual",
+            "Less",
+            "LessOrEqual",
+            "Max",
+            "Mean",
+            "Min",
+        ),
         *("Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor"),
     )
 )
 
 REDUCING = frozenset(
-    f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    f"Reduce{name}"
+    for name in (
+        "L1",
+        "L2",
+        "LogSum",
+        "LogSumExp",
+        "Max",
+        "Mean",
+        "Min",
+        "Prod",
+        "Sum",
+        "SumSquare",
+    )
 )
 
 View = Callable[[Datum, Sequence[int]], Datum]
@@ -37,7 +102,10 @@ View = Callable[[Datum, Sequence[int]], Datum]
 
 
 def transposed(operation: Operation, perm: Sequence[int], view: View) -> Operation:
-    """Return the operation that computes the result with its axes permuted, from data like that. Raises Unproved."""
+    """Return the operation that computes the result with its axes permuted, from data like that.
+
+    Raises Unproved.
+    """
     kind, rank, result = operation.kind, len(perm), operation.outputs[0]
     if operation.domain or len(operation.outputs) != 1 or sorted(perm) != list(range(rank)):
         raise Unproved("it is no permutation, or there are several results")
@@ -52,7 +120,9 @@ def transposed(operation: Operation, perm: Sequence[int], view: View) -> Operati
         attributes["axis"] = _place(int(attributes.get("axis", -1)), perm)
     elif kind in REDUCING or kind == "Gather":
         inputs[0] = _data(inputs[0], perm, view)
-        axes = [int(attributes.get("axis", 0))] if kind == "Gather" else operation.integers("axes", 1)
+        axes = (
+            [int(attributes.get("axis", 0))] if kind == "Gather" else operation.integers("axes", 1)
+        )
         if not axes:
             raise Unproved("the axes are not constant, or all")
         gone = {axis % rank for axis in axes}
@@ -72,7 +142,12 @@ def transposed(operation: Operation, perm: Sequence[int], view: View) -> Operati
             after = [left.index(axis) for axis in perm if axis not in gone]
     elif kind == "Pad":
         pads = operation.integers("pads", 1)
-        if pads is None or operation.version == 1 or len(pads) != 2 * rank or operation.operand(3) is not None:
+        if (
+            pads is None
+            or operation.version == 1
+            or len(pads) != 2 * rank
+            or operation.operand(3) is not None
+        ):
             raise Unproved("the pads are not constant")
         inputs[0] = _data(inputs[0], perm, view)
         attributes["pads"] = tuple(pads[half + axis] for half in (0, rank) for axis in perm)
@@ -109,7 +184,9 @@ def _constant(array: Array, value: Datum, perm: Sequence[int]) -> Datum:
 
 def _broadcast(value: Datum | None, perm: Sequence[int], view: View) -> Datum | None:
     """Return an operand that is broadcast; one of a single element stays as it is."""
-    if value is None or (value.extents is not None and all(extent == 1 for extent in value.extents)):
+    if value is None or (
+        value.extents is not None and all(extent == 1 for extent in value.extents)
+    ):
         return value
     if value.stored is not None and value.stored.array.ndim <= len(perm):
         array = value.stored.array

@@ -1,7 +1,8 @@
-"""Layers: a source layer S(v) = W * v + B, and a result layer with the stored W' and B' that computes s * S + t.
+"""Layers: a source layer S(v) = W * v + B, and a result layer with the stored W' and B' that
+computes s * S + t.
 
-The operands are related by v = p * u + q. Then s * S(v) + t = (s W p) * u + s (B + W q) + t, and the checker computes
-both constants in float64 and proves that the stored ones are their roundings.
+The operands are related by v = p * u + q. Then s * S(v) + t = (s W p) * u + s (B + W q) + t, and
+the checker computes both constants in float64 and proves that the stored ones are their roundings.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from .program import Array, Datum, Operation, Unproved, static
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias` has the axes of the
-    result. `data` is the index of the operand that is no constant, `addend` a bias that is none.
+    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias`
+    has the axes of the result. `data` is the index of the operand that is no constant, `addend` a
+    bias that is none.
 
     `factor` and `bias_factor` multiply them when the layer runs.
     """
@@ -48,14 +50,18 @@ def weights_of(operation: Operation) -> Weights | None:
     if read is None:
         return None
     weight, index = numbers_of(operation.operand(1)), 0
-    if weight is None and operation.kind in DENSE:  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
+    if (
+        weight is None and operation.kind in DENSE
+    ):  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
         weight, index = numbers_of(operation.operand(0)), 1
     bias = numbers_of(operation.operand(2))
     try:
         found = None if weight is None else read(operation, weight, bias, index)
     except ValueError:  # of extents that do not fit together
         return None
-    return found if found is None or bias is not None else replace(found, addend=operation.operand(2))
+    return (
+        found if found is None or bias is not None else replace(found, addend=operation.operand(2))
+    )
 
 
 def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -> Weights | None:
@@ -68,35 +74,62 @@ def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -
         """Return [inputs, outputs of a group, ...] as [outputs, inputs of a group, ...]."""
         inputs, outputs, *rest = array.shape
         return (
-            array.reshape(groups, inputs // groups, outputs, *rest).swapaxes(1, 2).reshape(-1, inputs // groups, *rest)
+            array.reshape(groups, inputs // groups, outputs, *rest)
+            .swapaxes(1, 2)
+            .reshape(-1, inputs // groups, *rest)
         )
 
     if operation.kind == "ConvTranspose":
         weight = weight.map(turned)
     vector = (1, len(weight.exact), *[1] * (len(extents) - 2))
-    return Weights(weight, None if bias is None else bias.map(lambda array: array.reshape(vector)), groups)
+    return Weights(
+        weight, None if bias is None else bias.map(lambda array: array.reshape(vector)), groups
+    )
 
 
-def _gemm(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
+def _gemm(
+    operation: Operation, weight: Numbers, bias: Numbers | None, index: int
+) -> Weights | None:
     if weight.exact.ndim != 2 or (bias is not None and bias.exact.ndim > 2):
         return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     if not np.isfinite([alpha, beta]).all():
         return None
     turned = bool(operation.attributes.get("transA" if index else "transB", 0)) is not bool(index)
-    data_axis = int(bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index))
+    data_axis = int(
+        bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index)
+    )
     bias = None if bias is None else bias.map(np.atleast_2d)
-    return Weights(weight if turned else weight.map(np.transpose), bias, 1, alpha, beta, 1 - index, data_axis, index)
+    return Weights(
+        weight if turned else weight.map(np.transpose),
+        bias,
+        1,
+        alpha,
+        beta,
+        1 - index,
+        data_axis,
+        index,
+    )
 
 
-def _matmul(operation: Operation, weight: Numbers, bias: Numbers | None, index: int) -> Weights | None:
+def _matmul(
+    operation: Operation, weight: Numbers, bias: Numbers | None, index: int
+) -> Weights | None:
     """Return the weights of a product, the batch axes of which stand behind outputs and inputs."""
     data, result = operation.operand(index), operation.outputs[0]
-    if weight.exact.ndim < 2 or data is None or not data.rank or not result.rank or (index and data.rank < 2):
+    if (
+        weight.exact.ndim < 2
+        or data is None
+        or not data.rank
+        or not result.rank
+        or (index and data.rank < 2)
+    ):
         return None
     places = (-2, -1) if index else (-1, -2)
     turned = weight.map(lambda array: np.moveaxis(array, places, (0, 1)))
-    return Weights(turned, None, axis=result.rank - 1 - index, data_axis=data.rank - 1 - index, data=index)
+    return Weights(
+        turned, None, axis=result.rank - 1 - index, data_axis=data.rank - 1 - index, data=index
+    )
 
 
 _READERS = {"Conv": _conv, "ConvTranspose": _conv, "Gemm": _gemm, "MatMul": _matmul}
@@ -124,24 +157,34 @@ def check_layer(
 ) -> Line:
     """Return the line of the result layer's output over the source layer's. `data` gives v over u.
 
-    With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the result's pads itself: then
-    `data` is the line of v over the padded u.
+    With `padding` the source's layer reads v behind a Pad with those pads of zeros, and the
+    result's pads itself: then `data` is the line of v over the padded u.
 
-    Where the result layer adds no constant, the shift of the line is the one that follows. Where u is constant, as
-    `fixed` says, any weights hold that make the same sum with the bias. Raises Unproved.
+    Where the result layer adds no constant, the shift of the line is the one that follows. Where u
+    is constant, as `fixed` says, any weights hold that make the same sum with the bias. Raises
+    Unproved.
     """
     given, made = weights_of(source), weights_of(result)
-    if given is None or made is None or (source.kind != result.kind and {source.kind, result.kind} != DENSE):
+    if (
+        given is None
+        or made is None
+        or (source.kind != result.kind and {source.kind, result.kind} != DENSE)
+    ):
         raise Unproved("the layers are not alike, or a weight is not constant")
     if padding is not None and source.kind != "Conv":
         raise Unproved("only a Conv takes a Pad")
     if given.data != made.data or (given.axis, given.data_axis) != (made.axis, made.data_axis):
         raise Unproved("the layers read their data along different axes")
-    if _geometry(source, padding) != _geometry(result, None if padding is None else [0] * len(padding)):
+    if _geometry(source, padding) != _geometry(
+        result, None if padding is None else [0] * len(padding)
+    ):
         raise Unproved("the layers have different attributes")
     _check_factors((given.factor, made.factor), (given.bias_factor, made.bias_factor))
     if given.addend is not None or made.addend is not None:
-        addends = [None if each.addend is None else (each.addend.term, each.bias_factor) for each in (given, made)]
+        addends = [
+            None if each.addend is None else (each.addend.term, each.bias_factor)
+            for each in (given, made)
+        ]
         is_entered = given.addend is not None and given.addend.term >= 0
         if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
             raise Unproved("a bias is not constant, and would have to change")
@@ -170,10 +213,19 @@ def check_layer(
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
         free, terms, sizes = _constant_inputs(result, made, fixed, given.data_axis)
-        most = np.abs(given.factor * given.matrix).max(initial=0.0) * np.abs(scale).max() / abs(made.factor)
-        is_far = (np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))).any()
+        most = (
+            np.abs(given.factor * given.matrix).max(initial=0.0)
+            * np.abs(scale).max()
+            / abs(made.factor)
+        )
+        is_far = (
+            np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))
+        ).any()
         if is_far or (sizes > GROWTH * max(1.0, magnitude.max(initial=0.0))).any():
-            raise Unproved("a weight of constant data is far beyond those of the source, and would drown the others")
+            raise Unproved(
+                "a weight of constant data is far beyond those of the source, and would drown the"
+                " others"
+            )
         exact = np.where(free, made.matrix, exact)
         total = total - along(terms, made.axis, claim.rank)
         magnitude = magnitude + along(np.abs(terms), made.axis, claim.rank)
@@ -184,18 +236,27 @@ def check_layer(
     if made.bias is None or not made.bias_factor:
         return Line(claim.scale, -total, magnitude)
     needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
-    made.bias.check_sum(needed, needed_reach, given.bias, scale * given.bias_factor / made.bias_factor)
+    made.bias.check_sum(
+        needed, needed_reach, given.bias, scale * given.bias_factor / made.bias_factor
+    )
     return claim
 
 
-def _constant_inputs(result: Operation, made: Weights, fixed: Line, axis: int) -> tuple[Array, Array, Array]:
-    """Return which weights read constant data, and the sums of their products and of magnitudes. Raises Unproved."""
+def _constant_inputs(
+    result: Operation, made: Weights, fixed: Line, axis: int
+) -> tuple[Array, Array, Array]:
+    """Return which weights read constant data, and the sums of their products and of magnitudes.
+
+    Raises Unproved.
+    """
     inputs = made.matrix.shape[1] * made.groups
     alive, value, _ = _vector(fixed, axis, inputs)
     free = _by_input(np.ones_like(made.matrix), np.where(alive == 0, 1.0, 0.0), made.groups) > 0
     terms = made.factor * _by_input(made.matrix, np.where(alive == 0, value, 0.0), made.groups)
     if terms.any() and (_has_padding(result) or (result.kind == "MatMul" and terms.ndim > 2)):
-        raise Unproved("the padding of the layer is no such constant, or a matrix of the batch has another sum")
+        raise Unproved(
+            "the padding of the layer is no such constant, or a matrix of the batch has another sum"
+        )
     others = tuple(range(1, terms.ndim))
     return free, terms.sum(others), np.abs(terms).sum(others)
 
@@ -203,12 +264,17 @@ def _constant_inputs(result: Operation, made: Weights, fixed: Line, axis: int) -
 def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weights) -> None:
     """Refuse weights of a channel that a scale leaves without a normal number.
 
-    That is no loss where data of 2^64 do not reach half a unit of the last place of the bias beside them.
+    That is no loss where data of 2^64 do not reach half a unit of the last place of the bias beside
+    them.
     """
     dtype = made.weight.stored.dtype
     digits, _ = FORMATS[dtype.name]
     whole = [len(after) if axis == made.axis else extent for axis, extent in enumerate(bias.shape)]
-    beside = np.moveaxis(np.broadcast_to(np.abs(bias), whole), made.axis, 0).reshape(len(after), -1).min(axis=1)
+    beside = (
+        np.moveaxis(np.broadcast_to(np.abs(bias), whole), made.axis, 0)
+        .reshape(len(after), -1)
+        .min(axis=1)
+    )
     views = [(before, after, beside)]
     if data.has_scale:
         extents = (made.groups, len(after) // made.groups, *after.shape[1:])
@@ -239,11 +305,15 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
     """Return the weights with each input channel multiplied by its number."""
     outputs, inputs, *rest = matrix.shape
     grouped = matrix.reshape(groups, outputs // groups, inputs, *rest)
-    return scaled(grouped, numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(matrix.shape)
+    return scaled(grouped, numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(
+        matrix.shape
+    )
 
 
 def _check_factors(*pairs: Sequence[float]) -> None:
-    """Prove that each second number is the first or 1: others move digits between a constant and its factor."""
+    """Prove that each second number is the first or 1: others move digits between a constant and
+    its factor.
+    """
     if any(second not in (first, 1.0) for first, second in pairs):
         raise Unproved("alpha or beta is neither that of the source nor 1")
 
@@ -262,20 +332,30 @@ def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, 
 
 
 def _has_padding(operation: Operation) -> bool:
-    """Return whether windows may reach beyond the data, or results be made of fewer elements than the window has."""
+    """Return whether windows may reach beyond the data, or results be made of fewer elements than
+    the window has.
+    """
     if operation.kind == "ConvTranspose":
         weight, plain = operation.operand(1), {"strides": {1}, "pads": {0}, "output_padding": {0}}
         known = weight is not None and weight.extents is not None and set(weight.extents[2:]) == {1}
-        stated = any({*operation.attributes.get(name, ())} - numbers for name, numbers in plain.items())
-        return not known or stated or not {"auto_pad", "output_shape"}.isdisjoint(operation.attributes)
+        stated = any(
+            {*operation.attributes.get(name, ())} - numbers for name, numbers in plain.items()
+        )
+        return (
+            not known or stated or not {"auto_pad", "output_shape"}.isdisjoint(operation.attributes)
+        )
     if operation.attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID"):
         return any(operation.attributes.get("pads", ()))
     weight, data = operation.operand(1), operation.operand(0)
     window = None if weight is None else static(weight.extents)
     if window is None or set(window[2:]) == {1}:
-        return window is None  # a window of one element covers n // s or less positions of n without padding
+        return (
+            window is None
+        )  # a window of one element covers n // s or less positions of n without padding
     extents = None if data is None or data.extents is None else static(data.extents[2:])
-    strides, dilations = (operation.attributes.get(each, (1,) * len(window[2:])) for each in ("strides", "dilations"))
+    strides, dilations = (
+        operation.attributes.get(each, (1,) * len(window[2:])) for each in ("strides", "dilations")
+    )
     if extents is None:
         return True
     each = zip(extents, window[2:], strides, dilations, strict=True)
@@ -283,7 +363,10 @@ def _has_padding(operation: Operation) -> bool:
 
 
 def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
-    """Prove that a normalization with other parameters computes `claim` of the source's. Raises Unproved."""
+    """Prove that a normalization with other parameters computes `claim` of the source's.
+
+    Raises Unproved.
+    """
     if source.kind not in NORMALIZATIONS:
         raise Unproved(f"{source.kind} is no layer")
     if source.attributes != result.attributes:
@@ -297,11 +380,17 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
         raise Unproved("a scale is below the normal numbers of its type")
     for stored, number, bound in zip(found[1], exact, magnitude, strict=True):
         if not is_rounding(stored, number, np.broadcast_to(bound, number.shape)):
-            raise Unproved("a parameter is not the rounded number that the scale and shift make of the source's")
+            raise Unproved(
+                "a parameter is not the rounded number that the scale and shift make of the"
+                " source's"
+            )
 
 
 def parameters(operation: Operation, claim: Line) -> list[Array]:
-    """Return the constant scale and bias of a normalization, with the axes of its data. Raises Unproved."""
+    """Return the constant scale and bias of a normalization, with the axes of its data.
+
+    Raises Unproved.
+    """
     rank = claim.rank
     gamma, beta = operation.constant(1), operation.constant(2)
     if operation.operand(2) is None and gamma is not None:
@@ -310,32 +399,53 @@ def parameters(operation: Operation, claim: Line) -> list[Array]:
         raise Unproved("scale and bias are no constants of the same extents")
     if operation.kind in LAST_AXIS:
         return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
-    if operation.kind == "GroupNormalization" and operation.version < 21:  # one number for each group
+    if (
+        operation.kind == "GroupNormalization" and operation.version < 21
+    ):  # one number for each group
         count = max(claim.scale.shape[1], claim.shift.shape[1], gamma.size)
         gamma, beta = (np.repeat(each, count // gamma.size) for each in (gamma, beta))
     return [along(each, 1, rank) for each in (gamma, beta)]
 
 
 def check_dequantized(source: Operation, result: Operation, claim: Line) -> None:
-    """Prove (q - z) * (c * scale) = c * ((q - z) * scale) for the scales of a DequantizeLinear. Raises Unproved.
+    """Prove (q - z) * (c * scale) = c * ((q - z) * scale) for the scales of a DequantizeLinear.
+    Raises Unproved.
 
     The largest difference of integers times a scale must be finite, as it is in the source.
     """
     given, made = numbers_of(source.operand(1)), numbers_of(result.operand(1))
     data = source.operand(0)
-    if source.attributes != result.attributes or {"output_dtype", "block_size"} & set(source.attributes):
+    if source.attributes != result.attributes or {"output_dtype", "block_size"} & set(
+        source.attributes
+    ):
         raise Unproved("the attributes differ, or are not looked at")
-    if given is None or made is None or data is None or claim.has_shift or not (claim.scale > 0).all():
+    if (
+        given is None
+        or made is None
+        or data is None
+        or claim.has_shift
+        or not (claim.scale > 0).all()
+    ):
         raise Unproved("the scale is not constant, or the affine shifts or turns the data")
     axis, count = int(source.attributes.get("axis", 1)), given.exact.size
-    factor = _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0] if count > 1 else claim.scale
+    factor = (
+        _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0]
+        if count > 1
+        else claim.scale
+    )
     exact = scaled(given.exact, factor.reshape(-1 if count > 1 else made.exact.shape))
     if vanishes(exact, made.stored.dtype).any():
         raise Unproved("a scale is below the normal numbers of its type")
-    if given.exact.shape != made.exact.shape or factor.size not in (1, count) or made.exact.ndim > 1:
+    if (
+        given.exact.shape != made.exact.shape
+        or factor.size not in (1, count)
+        or made.exact.ndim > 1
+    ):
         raise Unproved("the scales have other extents than the factors")
     made.check("scale", exact, np.abs(exact))
-    largest = (made.exact * 2.0 ** (33 if data.kind == TensorProto.INT32 else 17)).astype(made.stored.dtype)
+    largest = (made.exact * 2.0 ** (33 if data.kind == TensorProto.INT32 else 17)).astype(
+        made.stored.dtype
+    )
     if not np.isfinite(largest.astype(np.float64)).all():
         raise Unproved("the result may overflow")
 
@@ -348,31 +458,52 @@ HARD_SIGMOID = (float(np.float32(0.2)), 0.5)
 
 
 def check_slopes(source: Operation, result: Operation, line: Line | None) -> None:
-    """Prove f(alpha * (s * u + t) + beta) = f(alpha' * u + beta') for one scale s and shift t. Raises Unproved."""
-    alpha, beta = (float(source.attributes.get(*each)) for each in zip(SLOPES, HARD_SIGMOID, strict=True))
-    dtype = np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32  # rounded to, and computed in
-    made = [np.array([result.attributes.get(*each)], dtype) for each in zip(SLOPES, HARD_SIGMOID, strict=True)]
+    """Prove f(alpha * (s * u + t) + beta) = f(alpha' * u + beta') for one scale s and shift t.
+
+    Raises Unproved.
+    """
+    alpha, beta = (
+        float(source.attributes.get(*each)) for each in zip(SLOPES, HARD_SIGMOID, strict=True)
+    )
+    dtype = (
+        np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32
+    )  # rounded to, and computed in
+    made = [
+        np.array([result.attributes.get(*each)], dtype)
+        for each in zip(SLOPES, HARD_SIGMOID, strict=True)
+    ]
     if line is None or line.scale.size != 1 or line.shift.size != 1:
         raise Unproved("the scale or shift is no one number, or zero")
     scale, shift = line.scale.reshape(1), line.shift.reshape(1)
-    if vanishes(alpha * scale, made[0].dtype).any() and not vanishes(np.array(alpha), made[0].dtype):
+    if vanishes(alpha * scale, made[0].dtype).any() and not vanishes(
+        np.array(alpha), made[0].dtype
+    ):
         raise Unproved("alpha is below the normal numbers of its type")
     if not is_rounding(made[0], alpha * scale, np.abs(alpha * scale)):
         raise Unproved("alpha is not the rounded product")
-    if not is_rounding(made[1], alpha * shift + beta, np.abs(alpha) * line.reach.reshape(1) + abs(beta)):
+    if not is_rounding(
+        made[1], alpha * shift + beta, np.abs(alpha) * line.reach.reshape(1) + abs(beta)
+    ):
         raise Unproved("beta is not the rounded sum")
 
 
 def check_bias(source: Operation, result: Operation, claim: Line) -> None:
-    """Prove that a Gemm with the operands of the source's adds what `claim` adds. Raises Unproved."""
-    attributes = [{k: v for k, v in each.attributes.items() if k != "beta"} for each in (source, result)]
+    """Prove that a Gemm with the operands of the source's adds what `claim` adds.
+
+    Raises Unproved.
+    """
+    attributes = [
+        {k: v for k, v in each.attributes.items() if k != "beta"} for each in (source, result)
+    ]
     if attributes[0] != attributes[1] or source.kind != result.kind or claim.has_scale:
         raise Unproved("the layers have different attributes or scales")
     given, made = source.operand(2), result.operand(2)
     if made is None or made.stored is None or (given is not None and given.stored is None):
         raise Unproved("a bias is not constant")
     betas = [float(each.attributes.get("beta", 1.0)) for each in (source, result)]
-    old = np.zeros((1, 1)) if given is None or given.stored is None else betas[0] * given.stored.exact
+    old = (
+        np.zeros((1, 1)) if given is None or given.stored is None else betas[0] * given.stored.exact
+    )
     _check_factors(betas)
     if not betas[1] or old.ndim > 2 or made.stored.array.ndim > 2:
         raise Unproved("the bias has no effect, or more axes than the result")
@@ -389,18 +520,24 @@ NEAR = 2.0**-7
 
 
 def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = None) -> None:
-    """Prove that the constants of an affine operation are rounded from those that make it `wanted` of its operand.
+    """Prove that the constants of an affine operation are rounded from those that make it `wanted`
+    of its operand.
 
-    The operation is a product or a sum with one constant, or a BatchNormalization. Where the operand is constant, as
-    `fixed` says, its own scale is as good as any other. Raises Unproved.
+    The operation is a product or a sum with one constant, or a BatchNormalization. Where the
+    operand is constant, as `fixed` says, its own scale is as good as any other. Raises Unproved.
     """
     own = own_line(result)
     if own is None or wanted is None:
         raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
     if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
-        is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(wanted.scale)  # it may be the rounded one
+        is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(
+            wanted.scale
+        )  # it may be the rounded one
         if (np.abs(own[1].scale) > GROWTH * max(np.abs(wanted.scale).max(initial=0.0), 1.0)).any():
-            raise Unproved("a scale of constant data is far beyond those of the source, and would drown the others")
+            raise Unproved(
+                "a scale of constant data is far beyond those of the source, and would drown the"
+                " others"
+            )
         wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
     if result.kind == "BatchNormalization":
         _check_normalization(result, wanted.tidy())
@@ -417,7 +554,10 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
         sign = -1.0 if index == 0 and result.kind == "Sub" else 1.0
         if not Line.of(exact, 0 * exact).near(Line.of(sign + 0 * exact, 0 * exact)):
             raise Unproved("a sum changes no scale")
-        exact, reach = -wanted.shift if index and result.kind == "Sub" else wanted.shift, wanted.reach
+        exact, reach = (
+            -wanted.shift if index and result.kind == "Sub" else wanted.shift,
+            wanted.reach,
+        )
     elif wanted.has_shift:
         raise Unproved("a product has no shift of its own")
     elif result.kind == "Div":
@@ -441,7 +581,9 @@ def _check_normalization(result: Operation, wanted: Line) -> None:
     if wide is None or FORMATS[gamma.dtype.name][0] < FORMATS[wide][0]:
         raise Unproved("the parameters have fewer digits than the data")
     scale, shift, reach = _vector(wanted, 1, gamma.size)
-    exact = scaled(scale, np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON)))
+    exact = scaled(
+        scale, np.sqrt(variance.astype(np.float64) + result.attributes.get("epsilon", EPSILON))
+    )
     if vanishes(exact, gamma.dtype).any():
         raise Unproved("a scale is below the normal numbers of its type")
     if not is_rounding(gamma, exact, np.abs(exact)):
