@@ -9,7 +9,7 @@ from pathlib import Path
 
 import irc.passes.simplify
 import pytest
-from ir_text import Case, cases, check_case
+from ir_text import TESTS, Case, cases, check_case, read_cases
 from irc.passes.simplify.rule_set import MODULES
 
 FOLDER = Path(irc.passes.simplify.__file__).parent
@@ -24,3 +24,19 @@ def test_rule(case: Case) -> None:
 def test_the_table_lists_the_operators_of_every_module_of_rules(name: str) -> None:
     rules = getattr(import_module(f"irc.passes.simplify.{name}"), "RULES", {})
     assert name == "rule_set" or MODULES.get(name, ()) == tuple(rules)
+
+
+def test_every_rule_has_a_case_in_which_it_applies_and_one_in_which_it_declines() -> None:
+    modules = [import_module(f"irc.passes.simplify.{path.stem}") for path in FOLDER.glob("*.py")]
+    tables = [getattr(module, "RULES", {}) for module in modules]
+    rules = {
+        rule.name for table in tables for of_operator in table.values() for rule in of_operator
+    }
+    assert len(rules) > 50
+    applied: set[str] = set()
+    declined: set[str] = set()
+    for file in TESTS.glob("passes/**/*.irc"):
+        for case in read_cases(file):
+            (declined if case.expected is None else applied).update(case.rules)
+    assert rules - applied == set()
+    assert rules - declined == set()

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from graphs import SIZES, assert_outcome, compiled, unmarked
 from irc.frontends.onnx import from_model
+from irc.ir.debug_counter import APPLIED
 from irc.ir.module import Module
 from irc.ir.text.parser import parse
 from irc.ir.text.printer import to_text
@@ -29,13 +30,10 @@ from onnx import ModelProto
 TESTS = Path(__file__).parents[1]
 HEADER = 'module {ir_version=10, opsets={"": 21}}\n\n'
 """The header of a module that the text leaves out."""
-CASE, RUN, NUMBERS, AFTER, UNCHANGED = (
-    "// CASE: ",
-    "// RUN: ",
-    "// NUMBERS: ",
-    "// AFTER",
-    "// UNCHANGED",
-)
+CASE, RUN, RULE, NUMBERS = "// CASE: ", "// RUN: ", "// RULE: ", "// NUMBERS: "
+AFTER, UNCHANGED = "// AFTER", "// UNCHANGED"
+NOT_TRIED = ("it reads no result of ", "its result is of floats")
+"""Beginnings of the reasons of rules that are not tried at an operator."""
 SAME = "in ONNX the same model"
 """Stands among the statuses where the module changes and its ONNX model does not."""
 UPDATE = os.environ.get("IRC_UPDATE", "")
@@ -52,8 +50,9 @@ class Case:
     """A module, the pipeline to run, and the text of the module afterwards with the status of every
     affine.
 
-    `expected` is None where the module stays as it is. `incomparable` says why the numbers are not
-    compared.
+    `rules` are the rules that apply, in the order of their first application. If the module stays
+    as it is, `expected` is None, and `rules` are some that decline. `incomparable` says why the
+    numbers are not compared.
     """
 
     file: Path
@@ -63,10 +62,11 @@ class Case:
     source: str
     expected: str | None
     statuses: tuple[str, ...]
+    rules: tuple[str, ...] = ()
     incomparable: str = ""
 
     def outcome(self) -> str:
-        """Return the part of the file that says what comes out."""
+        """Return the part of the file that says what comes out, without the rules."""
         text = f"{UNCHANGED}\n" if self.expected is None else f"{AFTER}\n{self.expected}"
         return text + "".join(f"// {status}\n" for status in self.statuses)
 
@@ -98,9 +98,10 @@ def read_cases(file: Path) -> Iterator[Case]:
         expected = "".join(each for each in outcome.splitlines(True) if not each.startswith("//"))
         yield Case(
             file, line, title.removeprefix(CASE), directive(RUN, source) or directive(RUN, head),
-            "".join(each for each in source.splitlines(True) if not each.startswith((RUN, NUMBERS))).strip() + "\n",
+            "".join(each for each in source.splitlines(True) if not each.startswith((RUN, RULE, NUMBERS))).strip() + "\n",
             None if marker == UNCHANGED else f"{expected.strip()}\n",
             tuple(each.removeprefix("// ") for each in outcome.splitlines() if each.startswith("// ")),
+            tuple(directive(RULE, source).split(", ")) if RULE in source else (),
             directive(NUMBERS, source) or directive(NUMBERS, head),
         )  # fmt: skip
         line += block.count("\n")
@@ -120,7 +121,10 @@ def check_case(case: Case) -> None:
     before = to_text(module, max_elements=64)
     source = None if case.incomparable else emit(module).model
     run = parse_pipeline(case.pipeline)
+    attempts: list[tuple[str, str]] = []
+    module.debug_counter.trace = lambda _, rule, reason: attempts.append((rule, reason))
     run(module)
+    module.debug_counter.trace = None
     verify(module)
     after = to_text(module, max_elements=64)
     result = None if case.incomparable else emit(module)
@@ -128,7 +132,8 @@ def check_case(case: Case) -> None:
     if result is not None and after != before and unmarked(result.model) == source:
         statuses.insert(0, SAME)
     expected = None if after == before else elided(after).removeprefix(header(case.source))
-    compare(case, replace(case, expected=expected, statuses=tuple(statuses)))
+    rules = named_rules(case, attempts, is_changed=expected is not None)
+    compare(case, replace(case, expected=expected, statuses=tuple(statuses), rules=rules))
     if result is not None and source is not None:
         assert_outcome(
             source,
@@ -141,6 +146,22 @@ def check_case(case: Case) -> None:
         assert compiled(result.model, run).model == result.model, "a second run finds something"
 
 
+def named_rules(
+    case: Case, attempts: list[tuple[str, str]], *, is_changed: bool
+) -> tuple[str, ...]:
+    """Return the rules that `case` should name.
+
+    Those that apply stand in the order of their first application. If the module stays as it is,
+    the case names one or more that decline.
+    """
+    applied = tuple(dict.fromkeys(rule for rule, reason in attempts if reason == APPLIED))
+    if applied or is_changed:
+        return applied
+    declined = {rule for rule, reason in attempts if not reason.startswith(NOT_TRIED)}
+    named = tuple(rule for rule in case.rules if rule in declined)
+    return named or tuple(sorted(declined))
+
+
 def compare(case: Case, found: Case) -> None:
     """Fail with the difference between what is expected and what was found, or write it to the
     file.
@@ -149,8 +170,11 @@ def compare(case: Case, found: Case) -> None:
         assert "PYTEST_XDIST_WORKER" not in os.environ, "IRC_UPDATE writes files: run it without -n"
         source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
         rewrite(case, replace(found, source=source))
-    elif found.outcome() != case.outcome():
-        lines = [each.outcome().splitlines() for each in (case, found)]
+    elif (found.outcome(), found.rules) != (case.outcome(), case.rules):
+        lines = [
+            [f"{RULE}{', '.join(each.rules)}", *each.outcome().splitlines()]
+            for each in (case, found)
+        ]
         names = f"{os.path.relpath(case.file, TESTS.parent)}:{case.line} expected", "found"
         diff = unified_diff(*lines, *names, lineterm="", n=100)
         pytest.fail(
@@ -240,6 +264,10 @@ def rewrite(case: Case, found: Case) -> None:
     end = len(text) if end < 0 else end
     block = text[begin:end]
     block = block.replace(case.source.strip(), found.source.strip(), 1)
+    block = re.sub(rf"^{RULE}.*\n", "", block, flags=re.MULTILINE)
+    if found.rules:
+        title = f"{CASE}{case.name}\n"
+        block = block.replace(title, f"{title}{RULE}{', '.join(found.rules)}\n", 1)
     marker = re.search(rf"^({AFTER}|{UNCHANGED})\n", block, flags=re.MULTILINE)
     assert marker is not None
     case.file.write_text(
