@@ -161,7 +161,7 @@ bench-peers: $(PEERS)/.ready
 study: $(PEERS)/.ready
 	$(call say,judging irc and other tools on the same models: hours)
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
-	nice -n 19 $(PEERS)/bin/python benchmarks/study.py --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
+	nice -n 19 $(PEERS)/bin/python benchmarks/study --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
 
 bench-quantized: $(PEERS)/.ready
 	$(call say,compiling forms of quantized layers by other tools)

@@ -11,7 +11,7 @@ in which irc finds a constant scale or shift of channels or of the whole tensor,
 of MatMul.
 
 The report ends with the models in which another tool leaves fewer BatchNormalizations, or fewer
-operators, than irc. Whether the results are right is the subject of `study.py`.
+operators, than irc. Whether the results are right is the subject of `study`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Study what irc and other tools make of the same models: `make study`.
 
-    python benchmarks/study.py [--suites rules,structures,light,real] [--models FOLDER] [--tools irc,onnxsim]
-                               [--only TEXT] [--page docs/study.md] [--json build/study.json]
+    python benchmarks/study [--suites rules,structures,light,real] [--models FOLDER]
+                            [--tools irc,onnxsim] [--only TEXT] [--page docs/study.md] [--json build/study.json]
 
 Every tool compiles every model, and a judge that uses nothing of irc compares the result with the
-source: `study_judge.py` has the rules. The page lists crashes, invalid results, wrong results with
+source: `judge.py` has the rules. The page lists crashes, invalid results, wrong results with
 a minimal model each, changed interfaces, and folds that another tool does rightly.
 
 Every call runs in a process of its own with a time and a memory limit. Records are kept in
@@ -22,11 +22,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from study_cases import SUITES, study_cases
-from study_page import page
-from study_run import Cache, Study, run
+sys.path[0] = str(Path(__file__).parents[1])  # `python benchmarks/study` puts the folder itself
 
-import tools
+import tools  # noqa: E402
+from study.cases import SUITES, study_cases  # noqa: E402
+from study.page import page  # noqa: E402
+from study.run import Cache, Study, run  # noqa: E402
 
 MIB = 1 << 20
 FAMILY = (

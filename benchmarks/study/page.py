@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import study_judge
-from study_cases import SUITES, StudyCase
-from study_run import METADATA, Fault, Record, Row, missed
 
 import tools
+from study import judge
+from study.cases import SUITES, StudyCase
+from study.run import METADATA, Fault, Record, Row, missed
 
 FAILURES = ("error", "crash", "timeout", "memory")
 COLUMNS = (
@@ -37,7 +37,7 @@ SUITE_NAMES = {
     "light": "light models of onnx",
     "real": "real models",
 }
-MANIFEST = Path(__file__).with_name("cleanup_models.json")
+MANIFEST = Path(__file__).parents[1] / "cleanup_models.json"
 SHOWN = 4
 """Names of models that a line of a table gives."""
 
@@ -96,7 +96,7 @@ def page(
                 if record.verdict.numbers in ("imprecise", "undecided")
                 else []
             ),
-            f"Imprecise: beyond the bound, by less than {study_judge.IMPRECISE:g} of the largest"
+            f"Imprecise: beyond the bound, by less than {judge.IMPRECISE:g} of the largest"
             " element. Undecided: onnxruntime and the evaluator do not agree on the result.",
         ),
         grouped(
@@ -131,7 +131,7 @@ def wrapped(text: str) -> str:
 
 def script() -> str:
     """Return the section with the program that shows a wrong result."""
-    text = Path(__file__).with_name("see.py").read_text()
+    text = (Path(__file__).parents[1] / "see.py").read_text()
     return f"## see.py\n\n<!-- not run: needs the tools of the study -->\n\n```python\n{text}```"
 
 
@@ -230,14 +230,14 @@ def rules(options: Any) -> str:
     return f"""\
 ## The judge
 
-`benchmarks/study_judge.py` uses numpy, onnx, onnxruntime and the float64 evaluator of `tests/support`, not irc.
+`benchmarks/study/judge.py` uses numpy, onnx, onnxruntime and the float64 evaluator of `tests/support`, not irc.
 
 - The reference is the source in float64. Rounding is measured there, element by element: the source is evaluated
-  {study_judge.SAMPLES} times more, with every float input, constant and intermediate result moved by a random part of
-  the unit roundoff of the model's narrowest float type. An element may be off by {study_judge.MARGIN:g} times the
-  largest move, or the typical move of its tensor, and by {study_judge.MARGIN:g} roundoffs of its own.
-- Models with step functions (rounding, comparisons, casts, ...) are also moved by {study_judge.STEP_NOISE:g} roundoffs;
-  there an element may be off by {study_judge.STEP_MARGIN:g} times that move.
+  {judge.SAMPLES} times more, with every float input, constant and intermediate result moved by a random part of
+  the unit roundoff of the model's narrowest float type. An element may be off by {judge.MARGIN:g} times the
+  largest move, or the typical move of its tensor, and by {judge.MARGIN:g} roundoffs of its own.
+- Models with step functions (rounding, comparisons, casts, ...) are also moved by {judge.STEP_NOISE:g} roundoffs;
+  there an element may be off by {judge.STEP_MARGIN:g} times that move.
 - onnxruntime without optimizations runs every source and every result twice, on one thread. A source whose runs differ
   in a bit is not compared, and a result whose runs differ is *undecided*.
 - onnxruntime without optimizations runs the source. Where it is not within the bound itself, nothing is judged;
@@ -249,9 +249,9 @@ def rules(options: Any) -> str:
   all.
 - A result that states a lower accuracy itself (MatMulNBits with accuracy_level 4, which computes with int8) is
   *imprecise*, however far off it is.
-- Inputs: {", ".join(study_judge.KINDS)}; where extents are open, several; where a caller may override initializers,
+- Inputs: {", ".join(judge.KINDS)}; where extents are open, several; where a caller may override initializers,
   other values of them. Elements that are not finite in the source are not compared.
-- *Missed*: the result of another tool is right, has fewer affine operators ({", ".join(sorted(study_judge.AFFINES))})
+- *Missed*: the result of another tool is right, has fewer affine operators ({", ".join(sorted(judge.AFFINES))})
   and no more operators in all. onnxruntime's extended level does not count as another tool: it fuses into operators
   that are not ONNX's.
 - Each call ran in a process of its own, with {options.timeout:g} s and {options.memory} MiB of data; small models in
@@ -276,7 +276,7 @@ def limits(rows: Sequence[Row], options: Any, left: Sequence[StudyCase]) -> str:
   ask for folds of scales and shifts more than for anything else.
 - Options of the tools, other execution providers, training, models above {options.limit} MiB, external data.
 - {lone} models run in the float64 evaluator only, since onnxruntime has no kernel for them.
-- Some wrong results may stay unseen: inputs are few, and the bound is {study_judge.MARGIN:g} roundings wide."""
+- Some wrong results may stay unseen: inputs are few, and the bound is {judge.MARGIN:g} roundings wide."""
     if not any(row.suite == "real" for row in rows):
         text += "\n- Real models: none ran in this study."
     elif options.models is not None:
@@ -427,7 +427,7 @@ def folds(
             left[tool].update(kinds)
             by[tool][best] += 1
             cases[tool, best].append(row.name)
-    kinds = sorted(study_judge.AFFINES, key=lambda kind: -sum(left[tool][kind] for tool in names))
+    kinds = sorted(judge.AFFINES, key=lambda kind: -sum(left[tool][kind] for tool in names))
     kinds = [kind for kind in kinds if any(left[tool][kind] for tool in names)]
     parts = [
         "## Missed folds",

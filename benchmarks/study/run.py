@@ -19,12 +19,12 @@ from typing import Any
 
 import onnx
 import onnxruntime
-import study_judge
 from onnx import ModelProto
-from study_cases import StudyCase
-from study_reduce import reduce_model
 
 import tools
+from study import judge
+from study.cases import StudyCase
+from study.reduce import reduce_model
 
 METADATA = (
     "opset imports added",
@@ -52,7 +52,7 @@ class Record:
 
     message: str = ""
     seconds: float = 0.0
-    verdict: study_judge.Verdict = field(default_factory=study_judge.Verdict)
+    verdict: judge.Verdict = field(default_factory=judge.Verdict)
 
     @property
     def is_right(self) -> bool:
@@ -66,7 +66,7 @@ class Record:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Record:
         """Read a record from its JSON form."""
-        return cls(**{**data, "verdict": study_judge.Verdict(**data["verdict"])})
+        return cls(**{**data, "verdict": judge.Verdict(**data["verdict"])})
 
 
 @dataclass
@@ -117,7 +117,7 @@ def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
             best = min(better)[2]
             more = Counter(own.operators) - Counter(row.records[best].verdict.operators)
             found[tool] = (
-                Counter({kind: n for kind, n in more.items() if kind in study_judge.AFFINES}),
+                Counter({kind: n for kind, n in more.items() if kind in judge.AFFINES}),
                 best,
             )
     return found
@@ -163,26 +163,26 @@ def judge_version() -> str:
     """Return a digest of the judge, of the evaluator, and of the packages that they use."""
     digest = hashlib.sha256(f"{onnx.__version__} {onnxruntime.__version__}".encode())
     for file in (
-        Path(study_judge.__file__),
+        Path(judge.__file__),
         *sorted((tools.ROOT / "tests" / "support" / "float64").glob("*.py")),
     ):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
-UNJUDGED = study_judge.Verdict(numbers="not compared", detail="the source could not be evaluated")
+UNJUDGED = judge.Verdict(numbers="not compared", detail="the source could not be evaluated")
 
 
-def verdict_of(result: Any) -> study_judge.Verdict:
+def verdict_of(result: Any) -> judge.Verdict:
     """Return the verdict that the judge gave; a crash of the judge is a crash of onnxruntime on the
     result.
     """
     if not isinstance(result, tools.Failure):
-        return study_judge.Verdict(**result)
+        return judge.Verdict(**result)
     text = f"{result.kind} of the process that runs the result: {result}"
     if result.kind == "crash":
-        return study_judge.Verdict(invalid=f"onnxruntime: {text}", numbers="not compared")
-    return study_judge.Verdict(numbers="not compared", detail=text)
+        return judge.Verdict(invalid=f"onnxruntime: {text}", numbers="not compared")
+    return judge.Verdict(numbers="not compared", detail=text)
 
 
 def timed(function: tools.Tool, source: Path, out: Path) -> float:
@@ -254,7 +254,7 @@ class Study:
         )
         for case, path in zip(cases, sources, strict=True):
             path.write_bytes(case.data)
-        facts = self.jury.each(study_judge.write_reference, [
+        facts = self.jury.each(judge.write_reference, [
             (source, reference, self.patience) for source, reference in zip(sources, references, strict=True)
         ])  # fmt: skip
         records: list[dict[str, Record]] = [{} for _ in cases]
@@ -281,7 +281,7 @@ class Study:
             for tool, out in found.items()
             if not isinstance(facts[i], tools.Failure)
         ]
-        verdicts = iter(self.jury.each(study_judge.judge_file, calls))
+        verdicts = iter(self.jury.each(judge.judge_file, calls))
         for i, found in enumerate(outs):
             for tool in found:
                 missing = isinstance(facts[i], tools.Failure)
@@ -361,17 +361,17 @@ def reduce_fault(
     `text` on.
     """
 
-    def verdict(model: ModelProto) -> study_judge.Verdict:
+    def verdict(model: ModelProto) -> judge.Verdict:
         source, out = Path(folder) / "source.onnx", Path(folder) / "out.onnx"
         source.write_bytes(model.SerializeToString(deterministic=True))
-        reference = study_judge.make_reference(source, 10.0)
+        reference = judge.make_reference(source, 10.0)
         if not reference.excluded:
             try:
                 function(source, out)
-                return study_judge.judge(reference, out)
+                return judge.judge(reference, out)
             except Exception:  # a tool may raise anything
                 pass
-        return study_judge.Verdict(numbers="not compared")
+        return judge.Verdict(numbers="not compared")
 
     def is_wrong(model: ModelProto) -> bool:
         return verdict(model).numbers == "wrong"
@@ -380,9 +380,7 @@ def reduce_fault(
         found = tidied(reduce_model(onnx.ModelProto.FromString(data), is_wrong, seconds=seconds))
         text = printed(found, is_wrong)
         last = verdict(onnx.parser.parse_model(text) if text else found)
-        operators = [
-            node.op_type for node in study_judge.all_nodes(found) if node.op_type != "Constant"
-        ]
+        operators = [node.op_type for node in judge.all_nodes(found) if node.op_type != "Constant"]
         return text, operators, last.detail, last.stimulus, signature(found, last.detail)
 
 
@@ -390,7 +388,7 @@ def tidied(model: ModelProto) -> ModelProto:
     """Drop what only lengthens the text of a model."""
     model.ClearField("producer_name")
     model.ClearField("producer_version")
-    for node in study_judge.all_nodes(model):
+    for node in judge.all_nodes(model):
         node.ClearField("name")
     return model
 
@@ -399,7 +397,7 @@ def signature(model: ModelProto, detail: str) -> str:
     """Return the operators of a model with attributes and types, and the kind of difference."""
     parts = [
         f"{node.op_type}({','.join(sorted(attribute.name for attribute in node.attribute))}){len(node.output)}"
-        for node in study_judge.all_nodes(model)
+        for node in judge.all_nodes(model)
         if node.op_type != "Constant"
     ]
     types = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
@@ -466,7 +464,7 @@ def run(
     queue = _Queue(chunks(cases))
     rows: dict[str, Row] = {}
 
-    def judge(worker: int) -> None:
+    def work(worker: int) -> None:
         while group := queue.take(worker):
             late = time.monotonic() - begin > 60 * minutes
             chosen = [case for case in group if not late or study.is_known(case)]
@@ -485,7 +483,7 @@ def run(
         print(f"{time.monotonic() - begin:.0f} s: {text}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(judge, range(workers)))
+        list(pool.map(work, range(workers)))
         done = [case for case in cases if case.digest in rows]
         for case, found in zip(done, pool.map(faults, done), strict=True):
             yield rows[case.digest], found

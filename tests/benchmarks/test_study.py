@@ -26,7 +26,7 @@ BENCHMARKS = harness.ROOT / "benchmarks"
 @pytest.fixture(scope="module")
 def study() -> Any:
     sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("study_run")
+    yield importlib.import_module("study.run")
     sys.path.remove(str(BENCHMARKS))
 
 
@@ -58,7 +58,7 @@ def judged(study: Any, function: Any, model: ModelProto, folder: Path) -> Any:
     source, out = folder / "source.onnx", folder / "out.onnx"
     source.write_bytes(model.SerializeToString(deterministic=True))
     function(source, out)
-    return study.study_judge.judge(study.study_judge.make_reference(source, 60.0), out)
+    return study.judge.judge(study.judge.make_reference(source, 60.0), out)
 
 
 def test_a_right_tool_is_right(study: Any, model: ModelProto, tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_two_runs_that_differ_are_not_compared(
     )
     source = tmp_path / "noisy.onnx"
     fake_tools.edit(tmp_path / "source.onnx", source, fake_tools.with_noise)
-    monkeypatch.setattr(study.study_judge, "RANDOM", frozenset())
-    found = study.study_judge.make_reference(source, 60.0)
+    monkeypatch.setattr(study.judge, "RANDOM", frozenset())
+    found = study.judge.make_reference(source, 60.0)
     assert found.excluded == "two runs of the source with the same inputs differ"
 
 
@@ -272,7 +272,7 @@ def test_the_page_tells_what_was_found(study: Any) -> None:
         made, [study.StudyCase("rules", "a case", model.SerializeToString())], 10.0
     )
     options = SimpleNamespace(timeout=1, memory=1, limit=1)
-    text = importlib.import_module("study_page").page([row], faults, made.versions, options)
+    text = importlib.import_module("study.page").page([row], faults, made.versions, options)
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     columns = next(line for line in lines if line[0] == "tool")
     found = {
@@ -310,7 +310,7 @@ def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
 
 def test_the_judge_uses_nothing_of_irc() -> None:
     code = (
-        "import sys, study_judge; sys.exit(any(name.split('.')[0] == 'irc' for name in"
+        "import sys, study.judge; sys.exit(any(name.split('.')[0] == 'irc' for name in"
         " sys.modules))"
     )
     done = subprocess.run(
@@ -320,7 +320,7 @@ def test_the_judge_uses_nothing_of_irc() -> None:
 
 
 def test_an_unknown_tool_is_an_error_that_names_the_known_ones() -> None:
-    command = [sys.executable, BENCHMARKS / "study.py", "--tools", "nothing"]
+    command = [sys.executable, BENCHMARKS / "study", "--tools", "nothing"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "unknown tool nothing: known are irc, onnxsim" in done.stderr
