@@ -8,6 +8,7 @@ from ..support.exports import lazy_exports
 from .catalog import CATALOG
 
 if TYPE_CHECKING:
+    from .batch_norm_to_conv import BatchNormToConv
     from .canonicalize_ops import CanonicalizeOps
     from .data_free.bias_correction import BiasCorrection
     from .data_free.cross_layer_equalization import CrossLayerEqualization
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_PIPELINE",
     "PASSES",
+    "BatchNormToConv",
     "BiasCorrection",
     "CanonicalizeOps",
     "CrossLayerEqualization",

@@ -19,6 +19,7 @@ CATALOG: dict[str, str] = {
     "CanonicalizeOps": "canonicalize_ops",
     "SimplifyExpr": "simplify_expr",
     "FoldConstant": "fold_constant",
+    "BatchNormToConv": "batch_norm_to_conv",
     "BiasCorrection": "data_free.bias_correction",
     "CrossLayerEqualization": "data_free.cross_layer_equalization",
     "DeadCodeElimination": "eliminate_dead_code",

@@ -64,6 +64,7 @@ PASSES = (
         "UnfuseBias",
         "FreezeInitializers,default",
         "default,UnfuseBias,default",
+        "default,BatchNormToConv",
     ),
     *(
         "CrossLayerEqualization,default",

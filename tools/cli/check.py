@@ -27,6 +27,7 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from typing import Any
 
+    from ...backends.foldmap.entries import SourceEntry
     from ..report.inspection import AffineFacts
 
     Findings = list[tuple[str, list[AffineFacts], str | None]]
@@ -53,6 +54,12 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_module_options(command)
     command.add_argument(
         "--all", action="store_true", help="also report other scales and shifts that stay"
+    )
+    command.add_argument(
+        "--no-batchnorm",
+        action="store_true",
+        help="for devices without BatchNormalization, Mul and Add per channel: run BatchNormToConv"
+        " last, and report every scale and shift per channel that stays",
     )
     command.add_argument(
         "--allow",
@@ -114,10 +121,10 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     name = path_to_text(model)
     try:
         module = module_of(model, options)
-        result = compile_model(
-            module, options.passes, freeze_initializers=options.freeze_initializers
-        )
-        affines = affine_facts(result.fold_map)
+        passes = f"{options.passes},BatchNormToConv" if options.no_batchnorm else options.passes
+        result = compile_model(module, passes, freeze_initializers=options.freeze_initializers)
+        fold_map = result.fold_map
+        affines = zip(affine_facts(fold_map), fold_map.sources, strict=True)
     except UsageError:
         raise
     except IRError as error:
@@ -125,12 +132,19 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     warn(f"{name}: {warning}" for warning in result.warnings)
     left = [
         affine
-        for affine in affines
+        for affine, source in affines
         if affine["status"] == "kept"
         and affine["reason"] not in options.allow
-        and (options.all or affine["kind"] == "batch_norm")
+        and _is_reported(source, options)
     ]
     return name, left, None
+
+
+def _is_reported(source: SourceEntry, options: argparse.Namespace) -> bool:
+    """Return whether the options ask for an affine that stays."""
+    if options.all or source["kind"] == "batch_norm":
+        return True
+    return bool(options.no_batchnorm) and source["axis"] is not None
 
 
 def _sentence(affine: AffineFacts) -> str:

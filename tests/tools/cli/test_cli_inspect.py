@@ -316,3 +316,35 @@ def test_the_action_compiles_verifies_and_writes_the_summary(
     assert (folder / "comment.txt").read_text() == f"pr\ncomment\npulls/7\n--body\n{summary}"
     assert ("wrote out.onnx" in summary and "verified" in summary) == (status == 0)
     assert (folder / "out.onnx").exists() == (status == 0)
+
+
+@pytest.mark.parametrize(("dims", "status"), [([2, 3, 4, 4], 0), ([2, 3, 4, 4, 4, 4], 1)])
+def test_check_no_batchnorm_reports_scales_that_no_conv_can_compute(
+    dims: list[int], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ones = [1] * (len(dims) - 2)
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float{dims} x) => (float{dims} y, float{dims} z)
+        <float{[3, *ones]} scale = {{{{2.0, -3.0, 0.5}}}}> {{{{
+            a = Relu(x)  b = Mul(a, scale)  y = Relu(b)  z = Sigmoid(a)
+        }}}}""".replace("{{", "{").replace("}}", "}")
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert main(["check", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["check", str(path), "--no-batchnorm"]) == status
+    out = capsys.readouterr().out
+    assert (" stays (" in out) == bool(status)
+
+
+def test_check_no_batchnorm_folds_what_stays_without_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "left.onnx"]) == 1
+    status = main(["check", "left.onnx", "--no-batchnorm"])
+    out = capsys.readouterr().out
+    assert (
+        main(["compile", "left.onnx", "-o", "o.onnx", "--passes", "default,BatchNormToConv"]) == 0
+    )
+    kinds = [node.op_type for node in onnx.load("o.onnx").graph.node]
+    assert ("BatchNormalization" in kinds) == bool(status), out
