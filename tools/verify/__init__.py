@@ -1,6 +1,4 @@
-"""Numeric verification: whether two models compute the same, tensor by tensor, up to rounding
-errors.
-"""
+"""Numeric verification: do two models compute the same tensors, up to rounding errors?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The output of `irc align` on a terminal: a table as wide as the terminal, and
-sentences below it.
-"""
+"""The output of `irc align` on a terminal: a table of its width, and sentences below it."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Column:
 
 
 def print_alignment(alignment: Alignment, console: Console) -> None:
-    """Print the tensors that were not compared, a table with the worst differences of the others,
-    and the verdict.
-    """
+    """Print the tensors left out, a table of the others' worst differences, and the verdict."""
     for name, note in alignment.alone:
         print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
     undecided = undecided_tensors(alignment.differences)
@@ -85,9 +81,7 @@ def print_columns(
     styles: Sequence[str],
     dispensable: Sequence[str] = DISPENSABLE,
 ) -> None:
-    """Print a table with a row for each style, as wide as the console; `dispensable` as for
-    `fit_columns`.
-    """
+    """Print a table with a row for each style; `dispensable` is as for `fit_columns`."""
     columns, left_out = fit_columns(columns, console.width, dispensable)
     table = Table()
     for column in columns:
@@ -133,8 +127,7 @@ def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) 
 def fit_columns(
     columns: Sequence[Column], width: int, dispensable: Sequence[str] = DISPENSABLE
 ) -> tuple[list[Column], list[str]]:
-    """Return the columns that fit into `width`, with names shortened, and the headings of those
-    left out.
+    """Return the columns that fit into `width`, with short names, and the headings left out.
 
     `dispensable` are the headings of columns that may be left out, in this order.
     """
@@ -165,9 +158,7 @@ def _name_room(columns: Iterable[Column], width: int) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return the end of a name, which tells more than its beginning, in `width` cells of a
-    terminal.
-    """
+    """Return the end of a name in `width` cells of a terminal: it tells more than its beginning."""
     if cell_len(text) <= width:
         return text
     end = text[-width:]  # no character takes less than one cell, except those that take none

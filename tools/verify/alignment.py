@@ -1,6 +1,4 @@
-"""Alignment of two models: the tensors of one with their counterparts in the other, as data and as
-files.
-"""
+"""Alignment of two models: tensors with their counterparts, as data and as files."""
 
 from __future__ import annotations
 
@@ -33,16 +31,12 @@ DUMPED_FILE = re.compile(r"\d{5,}\.npy")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The differences of the tensors that two models share, and the tensors that only the first
-    has.
-    """
+    """The differences of the tensors that two models share, and the first model's other tensors."""
 
     differences: tuple[TensorDifference, ...]
     """One for every shared tensor and every stimulus, in the order of the first model."""
     alone: tuple[tuple[str, str], ...]
-    """The tensors that only the first has, each with a note from the fold map, which
-    may be empty.
-    """
+    """The first model's other tensors, each with a note from the fold map or an empty one."""
     counterparts: Mapping[str, Counterpart]
     """The counterparts in the second model by the names in the first."""
     tolerance: Tolerance | None = None
@@ -59,9 +53,7 @@ class Alignment:
 
     @property
     def first_divergence(self) -> TensorDifference | None:
-        """The difference of the first tensor that rounding does not explain, None if
-        there is none.
-        """
+        """The difference of the first tensor that rounding does not explain, or None."""
         return next((difference for difference in self.worst if difference.deviates), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,8 +76,7 @@ class Alignment:
 def align(
     comparison: Comparison, other: ModelProto, base_dir: Path, fold_map: FoldMap | None = None
 ) -> Alignment:
-    """Compare every tensor of the source with its counterpart in `other`, which `fold_map` helps to
-    find.
+    """Compare every tensor of the source with its counterpart in `other`, found with `fold_map`.
 
     Raises VerifyError if a model does not run, ModelError if a file cannot be read.
     """
@@ -109,16 +100,12 @@ def align(
 
 
 def no_names(differences: Iterable[TensorDifference]) -> set[str]:
-    """Return no name: beyond a tolerance, a tensor says nothing about those that are computed from
-    it.
-    """
+    """Return no name: with a tolerance, tensors say nothing about ones computed from them."""
     return set()
 
 
 def _folded_away(fold_map: FoldMap) -> dict[str, str]:
-    """Return notes on tensors that the folded model does not have: the layer they are in, or the
-    folded operator.
-    """
+    """Return notes on the source's lost tensors: the layer they are in, or the folded operator."""
     notes: dict[str, str] = {}
     for layer in fold_map.layers:
         for name in layer["output"]["original_names"]:
@@ -132,8 +119,7 @@ def _folded_away(fold_map: FoldMap) -> dict[str, str]:
 
 
 def dump(folder: Path, models: Sequence[tuple[str, Runner]], comparison: Comparison) -> None:
-    """Save every tensor of each labelled model, for every stimulus it takes, as `.npy`, and list
-    them in `index.json`.
+    """Save tensors of each labelled model and stimulus as `.npy`, listed in `index.json`.
 
     Types that numpy does not have are saved as float32. An earlier dump in the folder is removed.
 
@@ -176,9 +162,7 @@ def check_dump(folder: Path) -> list[Path]:
 
 
 def _read_index(index: Path) -> list[str]:
-    """Return the index of a dump and the files that it lists; nothing if the file is no
-    such index.
-    """
+    """Return the index of a dump and its files, or nothing if the file is not such an index."""
     try:
         entries = json.loads(index.read_bytes())
         names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
@@ -192,9 +176,7 @@ def _read_index(index: Path) -> list[str]:
 
 
 def _clear(folder: Path) -> None:
-    """Make the folder, and remove an earlier dump; the index goes last, since it tells which files
-    are ours.
-    """
+    """Make the folder, and remove an earlier dump: its index last, since it lists our files."""
     files = check_dump(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,4 @@
-"""A drawing of the first of two models that were compared: how near the second comes at every
-operator.
-"""
+"""A drawing of the first of two compared models: how near the second comes at each operator."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ Returns a description of its fault, None if it has none.
 """
 
 NO_COMMAND = (126, 127)
-"""Exit status of a shell if a command cannot be executed or does not exist, which is no verdict on
-a model.
-"""
+"""Exit statuses of a shell that cannot execute or find a command: no verdict on the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,7 @@ class Culprit:
 
 
 class _StepCounts:
-    """An instrument that records each run of a pass, and the number of steps taken so
-    far after it.
-    """
+    """An instrument that records each run of a pass, and the number of steps after it."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -125,8 +121,7 @@ def judge_by_command(command: str) -> Judge:
 def bisect(
     load: Load, pipeline: Sequential, judge: Judge, advance: Callable[[str], None] | None = None
 ) -> Culprit | None:
-    """Return the first step after which `judge` finds a fault, None if it finds none after the
-    whole pipeline.
+    """Return the first step after which `judge` finds a fault, or None if it never finds one.
 
     `load` reads the model for each of the O(log runs of passes + log steps) tries. If the model
     goes from right to wrong at several steps, one of these is found. `advance` is called with the
@@ -165,9 +160,7 @@ def bisect(
 def _first_wrong(
     low: int, high: int, wrong: str, wrong_after: Callable[[int], str | None]
 ) -> tuple[int, int, str]:
-    """Bisect between `low`, where the model is right, and `high`, where it is `wrong`, until they
-    are adjacent.
-    """
+    """Bisect between `low`, which is right, and the `wrong` `high` until they are adjacent."""
     while high - low > 1:
         middle = (low + high) // 2
         found = wrong_after(middle)

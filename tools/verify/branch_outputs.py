@@ -17,8 +17,7 @@ from .runner import NUMPY_TYPES, Runner
 
 
 def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
-    """Return the model with the tensors in the branches of each If of the main graph as additional
-    results of the If.
+    """Return the model with the tensors in branches of the main graph's Ifs as results of the Ifs.
 
     They are named after the If's first result, the branch and the tensor, as in `y/then_branch/t`;
     those of the branch not taken are empty. Return `model` itself if there are none of known
@@ -46,9 +45,7 @@ def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
 
 
 def _elem_types(model: ModelProto, base_dir: Path) -> dict[str, int]:
-    """Return the ONNX element type of every tensor that onnxruntime returns as a numpy array, by
-    name.
-    """
+    """Return the ONNX element types, by name, of tensors that onnxruntime returns as arrays."""
     return {
         name: export_dtype(type_.dtype)
         for name, type_ in value_types(inline_functions(model), base_dir).items()

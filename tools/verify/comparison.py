@@ -48,8 +48,7 @@ class Deviation:
 
 
 class Comparison:
-    """A source model with stimuli, and the values and rounding bounds of its tensors, that models
-    are compared with.
+    """A source model with stimuli, values and rounding bounds, that models are compared with.
 
     `inputs` are the user's stimuli; without any they are generated, as many as the `budget` says.
     `advance` is called with the name of every stimulus. With `frozen`, other models may lack
@@ -68,8 +67,7 @@ class Comparison:
         thorough: bool = False,
         tolerance: Tolerance | None = None,
     ) -> None:
-        """Run the source model on `inputs`, or on generated stimuli; `thorough` leaves out fewer of
-        these.
+        """Run the source on `inputs` or on generated stimuli; `thorough` leaves out fewer of these.
 
         Differences are held to the `tolerance`, by default to the bound on rounding.
 
@@ -81,9 +79,7 @@ class Comparison:
         self.frozen = frozen
         self.thorough = thorough
         self.left_out: tuple[str, ...] = ()
-        """What the models are not run on to save time: kinds of inputs, and a second size of open
-        dimensions.
-        """
+        """The runs left out to save time: kinds of inputs, and a second size of open dimensions."""
         self.runs_of_others = 0.0
         """Number of runs of models that were compared with the source."""
         self.inputs = self._check_given(inputs) if inputs else self._generate(seed)
@@ -106,9 +102,7 @@ class Comparison:
         return tuple(inputs)
 
     def _generate(self, seed: int) -> tuple[Stimulus, ...]:
-        """Generate stimuli of the kinds and sizes that the budget has, after a run on the first
-        one.
-        """
+        """Generate the stimuli that the budget has, after a run on the first one."""
         source = self.source
         next(stimuli(source.model, source.error_on, source.runner.shape_of, seed=seed))
         is_open = has_open_dimensions(source.model)
@@ -152,9 +146,7 @@ class Comparison:
         )
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
-        """Raise VerifyError if the other model has another interface, or onnxruntime does not load
-        it.
-        """
+        """Raise VerifyError if the interfaces differ, or onnxruntime does not load `other`."""
         mismatch = interface_mismatch(self.source.model, other, frozen=self.frozen)
         if mismatch is not None:
             raise VerifyError(mismatch)
@@ -180,8 +172,7 @@ class Comparison:
     def warnings(
         self, differences: Sequence[TensorDifference], model: ModelProto | None = None
     ) -> list[str]:
-        """Return warnings that no result could be compared, and which branches of the main graph no
-        stimulus takes.
+        """Return warnings of incomparable results, and of branches that no stimulus takes.
 
         `model` has the names of the Ifs, if the user gave another model than the source.
         """
@@ -223,8 +214,7 @@ class Comparison:
         inputs: Sequence[Stimulus] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> Iterator[tuple[TensorDifference, Stimulus]]:
-        """Yield the difference of every tensor in both models, for each stimulus in the source's
-        order.
+        """Yield the difference of every tensor in both models, by stimulus and source order.
 
         Args:
             other: The model to compare.
@@ -318,9 +308,7 @@ class Comparison:
     def _first_deviation(
         self, found: Mapping[Stimulus, Sequence[TensorDifference]], others: Collection[str]
     ) -> Deviation | None:
-        """Return the first deviation in the source's order but for `others`, for the first stimulus
-        that shows it.
-        """
+        """Return the first deviation, but for `others`, for the first stimulus that shows it."""
         order = {name: i for i, name in enumerate(tensor_names(self.source.model))}
         deviations = [
             Deviation(difference, stimulus)
@@ -341,9 +329,7 @@ def _compare_chunk(
     *,
     similarity: bool,
 ) -> Iterator[TensorDifference]:
-    """Yield the differences of the next tensors of the source, if `names` has their names in the
-    other model.
-    """
+    """Yield the differences of the next tensors that have a name in the other model."""
     shared = [name for name in chunk if name in names]
     references = reference_run.compute(chunk, shared)
     if not shared:

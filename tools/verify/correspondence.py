@@ -44,8 +44,7 @@ def find_counterparts(
     other_dir: Path,
     fold_map: FoldMap | None = None,
 ) -> dict[str, Counterpart]:
-    """Return the counterparts in the second model of tensors of the first, by name, in the first
-    one's order.
+    """Return the counterparts in the second model of the first's tensors, in its order.
 
     A counterpart has the same name, or `fold_map`, the one of the second model, says so, or the
     same operator with the same attributes computes it from counterparts and equal constants.
@@ -89,8 +88,7 @@ def find_counterparts(
 
 
 def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
-    """Yield the names, before and after, of results of layers into which operators after them were
-    folded.
+    """Yield the old and new name of each result of a layer that absorbed operators after it.
 
     The layer's result is then that of the last operator, unless another one stood between, or a
     later pass changed the layer.
@@ -116,8 +114,7 @@ def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
 
 
 class _ValueNumbering:
-    """Value numbering of a model: values get the same number if the same operators compute them
-    from equal constants.
+    """Value numbering of a model: equal operators on equal numbers and constants get equal numbers.
 
     `inputs` are names that are an input of either model: these equal no other constant, and each
     other if their initializers are equal.
@@ -190,8 +187,7 @@ def _match_structure(
     *,
     is_certain: bool = True,
 ) -> dict[str, Counterpart]:
-    """Return counterparts of tensors that have none yet: one of the same name, or each another
-    while there are enough.
+    """Return counterparts of the other tensors: of the same name, or each another one.
 
     Values that are `known`, with their names in the second model, are taken as equal.
     """
@@ -239,9 +235,7 @@ def reused_names(
             shares[one.value] = max(shares.get(one.value, 0.0), one.share)
     found: set[str] = set()
     later: dict[str, float] = {}
-    """The greatest share of the next compared tensors that are computed from a value, if there are
-    any.
-    """
+    """The greatest share of the next compared tensors computed from a value, or None."""
     for node in reversed(model.graph.node):
         for name in node.output:
             share = shares.get(name)

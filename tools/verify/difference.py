@@ -33,9 +33,7 @@ class TensorDifference:
     cosine: float = 0.0
     """Cosine of the angle between the tensors as vectors."""
     sqnr: float = -np.inf
-    """Signal-to-noise ratio in dB: the squares of the source's tensor to those of the
-    difference.
-    """
+    """Signal-to-noise ratio in dB: the power of the source's tensor to the difference's."""
     share: float = np.inf
     """The greatest ratio of a difference to its rounding bound. Above 1 it is not rounding."""
     bound: float = 0.0
@@ -64,9 +62,7 @@ class TensorDifference:
         return self.share > 1
 
     def sentence(self, limit: str) -> str:
-        """Return how far the tensor is off, in the place of a verb; differences are held to the
-        `limit`.
-        """
+        """Return how far the tensor is off, as a predicate; differences are held to `limit`."""
         if self.found:
             return f"is {self.found}, and {self.dtype} of shape {list(self.shape)} in the source"
         return f"is off by {self.max_abs:.3g}, {self.share:.3g} times {limit}"
@@ -78,9 +74,7 @@ class TensorDifference:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value that JSON can represent: infinities and NaN become the texts inf, -inf and
-    nan.
-    """
+    """Return a value for JSON: infinities and NaN become the texts inf, -inf and nan."""
     return str(float(value)) if isinstance(value, float) and not isfinite(value) else value
 
 
@@ -116,9 +110,7 @@ def undecided_share(differences: Sequence[TensorDifference]) -> float:
 
 
 def report_rows(differences: Sequence[TensorDifference]) -> list[dict[str, Any]]:
-    """Return the worst difference of every tensor for a report; `bound` is the one at the worst
-    element.
-    """
+    """Return the worst difference of every tensor; `bound` is the one at the worst element."""
     return [
         {
             "tensor": one.tensor,
@@ -155,9 +147,7 @@ def undecided_value(name: str, inputs: str) -> TensorDifference:
 def compare_tensors(
     name: str, inputs: str, reference: ReferenceTensor, found: Any, *, similarity: bool = True
 ) -> TensorDifference:
-    """Compare a tensor with its reference; without `similarity`, cosine and SQNR are
-    not computed.
-    """
+    """Compare a tensor with its reference; `similarity` adds cosine and SQNR."""
     want = reference.value
     shape, dtype = want.shape, str(want.dtype)
     if want.shape != found.shape or want.dtype != found.dtype:
@@ -203,9 +193,7 @@ def _type_text(array: Array) -> str:
 
 
 def _measure(reference: ReferenceTensor, found: Array) -> tuple[float, float, int]:
-    """Return the greatest difference, its greatest share of the bound, and how many elements exceed
-    the bound.
-    """
+    """Return the greatest difference, its greatest share of the bound, and the excesses."""
     a, b, bound = channel_view(reference.value), channel_view(found), channel_view(reference.bound)
     undecided = None if reference.undecided is None else channel_view(reference.undecided)
     max_abs, max_share, elements = 0.0, 0.0, 0

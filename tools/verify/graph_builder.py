@@ -10,9 +10,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 PREFIX = "irc.noise"
 DROPOUT_OPSET = 22
-"""From this opset on onnxruntime has no kernels of RandomUniformLike and the like, but one of
-Dropout.
-"""
+"""From this opset on onnxruntime computes no RandomUniformLike, but still Dropout."""
 SEEDS = 1009
 """Distance of the seeds of Dropouts: one takes the next number as its seed in every run."""
 
@@ -80,7 +78,5 @@ class GraphBuilder:
 
 
 def noise_type(elem_type: int) -> int:
-    """Return the element type in which noise for tensors of `elem_type` is computed: at least
-    float32.
-    """
+    """Return the element type of noise for tensors of `elem_type`: at least float32."""
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT

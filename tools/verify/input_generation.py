@@ -68,9 +68,7 @@ It is beyond int16, its square is within int32, and float16 represents it.
 
 
 def _ones_along_border(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Return ones where the index in an axis after the channels is the first or last, and zeros
-    elsewhere.
-    """
+    """Return ones at the first and last index of an axis after the channels, else zeros."""
     array = np.zeros(shape)
     for axis in range(2, len(shape)):
         for end in (slice(0, 1), slice(-1, None)):
@@ -99,8 +97,7 @@ def stimuli(
     kinds: Sequence[str] = tuple(KINDS),
     sizes: int = 2,
 ) -> Iterator[Stimulus]:
-    """Yield inputs of every kind on which the model runs, at up to `sizes` sizes of the open
-    dimensions.
+    """Yield inputs of every kind on which the model runs, at up to `sizes` sizes.
 
     Each open dimension gets another extent; if the model does not run so, all get the same. If it
     runs at none of SIZES, extents that its operators need are tried, then powers of two. Extents
@@ -137,8 +134,7 @@ def stimuli(
 def _needed_sizes(
     model: ModelProto, drawing: _Drawing, shape_of: ShapeOf, most: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield extents of open first axes and of other ones that the operators need, then powers of
-    two.
+    """Yield extents of open first and other axes that operators need, then powers of two.
 
     There are none if the model has run at others.
     """
@@ -248,9 +244,7 @@ class InputGenerator:
         self.num_single_booleans = 0
 
     def next_value(self, type_: TypeProto, shape: Sequence[int], limit: int | None) -> Any:
-        """Return the next input of a type: optional ones are given, a sequence has SEQUENCE_LENGTH
-        tensors.
-        """
+        """Return the next input of a type; optional ones are given."""
         if type_.HasField("optional_type"):
             return self.next_value(type_.optional_type.elem_type, shape, limit)
         if type_.HasField("sequence_type"):
@@ -279,8 +273,7 @@ class InputGenerator:
         return np.asarray(KINDS[self.kind](self.rng, shape)).astype(dtype)
 
     def booleans(self, shape: Sequence[int]) -> Array:
-        """Return booleans; every second variant reverses the one before, so that each element takes
-        both values.
+        """Return booleans; each takes both values, since odd variants reverse the one before.
 
         Single booleans are numbered, so that two of them take all four pairs of values in four
         variants.
@@ -300,8 +293,7 @@ class InputGenerator:
         return np.asarray(self._rng_of(self.variant).integers(0, end, shape))
 
     def full_range_integers(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """Return integers of the whole range of eight bits; for wider types, magnitudes over
-        several decades.
+        """Return integers of all eight bits, or of several decades if the type is wider.
 
         Several integers include both ends of the range. The negative kind has no others, if the
         type is signed.
@@ -328,8 +320,7 @@ class InputGenerator:
 def overriding_stimuli(
     model: ModelProto, base_dir: Path, first: Stimulus, error_on: ErrorOn, *, seed: int = 0
 ) -> Iterator[Stimulus]:
-    """Yield the stimulus `first` with other values for initializers that callers may override, if
-    there are any.
+    """Yield the stimulus `first` with other values for initializers that callers may override.
 
     Only floating-point ones change if the model does not run with all changed. Yield nothing if the
     user overrides some, or if they take more than MAX_OVERRIDDEN_BYTES.
@@ -351,9 +342,7 @@ def overriding_stimuli(
 
 
 def _similar_values(rng: np.random.Generator, array: Array) -> Array:
-    """Return values of the same signs and similar magnitudes, so that a variance stays one; zeros
-    become small.
-    """
+    """Return values of the same signs and similar magnitudes: a variance stays a variance."""
     if array.dtype.kind == "b":
         return ~array
     if array.dtype.kind in "iu":
@@ -368,8 +357,7 @@ def _similar_values(rng: np.random.Generator, array: Array) -> Array:
 
 
 def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[Shapes]:
-    """Return shapes of inputs with their open dimensions filled in: with distinct extents, and with
-    equal ones.
+    """Return shapes of inputs with open dimensions filled in: distinct extents, and equal ones.
 
     Open first axes are `first`. Other symbols, and axes without one, are `other`, twice that, and
     so on, so that height and width cannot be mixed up; in the second alternative all are `other`.

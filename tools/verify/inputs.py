@@ -1,6 +1,4 @@
-"""Inputs of models: those that callers may give, those in files, and whether two models take the
-same.
-"""
+"""Inputs of models: open ones, files of values, and whether two models take the same."""
 
 from __future__ import annotations
 
@@ -50,8 +48,7 @@ def overridable_inputs(model: ModelProto) -> list[ValueInfoProto]:
 def interface_mismatch(
     source: ModelProto, other: ModelProto, *, frozen: bool = False
 ) -> str | None:
-    """Return how the results or inputs of a model differ from those of its source; None if they do
-    not.
+    """Return how the results or inputs of a model differ from its source's, or None.
 
     With `frozen` the model may lack overridable initializers.
     """
@@ -102,9 +99,7 @@ def interface_mismatch(
 
 
 def tensor_type(info: ValueInfoProto) -> TypeProto.Tensor | None:
-    """Return the type of an input that is a tensor, or of the tensors in it: a sequence, an
-    optional, or both.
-    """
+    """Return the type of the tensors of an input: itself, or in a sequence or an optional."""
     type_ = info.type
     while type_.HasField("sequence_type") or type_.HasField("optional_type"):
         type_ = getattr(type_, str(type_.WhichOneof("value"))).elem_type
@@ -117,9 +112,7 @@ def arrays_of(value: Any) -> list[Array]:
 
 
 def declared_shape(info: ValueInfoProto) -> list[int | None] | None:
-    """Return the declared extents of an input, each None if it is open; None if the rank is
-    unknown.
-    """
+    """Return the declared extents of an input, None for open ones; None if the rank is unknown."""
     tensor = info.type.tensor_type
     if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
         return None
@@ -214,9 +207,7 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
 
 
 def check_feeds(stimulus: Stimulus, infos: Infos) -> None:
-    """Raise VerifyError if an input is missing, or has another element type or rank than the model
-    declares.
-    """
+    """Raise VerifyError if an input is missing, or its element type or rank is not as declared."""
     for name, info in infos.items():
         place = f"{stimulus.name}: the input {name!r}"
         array = stimulus.feeds.get(name)

@@ -86,9 +86,7 @@ DATA_OPERANDS: dict[str, tuple[int, ...]] = {
 Integer divisors are not among them: a division by zero ends the process.
 """
 ALL_FLOATS_ARE_DATA = frozenset(["Div", "Mod", "Pow"])
-"""Operators whose result depends on every floating-point operand, not only on those in
-DATA_OPERANDS.
-"""
+"""Operators whose result depends on every floating-point operand, DATA_OPERANDS or not."""
 PRODUCTS = frozenset(["MatMul", "Gemm", "Einsum", "MatMulInteger", "ConvInteger"])
 """Operators that sum products of integers.
 
@@ -121,9 +119,7 @@ MOVES = frozenset(
 
 
 def index_limits(model: ModelProto) -> dict[str, int]:
-    """Return the length of the shortest constant table that each integer input indexes, through
-    MOVES, by its name.
-    """
+    """Return the length of the shortest constant table that each integer input indexes."""
     tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     origins: dict[str, str] = {info.name: info.name for info in model.graph.input}
     limits: dict[str, int] = {}
@@ -159,8 +155,7 @@ def unrestricted_inputs(model: ModelProto) -> set[str]:
 
 
 class _RestrictionAnalysis:
-    """A backward analysis of which values have to be small, if they are integers and if they are
-    floating-point.
+    """A backward analysis of which values have to be small, as integers and as floats.
 
     Nodes are visited from the last to the first.
     """
@@ -187,9 +182,7 @@ class _RestrictionAnalysis:
     def _restricts_integer(
         self, node: NodeProto, place: int, *, integers: bool, floats: bool
     ) -> bool:
-        """Return whether an integer operand has to be small, where `integers` and `floats` say so
-        of the result.
-        """
+        """Return whether an integer operand has to be small, from the same of the result."""
         op = node.op_type
         if (node.domain, op) in self.functions:
             return True
@@ -226,9 +219,7 @@ class _RestrictionAnalysis:
 
 
 def _cast_restricts(node: NodeProto, *, integers: bool, floats: bool) -> bool:
-    """Return whether the operand of a cast has to be small; operands of a cast to booleans or
-    strings need not.
-    """
+    """Return whether the operand of a cast has to be small, as a number of that type."""
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
     return (integers and (to is None or to in INTEGER_TYPES)) or (
         floats and (to is None or to in FLOAT_TYPES)

@@ -1,5 +1,4 @@
-"""Monte Carlo arithmetic: a model with random noise wherever it rounds, to measure the effect of
-rounding.
+"""Monte Carlo arithmetic: a model with random noise wherever it rounds measures rounding.
 
 The noisy model runs several times, each time with other noise. How far its tensors spread is how
 far rounding can move them, whatever operators lie between (Parker, "Monte Carlo Arithmetic", 1997).
@@ -57,9 +56,7 @@ from .ties import NoiseFreeCopies, draw_comparison, draw_zero, is_comparison, ma
 ITSELF, ONE = "itself", "one"
 """Magnitudes of rounding errors that need no node: of the value that is rounded, and 1."""
 AMPLITUDE = 16.0
-"""Noise as a multiple of one rounding error: implementations differ, and sum in
-different orders.
-"""
+"""Noise as a multiple of one rounding error: implementations sum in different orders."""
 UNIT_ROUNDOFF: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-24,
     TensorProto.DOUBLE: 2.0**-53,
@@ -75,8 +72,7 @@ Types = Mapping[str, TensorType]
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """Return the model with its functions inlined, or `model` itself if it has none or onnx cannot
-    inline them.
+    """Return the model with its functions inlined, or `model` itself if onnx cannot.
 
     The names of its graphs are kept.
     """
@@ -87,8 +83,9 @@ def inline_functions(model: ModelProto) -> ModelProto:
 
 
 def noisy_model(model: ModelProto, types: Types) -> ModelProto:
-    """Return a copy of `model` with noise in its graphs; values keep their names, and every run
-    makes other noise.
+    """Return a copy of `model` with noise in its graphs, another one in every run.
+
+    Values keep their names.
     """
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -177,9 +174,7 @@ class _NoiseInserter(GraphBuilder):
             )
 
     def perturb_constants(self, node: NodeProto) -> None:
-        """Let a node read its floating-point constants with noise, or all operands if its domain is
-        unknown.
-        """
+        """Let a node read its constants with noise, or all operands if its domain is unknown."""
         is_known = node.domain in DEFAULT_DOMAINS
         if is_known and node.op_type in SHAPE_FROM_OPERANDS:
             return
@@ -197,9 +192,7 @@ class _NoiseInserter(GraphBuilder):
                 node.input[i] = self.perturbed(name, keep_integers=keep_integers)
 
     def perturb_pole(self, node: NodeProto, operands: Sequence[str]) -> None:
-        """Let an operand that cannot be told from zero be zero at random if the node has a pole
-        there.
-        """
+        """Let an operand that may be zero be zero at random if the node has a pole there."""
         place = POLES.get(node.op_type)
         if (
             place is None
@@ -293,9 +286,7 @@ class _NoiseInserter(GraphBuilder):
         value: str,
         elem_type: int,
     ) -> list[tuple[str, float]]:
-        """Return the errors, made zero where operands and result are integers below 1 / u, which
-        are exact.
-        """
+        """Return the errors, zero if operands and result are integers below 1 / u, hence exact."""
         wide = noise_type(elem_type)
         own = self.op("Abs", [value])
         below = self.op("Less", [own, self.scalar(1 / UNIT_ROUNDOFF[elem_type], wide)])
@@ -315,9 +306,7 @@ class _NoiseInserter(GraphBuilder):
         return self.op("Where", [every, self.scalar(0.0, wide), magnitude])
 
     def other_magnitudes(self, node: NodeProto, result: str, wide: int) -> list[str]:
-        """Return the magnitudes, beside its own, that the rounding error of a result is
-        proportional to.
-        """
+        """Return the magnitudes, beside its own, to which a result's error is proportional."""
         if node.op_type in ROUNDED_NEAR_ONE:
             return [ONE]
         operand, type_ = self.types.get(node.input[0]), self.types.get(result)
@@ -352,9 +341,7 @@ class _NoiseInserter(GraphBuilder):
         return self.cast(self.op("Abs", [name]), self.elem_type(name) or wide, wide)
 
     def num_terms(self, node: NodeProto) -> int:
-        """Return how many products are summed for one element, as far as the shape of the second
-        operand tells.
-        """
+        """Return how many products make one element, as far as the second operand's shape tells."""
         shape = self.shape(node.input[1]) if len(node.input) > 1 else None
         if shape is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
             return 64 if node.op_type in LONG_SUMS else 2
@@ -370,9 +357,7 @@ class _NoiseInserter(GraphBuilder):
         return dims if shape is not None and len(dims) == len(shape) else None
 
     def perturbed(self, name: str, *, keep_integers: bool) -> str:
-        """Return a constant with noise, which is computed in the graph that defines the
-        constant.
-        """
+        """Return a constant with noise, computed in the graph that defines the constant."""
         if self.outer is not None and name not in self.defined:
             return self.outer.perturbed(name, keep_integers=keep_integers)
         if (name, keep_integers) not in self.noisy_constants:
@@ -396,8 +381,7 @@ class _NoiseInserter(GraphBuilder):
     def add_noise(
         self, value: str, elem_type: int, errors: Iterable[tuple[str, float]], out: str
     ) -> None:
-        """Compute out = value + sum of AMPLITUDE * factor * magnitude * uniform(-1, 1) over all
-        errors.
+        """Compute out = value + sum of AMPLITUDE * factor * magnitude * uniform(-1, 1).
 
         The magnitude ITSELF is a product, value * (1 + noise), which takes fewer nodes and keeps
         infinities. Value and magnitudes are in the element type of noise, `out` is in `elem_type`.
@@ -424,9 +408,7 @@ class _NoiseInserter(GraphBuilder):
             self.nodes.append(helper.make_node("Cast", [value], [out], to=elem_type))
 
     def finite(self, magnitude: str, wide: int) -> str:
-        """Return the magnitude, with the greatest number for infinity: infinity plus infinite noise
-        may be NaN.
-        """
+        """Return the magnitude, at most the greatest number: infinity and noise may give NaN."""
         if self.opset < 8:
             return magnitude
         greatest = np.finfo(helper.tensor_dtype_to_np_dtype(wide)).max

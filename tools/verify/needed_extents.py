@@ -1,5 +1,4 @@
-"""Extents of open dimensions that the operators of a model need: for their windows, and for
-constants of fixed shape.
+"""Extents of open dimensions that operators need for windows and for constants of fixed shape.
 
 They are found by running parts of the model, so nothing has to be known of the operators between.
 """
@@ -17,16 +16,12 @@ from .onnx_graph import constant_tensors
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 SAME_EXTENTS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "PRelu", "Concat")
-"""Operators whose operands have the same extents, but for the axis of a Concat, where more does no
-harm.
-"""
+"""Operators whose operands have equal extents, but for the axis of Concat, where more is fine."""
 MOST_NEEDS = 64
 """Most needs that are looked at: each runs a part of the model."""
 
 ShapeOf = Callable[[str, int, int], Sequence[int] | None]
-"""Returns the shape of a tensor where open first axes and other ones have these extents, None if it
-is not computed.
-"""
+"""Returns the shape of a tensor for extents of open first and other axes, None if not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +87,7 @@ def _needs_of(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator
 
 
 def _broadcast_needs(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[Need]:
-    """Yield the extents of constants that the other operands are combined with, element
-    by element.
-    """
+    """Yield the extents of constants with which the other operands are combined elementwise."""
     for name in node.input:
         for other in node.input:
             dims = constants[other].dims if other in constants else ()
@@ -104,8 +97,7 @@ def _broadcast_needs(node: NodeProto, constants: Mapping[str, TensorProto]) -> I
 
 
 def find_extents(needs: Sequence[Need], shape_of: ShapeOf, most: int) -> tuple[int, int]:
-    """Return the least extents, up to `most`, of open first axes and of other ones that satisfy
-    needs in their order.
+    """Return the least extents up to `most` of open first and other axes that satisfy needs.
 
     Extents of tensors must not fall where those of inputs rise. What no extent satisfies is passed
     over.
@@ -129,9 +121,7 @@ def find_extents(needs: Sequence[Need], shape_of: ShapeOf, most: int) -> tuple[i
 
 
 def _least(low: int, most: int, enough: Callable[[int], bool]) -> int | None:
-    """Return the least number from `low` up to `most` that is enough, by doubling and bisection;
-    None if none is.
-    """
+    """Return the least number in `low` to `most` that is enough, by bisection, or None."""
     high = low
     while not enough(high):
         if high >= most:

@@ -1,5 +1,4 @@
-"""Numeric traits of ONNX operators: where they round, where they overflow, and which operands they
-turn into shapes.
+"""Numeric traits of ONNX operators: rounding, overflow, and operands that become shapes.
 
 They are not taken from irc's own operator table: verification also runs operators that are foreign
 there, and a fault in that table must not blind it.
@@ -110,8 +109,7 @@ EXACT = frozenset(
 """Operators whose results are not rounded, or are no tensors."""
 
 EXACT_ON_INTEGERS = frozenset(["Add", "Sub", "Mul"])
-"""Operators that round nothing if operands and result are integers that the element type
-represents.
+"""Operators that round nothing if operands and result are representable integers.
 
 Attention masks are computed as (1 - x) * -1e9: one rounding of 1 - x would be as large as all that
 is masked.
@@ -120,9 +118,7 @@ is masked.
 ROUNDED_NEAR_ONE = frozenset(
     ["Sigmoid", "HardSigmoid", "Softmax", "LogSoftmax", "Erf", "Tanh", "Cos", "Sin"]
 )
-"""Operators with an absolute error of one unit roundoff, however small the result: kernels are
-rational functions.
-"""
+"""Operators whose absolute error is a unit roundoff: kernels are rational functions."""
 
 SHAPE_FROM_OPERANDS = frozenset(
     [
@@ -143,9 +139,7 @@ FIRST_OPERAND_IS_DATA = frozenset(["Pow", "Mod", "Clip"])
 TAKES_COMPUTED_PARAMETERS = SUMS_OF_PRODUCTS | {
     *("Mul", "Div", "PRelu", "InstanceNormalization", "LayerNormalization", "GroupNormalization"),
 }
-"""Operators whose parameters get noise also if they are computed from other constants when the
-model runs.
-"""
+"""Operators whose parameters get noise even if they are computed from constants."""
 
 COMPARISONS = frozenset(["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 """Operators whose result depends on rounding if their operands are nearly equal."""

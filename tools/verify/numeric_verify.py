@@ -1,6 +1,4 @@
-"""Numeric verification of a compile: after every pass, or at its end, the module runs beside its
-source.
-"""
+"""Numeric verification of a compile: the module runs beside its source."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ class VerifyNumerics:
     """The user's stimuli; without any they are generated from `seed`."""
     seed: int = 0
     when: str = "each"
-    """With "end", only `finish` compares, and a pass that changes the function causes a comparison
-    before it.
-    """
+    """With "end", compare in `finish`, and before a pass that changes the function."""
     reproducer: Path | None = None
     """The folder that gets the smallest models that show a deviation."""
     verdicts: list[Verdict] = field(default_factory=list)
@@ -148,8 +144,7 @@ class VerifyNumerics:
             self.compare(module, str(pass_))
 
     def finish(self, module: Module, model: ModelProto, base_dir: Path | None = None) -> None:
-        """Compare the model that was written for a module; by default its external data is below
-        the module's folder.
+        """Compare the model written for a module; `base_dir` has its external data.
 
         Raises VerifyError.
         """
@@ -158,8 +153,7 @@ class VerifyNumerics:
         self.check(model, passes or "the backend", base_dir or module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
-        """Return the comparison with the module's source, or with the module itself if it came from
-        text.
+        """Return the comparison with the module's source, or with a module that came from text.
 
         Raises SourceError if the source does not run.
         """
@@ -193,8 +187,7 @@ class VerifyNumerics:
         self.check(emit(module).model, name, module.base_dir)
 
     def check(self, model: ModelProto, name: str, base_dir: Path) -> None:
-        """Compare a model, unless it is equal to the last that agreed. `name` is the pass that made
-        it.
+        """Compare the model that the pass `name` made, unless it equals the last that agreed.
 
         Raises VerifyError if it deviates or does not run, SourceError if the source does not run.
         """
@@ -282,9 +275,7 @@ class VerifyNumerics:
         model: ModelProto,
         base_dir: Path,
     ) -> Failure:
-        """Return the failure for a deviation after the pass `name`, and save models
-        that show it.
-        """
+        """Return the failure for a deviation after the pass `name`, with models that show it."""
         assert self._comparison is not None
         found = deviation.difference
         failure = Failure(
@@ -327,9 +318,7 @@ class VerifyNumerics:
 
 
 def _digest(model: ModelProto, base_dir: Path) -> bytes:
-    """Return a digest that is equal for equal models; external data in another folder may be other
-    data.
-    """
+    """Return a digest that is equal for equal models; it covers the folder of external data."""
     digest = blake2b(model.SerializeToString(deterministic=True))
     if next(external_tensors(model), None) is not None:
         digest.update(os.fsencode(base_dir.resolve()))

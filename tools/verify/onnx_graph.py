@@ -39,9 +39,7 @@ def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def tensor_names(model: ModelProto) -> list[str]:
-    """Return the names of the tensors that the main graph computes, in its order, without the
-    results of Constant.
-    """
+    """Return the names of computed tensors of the main graph in its order, without Constants."""
     computed = (
         name
         for node in model.graph.node
@@ -122,8 +120,7 @@ def _is_false(tensor: TensorProto, base_dir: Path) -> bool:
 
 
 def without_absent_results(model: ModelProto) -> ModelProto:
-    """Return `model`, or a copy without absent results at the end of its nodes, of which kernels of
-    onnxruntime crash.
+    """Return `model`, or a copy without absent last results of nodes, on which kernels crash.
 
     Those of operators with any number of results get names: how many there are tells a Split where
     to cut.
@@ -143,9 +140,7 @@ def without_absent_results(model: ModelProto) -> ModelProto:
 
 
 class NodeIndex:
-    """The reads of each node of a graph by its index, and the indices of the nodes that compute
-    each value.
-    """
+    """The reads of each node of a graph, and the node that computes each value, by index."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.reads = [reads(node) for node in graph.node]
@@ -223,9 +218,7 @@ class Subgraph:
         return model
 
     def declare_values(self, model: ModelProto) -> bool:
-        """Declare the values of the extracted `model` as the source does, and return whether it
-        declares any.
-        """
+        """Declare the values of `model` as the source does, and return whether it declares any."""
         infos = {
             info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)
         }

@@ -21,8 +21,7 @@ from .tensor_blocks import is_finite
 
 
 class OverflowTracker:
-    """The names of the tensors that overflow for one stimulus, and of the `dependent` ones computed
-    from them.
+    """The tensors that overflow for one stimulus, and the `dependent` ones computed from them.
 
     Tensors inside bodies and inlined functions are not returned, so they may overflow unseen
     (`unseen`). Infinities that a node may make without overflow (`infinite`), as Log(0) does, are
@@ -43,9 +42,7 @@ class OverflowTracker:
         self.num_visited = 0
 
     def update(self, values: Mapping[str, Any]) -> None:
-        """Visit the nodes up to those that compute `values`, the next tensors in the
-        model's order.
-        """
+        """Visit the nodes up to those that compute `values`, the next tensors of the model."""
         end = max((self.places.get(name, -1) for name in values), default=-1) + 1
         for node in self.nodes[self.num_visited : end]:
             if node.op_type not in ("Shape", "Size"):
@@ -76,9 +73,7 @@ class OverflowTracker:
                 self.infinite.add(name)
 
     def _overflows(self, node: NodeProto) -> bool:
-        """Return whether an infinity that a node, or one in its bodies, makes of finite operands is
-        an overflow.
-        """
+        """Return whether an infinity that a node makes of finite operands is an overflow."""
         inner = (inner for body in bodies(node) for inner in body.node)
         return (
             node.op_type in OVERFLOWS

@@ -50,9 +50,7 @@ ISOLATED_AT_ONCE = 4
 """Number of noisy runs of a single tensor whose results are held at once."""
 
 TensorKey = tuple[str, str]
-"""A value and one of its tensors: an index in a sequence, "length", "keys" or "values"; empty if it
-is a tensor.
-"""
+"""A value and one of its tensors: an index, "length", "keys" or "values"; empty for a tensor."""
 
 
 class ReferenceModel:
@@ -67,9 +65,7 @@ class ReferenceModel:
         self.base_dir = base_dir
         self.runner = Runner(model, base_dir)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        """The shapes of inputs, and of tensors of a known element type, in the last run of
-        `error_on`.
-        """
+        """The shapes of inputs and of tensors of known type in the last run of `error_on`."""
         self.sizes: dict[str, int] = {}
         """Bytes of each tensor in the runs of `error_on`: the largest of each."""
         self.noisy_runs = NOISY_RUNS
@@ -111,8 +107,7 @@ class ReferenceModel:
         return Runner(noisy_model(self._inlined, types), self.base_dir)
 
     def error_on(self, feeds: Feeds) -> str | None:
-        """Return why the model does not run on some inputs, None if it does; then the sizes of its
-        tensors are known.
+        """Return why the model does not run on some inputs, or None and measure its tensors.
 
         Tensors of a known element type return only their shapes, since all at once may not fit into
         memory.
@@ -218,8 +213,7 @@ class ReferenceModel:
             self._cache_room += self._cache.pop(key).nbytes
 
     def chunks(self, num_samples: int, names: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Yield all tensors, or those of another model, in groups that take CHUNK_BYTES with
-        `num_samples` noisy runs.
+        """Yield all tensors, or `names`, in groups that take CHUNK_BYTES with `num_samples` runs.
 
         A larger tensor is a group of its own. Tensors that only the other model has count as the
         largest one.
@@ -286,8 +280,7 @@ class ReferenceRun:
     def compute(
         self, names: Sequence[str], shared: Sequence[str]
     ) -> dict[TensorKey, ReferenceTensor]:
-        """Return those of the next tensors that are `shared` with the other model, without values
-        that are no tensors.
+        """Return the tensors among the next values that the other model has, too (`shared`).
 
         Raises SourceError if the source does not run.
         """
@@ -337,9 +330,7 @@ class ReferenceRun:
         return reference.without_infinities() if name in self.overflow.overflown else reference
 
     def _feeds_of_noisy(self, values: Feeds) -> Feeds:
-        """Return the values without noise that the noisy model reads, so that it need not compute
-        them.
-        """
+        """Return the values without noise that the noisy model would else compute."""
         readers = self.source.noisy.readers
         return {
             noise_free_name(name): v
@@ -348,9 +339,7 @@ class ReferenceRun:
         }
 
     def _sample(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
-        """Return the tensors in each noisy run, but for those that onnxruntime cannot compute with
-        noise.
-        """
+        """Return the tensors of each noisy run; some cannot be computed with noise."""
         try:
             return [split_values(names, run.compute(names, noise_free)) for run in self.noisy_runs]
         except VerifyError:
@@ -359,9 +348,7 @@ class ReferenceRun:
     def _sample_one_by_one(
         self, names: Sequence[str], noise_free: Feeds
     ) -> list[dict[TensorKey, Any]]:
-        """Return what `_sample` returns, and note in the source which tensors cannot be computed,
-        and why.
-        """
+        """Return the result of `_sample`, and note in the source why tensors cannot be computed."""
         samples: list[dict[TensorKey, Any]] = [{} for _ in self.noisy_runs]
         index, unmeasured = self.source.runner.index, self.source.unmeasured
         for name in names:
@@ -382,9 +369,7 @@ class ReferenceRun:
 
 
 class IsolatedReferenceRun(ReferenceRun):
-    """A run for a single tensor, with all CONFIRMING_RUNS; they start at the inputs, and few are
-    held at once.
-    """
+    """A run for a single tensor with all CONFIRMING_RUNS from the inputs on, a few held at once."""
 
     def compute(
         self, names: Sequence[str], shared: Sequence[str]
@@ -402,9 +387,7 @@ class IsolatedReferenceRun(ReferenceRun):
 
 
 def value_types(model: ModelProto, base_dir: Path) -> dict[str, Type]:
-    """Return the known types of values by name; those of one name in two bodies get the common part
-    of their types.
-    """
+    """Return the known types of values by name, the common part for a name in two bodies."""
     try:
         module = from_model(model, base_dir)
     except ModelError:
@@ -462,9 +445,7 @@ def bytes_of(value: object) -> int:
 
 
 def _bits(type_: Type | None) -> int:
-    """Return the bits of one element, 0 if that is not known or onnxruntime's Shape may not take
-    the type.
-    """
+    """Return the bits of one element, 0 if unknown or if Shape may refuse the type."""
     if not isinstance(type_, TensorType) or type_.dtype is None or str(type_.dtype) in CAST_TYPES:
         return 0
     return type_.dtype.bits

@@ -12,17 +12,13 @@ from ...ir.tensor import Array
 from .tensor_blocks import blocks, channel_rms, channel_view, is_tensor, widen
 
 MARGIN = 4.0
-"""The bound as a multiple of the greatest spread seen, at the element or as root mean square of its
-channel.
-"""
+"""The bound as a multiple of the spread: the greatest at the element, or the channel's RMS."""
 TINY = 2.0**-120
 """Differences below this are never accused in float32 and narrower types."""
 TINY64 = 2.0**-1000
 """Differences below this are never accused in float64."""
 ROUNDINGS_OF_CONSTANTS = 64.0
-"""The bound in roundings for channels that no noise reaches: those computed from constants alone,
-or exactly.
-"""
+"""The bound in roundings for channels without noise: constant ones, and exact ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +126,7 @@ def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
 
 
 def _measure_spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Array | None]:
-    """Return how far noise moves each number at most, and which numbers it makes finite, infinite
-    or NaN.
-    """
+    """Return how far noise moves each number, and a mask of those that it makes (in)finite."""
     source, others = channel_view(value), [channel_view(sample) for sample in samples]
     spread = np.zeros(value.shape, np.float64 if value.dtype.itemsize >= 8 else np.float32)
     spread_view, undecided = channel_view(spread), None
@@ -154,8 +148,7 @@ def _measure_spread(value: Array, samples: Sequence[Array]) -> tuple[Array, Arra
 
 
 def _widen_to_bound(value: Array, spread: Array, undecided: Array | None) -> tuple[float, int]:
-    """Turn the spread into the bound, in place. Return the greatest bound, and how many decided
-    elements are vague.
+    """Turn the spread into the bound in place; return its maximum and the number of vague elements.
 
     The bound is MARGIN times the spread of the element or the root mean square of its channel's
     spreads: a few noisy runs may move a single element hardly at all. Channels that do not spread

@@ -22,8 +22,7 @@ from .tolerance import Tolerance
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The models that were saved: the number of operators in the second one, and a difference that
-    they show.
+    """Saved models: the number of operators of the second one, and a difference they show.
 
     `difference` is the first one beyond the rounding bound of these operators alone, None if there
     is none.
@@ -42,8 +41,7 @@ def save_reproducer(
     stimulus: Stimulus,
     tolerance: Tolerance | None = None,
 ) -> Reproducer:
-    """Write `before.onnx` and `after.onnx`, which compute `tensor` or an earlier deviating one, and
-    `inputs.npz`.
+    """Write `before.onnx` and `after.onnx`, which compute a deviating tensor, and `inputs.npz`.
 
     They begin at the nearest tensors that agree in both models, or at the inputs. External data is
     stored in them.
@@ -78,9 +76,7 @@ def save_reproducer(
 
 @dataclass(slots=True)
 class _Candidate:
-    """Subgraphs of both models that compute one tensor from the `cut`, which holds values of the
-    source.
-    """
+    """Subgraphs of both models that compute one tensor from values of the source at the `cut`."""
 
     subgraphs: tuple[Subgraph, Subgraph]
     known: set[str]
@@ -123,8 +119,7 @@ class _Search:
         self.stimulus = stimulus
 
     def widen(self, tensor: str, agreeing: Collection[str]) -> _Candidate:
-        """Return subgraphs that compute a tensor and differ, cut at the nearest agreeing tensors
-        that allow it.
+        """Return subgraphs that compute a tensor and differ, cut at the nearest agreeing tensors.
 
         Each step leaves out twice as many of these as the one before, in the source's order, up to
         the whole models.
@@ -142,9 +137,7 @@ class _Search:
         return candidate
 
     def narrow(self, candidate: _Candidate) -> _Candidate:
-        """Return the subgraphs for the first inner tensor that deviates, cut at agreeing inner
-        tensors if possible.
-        """
+        """Return subgraphs for the first inner tensor that deviates, cut at agreeing ones."""
         while candidate.difference is not None:
             for known in (candidate.agreeing | candidate.known, candidate.known):
                 closer = self.cut_at(candidate.difference.value, known)
@@ -156,8 +149,7 @@ class _Search:
         return candidate
 
     def cut_at(self, tensor: str, known: Collection[str]) -> _Candidate:
-        """Return the subgraphs that compute a tensor from known ones; those that cannot be fed are
-        computed.
+        """Return the subgraphs that compute a tensor from known ones; unfeedable ones are computed.
 
         Raises VerifyError as `Runner.run`.
         """
@@ -177,9 +169,7 @@ class _Search:
             left.difference_update(set(names) - cut.keys())
 
     def compare(self, candidate: _Candidate) -> _Candidate:
-        """Fill in the result of comparing the subgraphs; there is none if one of them does not run
-        alone.
-        """
+        """Compare the subgraphs, and note the result unless one of them does not run alone."""
         first, second = map(candidate.extract, candidate.subgraphs)
         stimulus = Stimulus(self.stimulus.name, {**self.stimulus.feeds, **candidate.cut})
         try:

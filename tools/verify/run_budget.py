@@ -28,9 +28,7 @@ The source runs once to check that it does, and both models run for all tensors,
 and compared.
 """
 COST_OF_NOISE = 10
-"""Cost of a noisy run, in runs of the source: sums are computed twice, and most tensors get random
-numbers.
-"""
+"""Cost of a noisy run, in runs of the source: double sums, and random numbers for most tensors."""
 NODES_OF_NOISE = 12
 """Number of operators of the noisy model for one of the source."""
 COST_OF_NODE = 4_000
@@ -49,9 +47,7 @@ Shape = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class RunBudget:
-    """The kinds of inputs that are generated, at how many sizes of open dimensions, and the noisy
-    runs of each set.
-    """
+    """The kinds of inputs generated, the sizes of open dimensions, and noisy runs of each set."""
 
     kinds: tuple[str, ...]
     sizes: int
@@ -59,9 +55,7 @@ class RunBudget:
     thorough: bool = False
 
     def left_out(self, *, is_open: bool) -> tuple[str, ...]:
-        """Return what a model with or without open dimensions is not run on: kinds of inputs, and a
-        second size.
-        """
+        """Return the inputs left out: kinds, and a second size if dimensions are open."""
         kinds = tuple(kind for kind in KINDS if kind not in self.kinds)
         return (*kinds, "a second size") if is_open and self.sizes == 1 else kinds
 

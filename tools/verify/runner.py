@@ -60,9 +60,7 @@ _CASTS = {
 
 MESSAGE_LENGTH = 300
 MAX_CRASHES = 4
-"""Crashes of the runtime after which a model is not tried again: each costs the start
-of a process.
-"""
+"""Crashes of the runtime after which a model is not tried again: each starts a process."""
 SOURCE_PLACE = re.compile(
     r"(?:/\S+/)?\b\w+\.(?:cc|cpp|h|hpp|cu):\d+ "  # a file of onnxruntime and its line
     r"(?:[^()]*onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? |\w+ )?"  # the function
@@ -82,9 +80,7 @@ class _Session:
     narrow: dict[int, np.dtype[Any]]
 
     def fits(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> bool:
-        """Return whether the session computes a subgraph from tensors of these types, and its
-        process still runs.
-        """
+        """Return whether the session takes these types, and its process still runs."""
         return self.subgraph is subgraph and self.cut_types == cut_types and self.session.is_open
 
 
@@ -117,9 +113,7 @@ class Runner:
         return self.run_subgraph(self.subgraph(names, ()), feeds, {})
 
     def shape_of(self, name: str, feeds: Feeds) -> Sequence[int] | None:
-        """Return the shape of a tensor, None if onnxruntime refuses the subgraph that
-        computes it.
-        """
+        """Return the shape of a tensor, None if onnxruntime refuses its subgraph."""
         try:
             value = feeds[name] if name in feeds else self.run([name], feeds)[0]
         except VerifyError:
@@ -159,9 +153,7 @@ class Runner:
         ]
 
     def _describe_crash(self, error: WorkerDiedError, subgraph: Subgraph, given: Feeds) -> str:
-        """Return how the runtime died, and in which operator of a subgraph, which is found by
-        running parts of it.
-        """
+        """Return how the runtime died, and in which operator, which is found by runs of parts."""
         is_late = error.signal == OUT_OF_TIME > 0  # it would be again, for as long
         self._crashes, self._session = MAX_CRASHES if is_late else self._crashes + 1, None
         self._crash = f"the runtime {error}"
@@ -294,9 +286,7 @@ class IncrementalRun:
 
 
 def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> None:
-    """Cast the results of a model, by their index, from the first of two element types to the
-    second.
-    """
+    """Cast a model's results, by index, from the first element type to the second."""
     for i, (_, wide) in casts.items():
         name = f"irc.result.{i}"
         model.graph.node.append(
@@ -334,8 +324,6 @@ def is_readable(type_: Type, *, in_container: bool = False) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a message of onnxruntime, without places in its source, cut to
-    MESSAGE_LENGTH.
-    """
+    """Return the first line of onnxruntime's message, without source places, cut."""
     text = SOURCE_PLACE.sub("", str(error).strip().split("\n")[0][: 10 * MESSAGE_LENGTH])
     return text if len(text) <= MESSAGE_LENGTH else f"{text[:MESSAGE_LENGTH].rsplit(' ', 1)[0]} ..."

@@ -17,9 +17,7 @@ Block = tuple[slice, slice, slice]
 
 
 def is_tensor(value: object) -> TypeGuard[Array]:
-    """Return whether a result of onnxruntime is a tensor, not a sequence, a map or an absent
-    optional.
-    """
+    """Return whether a result of onnxruntime is a tensor, not a sequence, map or optional."""
     return isinstance(value, np.ndarray)
 
 
@@ -35,9 +33,7 @@ def channel_view(array: Array) -> Array:
 
 
 def blocks(shape: Sequence[int]) -> Iterator[Block]:
-    """Yield slices that divide a tensor of three axes into blocks of about
-    BLOCK_ELEMENTS elements.
-    """
+    """Yield slices that divide three axes into blocks of about BLOCK_ELEMENTS elements."""
     first, second, third = shape
     steps = (
         max(BLOCK_ELEMENTS // max(second * third, 1), 1),
@@ -51,9 +47,7 @@ def blocks(shape: Sequence[int]) -> Iterator[Block]:
 
 
 def widen(array: Array) -> Array:
-    """Return the array in a type whose differences lose nothing: float32 for narrow floats, float64
-    for integers.
-    """
+    """Return an array of exact differences: narrow floats in float32, integers in float64."""
     if array.dtype.kind == "c" or array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float32 if array.dtype.kind in "fV" else np.float64)

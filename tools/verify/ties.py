@@ -1,5 +1,4 @@
-"""Ties: numbers that are equal, or zero, as far as rounding lets one tell. In a noisy run a random
-draw decides them.
+"""Ties: numbers equal, or zero, as far as rounding lets one tell. Noisy runs decide at random.
 
 Rounding can make two numbers equal, or one zero; continuous noise almost never does. So the noisy
 graph computes the operands of comparisons, and of operators with a pole at zero, without noise too.
@@ -20,8 +19,7 @@ from .onnx_graph import bodies, reads
 
 
 class NoiseFreeCopies:
-    """Copies of the nodes that a graph had before noise; they compute values without noise on
-    demand.
+    """Copies of the nodes without noise, which compute values of a graph on demand.
 
     `record` has to be given the nodes in order. Copies are appended to `nodes`. `outer` belongs to
     the graph around a body. What a body is given by its node, such as the state of a Loop, keeps
@@ -127,8 +125,7 @@ def draw_comparison(
 
 
 def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int) -> str:
-    """Return the noisy value `name`, with some of its elements that cannot be told from zero made
-    +0 or -0 at random.
+    """Return the noisy value `name`, with possible zeros made +0 or -0 at random.
 
     The sign of a zero is drawn too: rounding does not keep it, since x + 0 is x except for x = -0.
     """
@@ -147,8 +144,7 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
 
 
 def _tie_and_draw(builder: GraphBuilder, noisy: str, exact: str, elem_type: int) -> tuple[str, str]:
-    """Return where noise moves a value by more than its magnitude, and a random boolean for each
-    element.
+    """Return where noise exceeds a value's magnitude, and a random boolean for each element.
 
     The probability of true is drawn once for the tensor, so that in some runs nearly all ties go
     the same way.
