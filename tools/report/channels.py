@@ -12,9 +12,7 @@ MAX_BARS = 256
 
 
 def chart(low: Array, high: Array | None = None) -> Chart:
-    """Return the chart of one number per channel (`low`), or of one range per channel (`low` to
-    `high`).
-    """
+    """Return the chart of one number per channel (`low`), or of one range (`low` to `high`)."""
     lows = np.asarray(low, np.float64).ravel()
     highs = lows if high is None else np.asarray(high, np.float64).ravel()
     size = lows.size

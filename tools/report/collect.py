@@ -21,9 +21,7 @@ from .relate import relate
 
 
 class Measure(TypedDict):
-    """The error of one tensor of the compiled model against the source: `sqnr` is in dB, `bound`
-    limits `max_abs`.
-    """
+    """The error of one tensor of the compiled model: `sqnr` is in dB, `bound` limits `max_abs`."""
 
     tensor: str
     max_abs: float | None
@@ -41,8 +39,7 @@ def collect(
     alignment: Sequence[Measure | Mapping[str, object]] | None = None,
     durations: bool = True,
 ) -> ReportData:
-    """Return the data of a report on the model `name`; `recorder` saw the passes that led to
-    `result`.
+    """Return the data of a report on the model `name`; `recorder` saw its passes.
 
     `seconds` is the time of reading and compiling, `alignment` the errors of tensors in the order
     of the model. Without `durations`, equal compiles give equal data. Raises ModelError and OSError
@@ -77,8 +74,7 @@ def collect_alignment(
     second: ModelProto,
     alignment: Sequence[Measure | Mapping[str, object]],
 ) -> ReportData:
-    """Return the data of a report on two models side by side, with the errors that a comparison
-    found.
+    """Return the data of a report on two models side by side, with their differences.
 
     Raises ModelError if a model breaks ONNX's rules for graphs.
     """

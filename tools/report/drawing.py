@@ -1,6 +1,4 @@
-"""Drawings of graphs as SVG, legible on light and dark pages, without scripts and without
-references.
-"""
+"""Drawings of graphs as SVG, legible on light and dark pages, without scripts or references."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ MAX_BOXES = 120
 """Most boxes that a drawing of a graph has."""
 
 MAX_LABEL, MAX_NOTE = 34, 48
-"""Characters of a name and of a note; of a longer name the end is shown, which tells more than the
-beginning.
-"""
+"""Characters of a name and of a note. Of a longer name the end is shown: it tells more."""
 
 FILLS = {
     "end": ("#e8eaf6", "#5c6bc0"),
@@ -88,9 +84,7 @@ class Boxes(list[Box]):
 
 
 def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
-    """Return graphs with their titles side by side as one SVG; `boxes` of a graph come in
-    topological order.
-    """
+    """Return graphs with titles side by side as one SVG; `boxes` are in topological order."""
     parts: list[str] = []
     left, bottom = 0.0, 0.0
     for title, boxes in graphs:
@@ -159,9 +153,7 @@ def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
 
 
 def _text(lines: Sequence[Sequence[str]], x: float, y: float, weight: str) -> str:
-    """Return lines of text around `x`, the first on the base line `y` and its first part in
-    `weight`.
-    """
+    """Return lines of text around `x`, the first on the base line `y` and partly in `weight`."""
     found = []
     for i, (first, *rest) in enumerate(lines):
         bold = f' font-weight="{weight}"' if i == 0 and weight != "normal" else ""

@@ -1,6 +1,4 @@
-"""A drawing of a model before and after a compile: where each affine went, and which operators
-changed.
-"""
+"""A drawing of a model before and after a compile: where affines went, and changed operators."""
 
 from __future__ import annotations
 

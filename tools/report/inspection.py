@@ -1,6 +1,4 @@
-"""Facts of a model: operators, parameters, multiplications, and the affines that the passes fold or
-leave.
-"""
+"""Facts of a model: operators, parameters, multiplications, and affines folded or left."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class ValueFacts(TypedDict):
 
 
 class OutputFacts(ValueFacts):
-    """An output of the model: `type` is what inference finds, `declared` what the file says, None
-    for nothing.
-    """
+    """An output of the model: its inferred `type`, and the `declared` one, None if absent."""
 
     declared: str | None
     status: Literal["confirmed", "unconfirmed", "contradicted", "undeclared"]
@@ -134,9 +130,7 @@ def affine_facts(fold_map: FoldMap) -> list[AffineFacts]:
 
 
 def count_macs(module: Module) -> MacFacts:
-    """Count the multiplications of layers in the main graph; layers in bodies, which may run often,
-    are not counted.
-    """
+    """Count the multiplications of layers in the main graph, not in bodies, which may repeat."""
     total, uncounted = 0, Counter[str]()
     for node in module.walk():
         row = OPS.get(node.op)
@@ -151,9 +145,7 @@ def count_macs(module: Module) -> MacFacts:
 
 
 def _macs(node: Node) -> int | None:
-    """Return the multiplications of Conv, ConvTranspose, Gemm or MatMul, None where an extent is
-    unknown.
-    """
+    """Return the multiplications of a layer, None if an extent is unknown."""
     first, second = (_shape(node.input(index)) for index in (0, 1))
     result = _sample(_shape(node.outputs[0]))
     if first is None or second is None or result is None:

@@ -22,9 +22,7 @@ Point = tuple[float, float]
 
 @dataclass(slots=True)
 class Place:
-    """One place in a row: the centre `x`, and the places next to it along edges in the rows above
-    and below.
-    """
+    """One place in a row: the centre `x`, and its neighbours along edges in the next rows."""
 
     width: float
     row: int
@@ -35,9 +33,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows of boxes, the centres of boxes across, and for each edge its centres from row to row;
-    all from 0 on.
-    """
+    """Rows of boxes, their centres across, and each edge's centres from row to row; all from 0."""
 
     rows: tuple[int, ...]
     centres: tuple[float, ...]
@@ -47,8 +43,7 @@ class Layout:
 
 
 def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float) -> Layout:
-    """Return places for boxes of `widths`; `reads` are the boxes before it that each box has an
-    edge from.
+    """Return places for boxes of `widths`; `reads` are the boxes before each that it reads.
 
     Boxes come in topological order. Boxes of a row are `gap` apart or more.
     """
@@ -84,9 +79,7 @@ def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float)
 
 
 def _route(source: int, target: int, places: list[Place]) -> list[int]:
-    """Return the places of an edge from its source to its target, with a new one in each row
-    between them.
-    """
+    """Return the places of an edge from source to target, new ones in the rows between."""
     route = [source]
     for row in range(places[source].row + 1, places[target].row):
         places.append(Place(BEND_WIDTH, row))
@@ -144,9 +137,7 @@ def _mean(places: Sequence[Place], i: int, near: Sequence[int]) -> float:
 
 
 def _move(places: Sequence[Place], row: Sequence[int], wanted: Sequence[float], gap: float) -> None:
-    """Put the places of a row as near to `wanted` as they fit: least squares, by merging blocks
-    that overlap.
-    """
+    """Put a row as near to `wanted` as it fits: least squares, by merging blocks that overlap."""
     offsets, blocks = [0.0], list[list[float]]()
     for left, right in pairwise(row):
         offsets.append(offsets[-1] + (places[left].width + places[right].width) / 2 + gap)

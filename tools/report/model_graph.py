@@ -1,6 +1,4 @@
-"""Turn the graphs of a ModelProto into data for the page: operators, and the values
-between them.
-"""
+"""Turn the graphs of a ModelProto into data for the page: operators, and values between."""
 
 from __future__ import annotations
 
@@ -55,18 +53,14 @@ class GraphIndex:
         self._positions: dict[str, int] = {}
 
     def value(self, name: str, kind: str = "outer", type_: str = "") -> int:
-        """Return the position of a value in `values`; a new one is appended with `kind` and
-        `type_`.
-        """
+        """Return the position of a value in `values`; a new one gets `kind` and `type_`."""
         if name not in self._positions:
             self._positions[name] = len(self.values)
             self.values.append([short(name), type_ or self._types.get(name, ""), kind])
         return self._positions[name]
 
     def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
-        """Append an operator; `inner` are the positions of its subgraphs, which read the values
-        `captured`.
-        """
+        """Append an operator; `inner` are its subgraphs' positions, which read `captured`."""
         node: OperatorData = {
             "op": operator_name(proto),
             "name": short(proto.name),
@@ -104,9 +98,7 @@ class Body:
     free: list[str] = field(default_factory=list)
 
     def captured(self, position: int, bodies: list[Body]) -> list[str]:
-        """Return the values that the subgraphs of a node read from this graph or from the graphs
-        around it.
-        """
+        """Return the values that a node's subgraphs read from this graph or those around."""
         return list(
             dict.fromkeys(name for i in self.inner.get(position, ()) for name in bodies[i].free)
         )

@@ -21,9 +21,7 @@ _ROW, _MAX_HEIGHT = 24, 480
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an HTML table of MAX_ROWS rows at most; the number of others stands in the
-    last one.
-    """
+    """Return an HTML table of at most MAX_ROWS rows, and the number of others in the last one."""
     lines = [[_text(cell) for cell in row] for row in rows]
     left = len(lines) - MAX_ROWS
     if left > 0:

@@ -26,9 +26,7 @@ MAX_BYTES = 8 << 20
 
 @dataclass(frozen=True, repr=False)
 class NotebookPage:
-    """A report's page. A notebook shows it in a frame of its own, whose scripts reach nothing
-    outside it.
-    """
+    """A report's page. A notebook shows it in its own frame; scripts reach nothing outside."""
 
     name: str
     page: str
@@ -59,8 +57,7 @@ def show(
     model: str | Path | ModelProto | Module,
     passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None,
 ) -> NotebookPage:
-    """Return the report on what `passes` do to a model, for a notebook to show: graphs before and
-    after, and tables.
+    """Return the report on the effect of `passes` on a model, for a notebook to show.
 
     A Module is changed in place.
     """

@@ -21,18 +21,14 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_report(path: str | Path, data: ReportData) -> None:
-    """Write the page of `data` to `path`, completely or not at all; raise EmitError if it cannot be
-    written.
-    """
+    """Write the whole page of `data` to `path`; raise EmitError if it cannot be written."""
     with writing_report(path, data):
         pass
 
 
 @contextmanager
 def writing_report(path: str | Path, data: ReportData) -> Iterator[None]:
-    """Write the page like `write_report`, but put it in place only if the block ends without an
-    error.
-    """
+    """Write the page like `write_report`, but put it in place only after a block without error."""
     with writing_page(path, render(data)):
         yield
 
@@ -61,17 +57,13 @@ def render(data: ReportData) -> str:
 
 
 def to_json(data: ReportData) -> str:
-    """Return JSON that is safe in a script element, whatever text is in it; lone surrogates are
-    replaced.
-    """
+    """Return JSON that is safe in a script element; lone surrogates are replaced."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode(errors="replace").decode().translate(ESCAPES)
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """Return a content security policy: only these scripts and this style, no requests, and no text
-    becomes markup.
-    """
+    """Return a content security policy: these scripts and this style, no requests, no HTML."""
     sources = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; img-src data:;"

@@ -1,6 +1,4 @@
-"""The types of a report's data: plain JSON, which `collect` makes and the scripts of
-the page read.
-"""
+"""The types of a report's data: plain JSON, made by `collect` and read by the page's scripts."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ Position = list[int]
 
 
 class Chart(TypedDict):
-    """Numbers per channel, or ranges (`low` to `high`) per channel; each bar covers one or more
-    channels.
+    """Numbers or ranges (`low` to `high`) per channel; each bar covers one or more channels.
 
     Numbers that are not finite are None and counted in `nonfinite`. Without `high` the bars are
     single numbers.
@@ -52,9 +49,7 @@ model and in the source. `affine` and `layer` are positions in the lists of the 
 
 
 class GraphPage(TypedDict):
-    """A graph; each value is a name, a type and a kind: `value`, `constant`, or `outer` for one of
-    another graph.
-    """
+    """A graph; a value is a name, a type, and a kind: `value`, `constant` or `outer` of another."""
 
     title: str
     nodes: list[OperatorData]
@@ -64,8 +59,7 @@ class GraphPage(TypedDict):
 
 
 class AffineRow(TypedDict):
-    """An affine of the source, and its status after the passes; `layers` are positions in the
-    report's layers.
+    """An affine of the source, and its status after the passes; `layers` are positions.
 
     `module` is the path of the torch module that it comes from.
     """
@@ -109,9 +103,7 @@ class LayerRow(TypedDict):
 
 
 class PassRow(TypedDict):
-    """A pass that was run, and the difference between the IR texts before and after it (see
-    `text_diff.Diff`).
-    """
+    """A pass that was run, and how it changed the IR text (see `text_diff.Diff`)."""
 
     name: str
     seconds: float | None
@@ -143,8 +135,7 @@ class ModelFacts(TypedDict):
 
 
 class SummaryData(TypedDict):
-    """Numbers before and after, affines by status (None if nothing was compiled), seconds and
-    warnings.
+    """Numbers before and after, affines by status (None without a compile), seconds, warnings.
 
     `held_back` is the number of folds that overridable initializers prevent.
     """

@@ -18,7 +18,5 @@ INVISIBLE = {code: f"\\u{{{code:x}}}" for first, last in _SPANS for code in rang
 
 
 def short(text: str, limit: int = MAX_TEXT) -> str:
-    r"""Return `text`, cut after `limit` characters, with escapes such as `\u{202e}` for the
-    characters of INVISIBLE.
-    """
+    r"""Return `text`, cut after `limit` characters, INVISIBLE ones as escapes: `\u{202e}`."""
     return (text if len(text) <= limit else f"{text[:limit]}…").translate(INVISIBLE)

@@ -24,9 +24,7 @@ Types = dict[Scope, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """One run of a pass: its text, seconds, whether it says that it changed something, and the diff
-    of the IR text.
-    """
+    """One run of a pass: its text, seconds, whether it says it changed anything, and the diff."""
 
     name: str
     seconds: float
@@ -42,9 +40,7 @@ class Recorder:
     """
 
     def __init__(self, module: Module) -> None:
-        """Record the source; raise EmitError if a module that was parsed from IR text has no ONNX
-        form.
-        """
+        """Record the source; raise EmitError if a module of IR text has no ONNX form."""
         self.source = (
             module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
         )

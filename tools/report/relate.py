@@ -1,6 +1,4 @@
-"""Relate the operators of a source model and of its compiled model to each other, and give each a
-status.
-"""
+"""Relate the operators of a source model and of its compiled model, and give each a status."""
 
 from __future__ import annotations
 

@@ -21,9 +21,7 @@ CONTEXT = 2
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A unified diff: line counts, the first `lines` without the header, and the number `left_out`
-    (None: unknown).
-    """
+    """A unified diff: line counts, the first `lines` without header, and the number `left_out`."""
 
     added: int = 0
     removed: int = 0
