@@ -1,6 +1,4 @@
-"""The fold map of a model that another tool folded: `recover` finds its BatchNormalizations in a
-checkpoint.
-"""
+"""The fold map of a model that another tool folded: `recover` finds its norms in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Weights and BatchNormalizations before they were folded: from a state_dict in a file, or from the
-unfolded model.
-"""
+"""Weights and norms before a fold: from a state_dict in a file, or from the unfolded model."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 
 @record
 class Norm:
-    """A BatchNormalization of the checkpoint, its `params` gamma, beta, mean and var with their
-    `names`.
+    """A BatchNormalization of the checkpoint: gamma, beta, mean, var in `params`, and `names`.
 
     `epsilon` is None where the checkpoint does not say it, `result` is its result in the unfolded
     model.
@@ -77,9 +74,7 @@ class Kernel:
     norm: Norm | None = None
 
     def rows_for(self, layer: FoldedLayer) -> Array | None:
-        """Return the weights of each output channel as `layer` has them, None if the
-        shapes differ.
-        """
+        """Return the weights of each output channel as `layer` has them, None if shapes differ."""
         if self.layer is not None:
             alike = (
                 self.layer.node.op_type == layer.node.op_type
@@ -105,8 +100,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a state_dict (.pt, .pth, .bin: torch's, by weights_only; .safetensors; .npz) or an
-    unfolded ONNX model.
+    """Read a state_dict (.pt, .pth, .bin by weights_only; .safetensors; .npz) or an ONNX model.
 
     Raises FoldMapError if the file cannot be read or has no BatchNormalization, ModelError for a
     file of torch or ONNX.
@@ -135,9 +129,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _why_none(checkpoint: Checkpoint) -> str:
-    """Return why a checkpoint has no norms: a model may have some that are behind no layer, or in a
-    body.
-    """
+    """Return why a checkpoint has no norms: some may follow no layer, or be in a body."""
     nodes = () if checkpoint.source is None else all_nodes(checkpoint.source)
     present = [node for node in nodes if node.op_type == "BatchNormalization"]
     if not present:
@@ -171,9 +163,7 @@ def from_state(state: Mapping[str, Array]) -> Checkpoint:
 
 
 def from_onnx(path: str | Path) -> Checkpoint:
-    """Return the checkpoint in an unfolded ONNX model: each layer with the BatchNormalization that
-    alone reads it.
-    """
+    """Return the checkpoint in an unfolded model: layers with norms that alone read them."""
     model, folder = read_model(path)
     embed_external_data(model, folder)
     return from_unfolded(model)
@@ -216,9 +206,7 @@ def from_unfolded(source: ModelProto) -> Checkpoint:
 
 
 def _simplified(model: ModelProto) -> ModelProto:
-    """Return the model with constants where torch's exporter computes them, such as the zero bias
-    of a Conv.
-    """
+    """Return the model with constants that torch's exporter computes, such as zero biases."""
     module = from_model(model)
     parse_pipeline("SimplifyExpr{affines=keep},FoldConstant")(module)
     return materialize(emit_model(module)[0])
@@ -268,9 +256,7 @@ def _unwrapped(key: str) -> str:
 
 
 def _state_in(loaded: Any, file: str) -> dict[str, Array]:
-    """Return the state_dict in a loaded file: the file itself, or the one dictionary in it that has
-    a running_mean.
-    """
+    """Return the state_dict in a file: itself, or its one dictionary with a running_mean."""
     if not isinstance(loaded, dict):
         raise FoldMapError(f"{file}: this is no state_dict")
     found = {
@@ -305,9 +291,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:
-    """Read the tensors: 8 bytes of length, a JSON header of so many bytes, and the elements at the
-    offsets it names.
-    """
+    """Read the tensors: 8 bytes of length, a JSON header with offsets, and the elements."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_MAX_HEADER, len(data) - 8):

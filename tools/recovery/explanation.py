@@ -1,5 +1,4 @@
-"""Find the BatchNormalization that explains a folded layer: W' = s W and b' = beta + (b - mean) s,
-within rounding.
+"""Find the norm that explains a folded layer: W' = s W and b' = beta + (b - mean) s.
 
 s = gamma / sqrt(var + epsilon). A tool that folds in float32 rounds var + epsilon, its root, the
 quotient and the product: about 3.5 units of 2**-24, and a few more for the bias. ROUNDINGS bounds
@@ -27,9 +26,7 @@ EPSILONS = (1e-5, 1e-3, 1e-4, 1e-6, 1e-2, 2e-5, 1e-7, 1e-8)
 
 @record
 class Explanation:
-    """The `kernel` and `norm` of a folded layer with `epsilon`: `scale` and `shift` of its result
-    in float64.
-    """
+    """The `kernel` and `norm` of a folded layer: its `scale` and `shift` are float64."""
 
     layer: FoldedLayer
     kernel: Kernel
@@ -79,8 +76,7 @@ def explain(
 def explain_all(
     layers: Iterable[FoldedLayer], checkpoint: Checkpoint, epsilons: Sequence[float] = EPSILONS
 ) -> tuple[list[Explanation], dict[str, str], list[str]]:
-    """Return what explains the layers, the reasons for others by label, and the labels of unchanged
-    layers.
+    """Return explanations of layers, reasons for others by label, and labels of unchanged ones.
 
     Raises FoldMapError if one unfolded layer would explain several.
     """
@@ -215,9 +211,7 @@ def _one(layer: FoldedLayer, found: list[Explanation]) -> Explanation:
 
 
 def _follows(hit: Explanation, found: list[Explanation]) -> bool:
-    """Return whether the BatchNormalization is the next one after the weight, of those that have
-    the same numbers.
-    """
+    """Return whether the norm is the next one after the weight, of those with equal numbers."""
     alike = [
         each
         for each in found

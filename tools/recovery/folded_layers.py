@@ -18,9 +18,7 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 class FoldedLayer:
-    """A Conv, ConvTranspose or Gemm: its position `index` in the main graph, its `node`, `weight`
-    and `bias`.
-    """
+    """A Conv, ConvTranspose or Gemm at `index` in the main graph: `node`, `weight` and `bias`."""
 
     def __init__(self, index: int, node: NodeProto, weight: Array, bias: Array | None) -> None:
         self.index, self.node, self.weight, self.bias = index, node, weight, bias
@@ -50,9 +48,7 @@ class FoldedLayer:
         return 1 if self.node.op_type == "ConvTranspose" or self.is_transposed else 0
 
     def rows_of(self, weight: Array) -> Array:
-        """Return the weights of each output channel, [out, ...], of a weight with the layout of
-        this layer's.
-        """
+        """Return the weights, [out, ...], of a weight with the layout of this layer's."""
         if self.node.op_type == "ConvTranspose":
             into, out = weight.shape[0] // self.group, weight.shape[1]
             return (
@@ -63,9 +59,7 @@ class FoldedLayer:
         return weight.T if self.is_transposed else weight.reshape(weight.shape[0], -1)
 
     def factor_of(self, scale: Array) -> Array:
-        """Return a vector over the output channels in a shape that is broadcast against
-        the weight.
-        """
+        """Return a vector over output channels in a shape that broadcasts against the weight."""
         weight = self.weight
         ones = (1,) * (weight.ndim - 2)
         if self.node.op_type == "ConvTranspose":
@@ -77,9 +71,7 @@ class FoldedLayer:
 
     @cached_property
     def hints(self) -> set[str]:
-        """Module paths that metadata and names give: of the layer, or of the BatchNormalization
-        that went into it.
-        """
+        """Module paths in metadata and names: the layer's, or its folded norm's."""
         notes = {entry.key: entry.value for entry in self.node.metadata_props}
         names = [
             parameter_path(name, each)
@@ -91,9 +83,7 @@ class FoldedLayer:
 
 
 def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
-    """Return the floating initializers and Constants of the main graph that can be read; an input
-    may override none.
-    """
+    """Return the readable floating constants of the main graph that no input may override."""
     graph = model.graph
     inputs = {info.name for info in graph.input}
     tensors = {

@@ -1,6 +1,4 @@
-"""Build the fold map of a model that another tool folded, from a checkpoint with its
-BatchNormalizations.
-"""
+"""Build the fold map of a model that another tool folded, from a checkpoint with its norms."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ def recover(
     base_dir: Path | None = None,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Recovered:
-    """Find the BatchNormalizations that were folded into the layers of `model`, and return its fold
-    map.
+    """Find the norms that were folded into the layers of `model`, and return its fold map.
 
     `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not
     say it. Raises FoldMapError if nothing is found, and ModelError if a file cannot be read.
@@ -141,9 +138,7 @@ def _map_of(
 def _record_folds(
     module: Module, found: Sequence[Explanation], pairs: Sequence[tuple[NodeProto, NodeProto]]
 ) -> dict[Node, NodeProto]:
-    """Record the folds as passes do; return the folded layer of each node of the module that took
-    one.
-    """
+    """Record the folds as passes do; return the folded layer of each node that took one."""
     collect_sources(module)
     records = fold_records(module)
     sources = {each.output: each for each in (records.sources or {}).values() if not each.scope}
@@ -177,9 +172,7 @@ def _names_in(
     pairs: Sequence[tuple[NodeProto, NodeProto]],
     checkpoint: Checkpoint,
 ) -> Callable[[Value], str]:
-    """Return the function that gives the name of a value of the source in the folded model, "" if
-    it is not there.
-    """
+    """Return the function from a source value to its name in the folded model, or ""."""
     if checkpoint.source is None:
         return lambda value: value.name
     # A name of the source may mean another value in the folded model: only what was found, or
@@ -192,9 +185,7 @@ def _names_in(
 
 
 def _mark_gone(fold_map: FoldMap, model: ModelProto) -> None:
-    """Say of the affines of the source that the folded model lacks, and that were not found, that
-    they are gone.
-    """
+    """Say that affines are gone which the folded model lacks, and which were not found."""
     present = {(node.op_type, node.output[0]) for node in model.graph.node if node.output}
     for source in fold_map.sources:
         if (

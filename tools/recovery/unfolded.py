@@ -1,6 +1,4 @@
-"""The unfolded model: the folded one with the weights of the checkpoint, and BatchNormalization
-after its layers.
-"""
+"""The unfolded model: the folded one with the checkpoint's weights, and norms after layers."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ MIXED_TYPES = 15
 
 
 def unfolded_model(folded: ModelProto, explanations: Sequence[Explanation]) -> ModelProto:
-    """Return a copy of `folded` in which the folds are undone; its tensors have the names of the
-    checkpoint.
-    """
+    """Return a copy of `folded` without its folds; its tensors have the checkpoint's names."""
     return _Unfolder(folded, explanations).run()
 
 
@@ -68,9 +64,7 @@ class _Unfolder:
         return self.model
 
     def undo(self, node: NodeProto, found: Explanation) -> NodeProto:
-        """Give a layer its own weight and bias back, and return the BatchNormalization that follows
-        it.
-        """
+        """Give a layer its own weight and bias back; return the norm that follows it."""
         kernel, norm, layer = found.kernel, found.norm, found.layer
         weight = kernel.stored_for(layer)
         assert weight is not None, layer.label
