@@ -1,3 +1,1 @@
-"""int8 models: made by onnxruntime's quantizer from a fold map or from data, and judged against the
-float model.
-"""
+"""int8 models: quantized by onnxruntime from a fold map or data, judged by the float model."""

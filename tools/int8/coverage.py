@@ -15,9 +15,7 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an operator stays float: `text`, and the `tensor` that it is about, which may
-    be empty.
-    """
+    """Why an operator stays float: `text`, and the `tensor` that it is about, or ""."""
 
     text: str
     tensor: str = ""
@@ -56,8 +54,7 @@ def coverage(
     op_types: Collection[str],
     reasons: Mapping[str, Reason],
 ) -> list[Coverage]:
-    """Return the coverage of every operator of the main graph that computes one of `activations`,
-    and of other layers.
+    """Return the coverage of operators that compute `activations`, and of other layers.
 
     All nodes of `model` have names, and nodes of `quantized`, in QDQ form, have the same.
     `op_types` are those that the quantizer takes, `reasons` why nodes were kept from it, by name.

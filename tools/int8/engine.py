@@ -30,9 +30,7 @@ VERSION = (1, 27)
 HINT = "pre-processing"
 """The subject of a warning of onnxruntime that does not hold: irc has prepared the model."""
 HIDDEN = ("to be an initializer", "is not constant", "is out-of-range")
-"""What it says of a bias that irc has hidden, and of a vector that has one scale although the
-others have several.
-"""
+"""Its messages on a bias that irc has hidden, and on a vector of one scale among several."""
 ELEMENTS = {F16: TensorProto.FLOAT16, F32: TensorProto.FLOAT}
 """The types that the quantizer takes."""
 SINCE = 10
@@ -135,9 +133,7 @@ class Engine:
         return found, warnings
 
     def _rehearse(self) -> None:
-        """Run the samples in another process: the quantizer runs them in this one, which a crash of
-        a kernel ends.
-        """
+        """Run the samples in another process: a crash of a kernel would end this one."""
         results, runner = (
             [info.name for info in self.model.graph.output],
             Runner(self.model, Path()),
@@ -147,9 +143,7 @@ class Engine:
 
     @property
     def _needs_contrib(self) -> str | None:
-        """The reason why the model needs QuantizeLinear and DequantizeLinear of com.microsoft, None
-        if it does not.
-        """
+        """The reason why the model needs com.microsoft's QuantizeLinear, None if it does not."""
         if self.opset < HALF_SINCE and F16 in self.known.dtypes.values():
             return f"opset {self.opset} has no QuantizeLinear of float16"
         if self.per_channel and self.opset < AXIS_SINCE:
@@ -196,9 +190,7 @@ class Engine:
             return found, warnings
 
     def _declare_types(self, model: ModelProto) -> None:
-        """Declare the types of the values, in place: onnx infers none behind operators that it does
-        not know.
-        """
+        """Declare the types of the values in place: onnx infers none behind unknown operators."""
         declared = {
             info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)
         }
@@ -211,8 +203,7 @@ class Engine:
                 )
 
     def _culprit(self, exclude: Collection[str]) -> NodeProto | None:
-        """Return the node with which the quantizer begins to fail if one more is quantized after
-        another.
+        """Return the node from which on the quantizer fails, as nodes are quantized in turn.
 
         None if it fails without any.
         """
@@ -242,8 +233,7 @@ def _stacked_weights(model: ModelProto) -> Iterator[str]:
 
 
 def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
-    """Prepare the biases that the quantizer gets wrong, in place. Return the names of those that it
-    leaves float.
+    """Prepare in place the biases that the quantizer gets wrong; return the ones left float.
 
     It forgets the factor beta of a Gemm. It takes as many scales for a bias as the weight has along
     the axis of its channels, and fails where a ConvTranspose groups these, or the bias has another
@@ -290,8 +280,7 @@ def _is_transposed(node: NodeProto) -> bool:
 
 
 def constants_to_initializers(model: ModelProto, names: Collection[str] | None = None) -> None:
-    """Make initializers of the Constants of the main graph that have tensors or floats, in place:
-    of `names` or all.
+    """Make initializers of Constants of the main graph, of `names` or all, in place.
 
     The quantizer takes the result of a Constant for an activation.
     """

@@ -15,8 +15,7 @@ from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Signal-to-noise ratio of one result over all samples, in dB: squares of the float model to
-    squares of the error.
+    """Signal-to-noise ratio of one result over all samples, in dB: power of signal to error.
 
     It is NaN if the shapes differ, or an element is not finite. `agreement` is the share of samples
     in which both models have the same greatest element. It is None if a result has not one row of
@@ -46,9 +45,7 @@ class SquaredError:
 
     @property
     def sqnr(self) -> float:
-        """Their ratio in dB: infinite without error, -inf without a signal, NaN if an element is
-        not finite.
-        """
+        """Their ratio in dB: infinite without error, -inf without a signal, or NaN."""
         if not (np.isfinite(self.signal) and np.isfinite(self.noise)):
             return float("nan")
         with np.errstate(divide="ignore"):
@@ -90,8 +87,6 @@ def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list
 
 
 def _winners(scores: Array) -> Array | None:
-    """Return the index of the greatest element for each sample, if a sample has one row of at least
-    two scores.
-    """
+    """Return each sample's index of the greatest element, if a sample is a row of scores."""
     extents = [extent for extent in scores.shape[1:] if extent > 1]
     return scores.reshape(len(scores), -1).argmax(1) if len(extents) == 1 else None

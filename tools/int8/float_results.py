@@ -1,6 +1,4 @@
-"""Results of a quantized model that stay float: their rounding would cost precision, and no
-operator gains by it.
-"""
+"""Results of a quantized model that stay float: rounding them costs precision for no gain."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from .integer_limits import remove_unread
 
 
 def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collection[str]) -> None:
-    """Take QuantizeLinear and DequantizeLinear off the results of the main graph, in place.
-    O(nodes).
+    """Take QuantizeLinear and DequantizeLinear off the main graph's results, in place. O(nodes).
 
     `model` is the float model, with the names of the nodes. A result stays rounded if it is in
     `rounded`, if an operator reads it, or if the operator of the float model that computes it is

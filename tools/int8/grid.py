@@ -44,9 +44,7 @@ class Grid:
         )
 
     def round(self, array: Array) -> Array:
-        """Return the nearest numbers of a grid without ends, ties to even integers, in the type of
-        the array.
-        """
+        """Return the nearest numbers of a grid without ends, ties to even, in the array's type."""
         scale, zero = (each.astype(array.dtype) for each in self._spread(array))
         return np.asarray(scale * (np.rint(array / scale + zero) - zero))
 
@@ -77,9 +75,7 @@ class Grid:
 
 
 def grid_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> Grid | None:
-    """Return the grid of a QuantizeLinear, None where its scale and zero point are not one constant
-    each.
-    """
+    """Return the grid of a QuantizeLinear with one constant scale and zero point, else None."""
     if len(node.input) < 3 or not all(name in tensors for name in node.input[1:]):
         return None
     scale, zero = (numpy_helper.to_array(tensors[name]) for name in node.input[1:])

@@ -25,8 +25,7 @@ SINCE = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Limited:
-    """A Min or Max with the nodes around it: QuantizeLinear, DequantizeLinear, `node`,
-    QuantizeLinear.
+    """A Min or Max between QuantizeLinear, DequantizeLinear before it and QuantizeLinear after it.
 
     `limit` is its constant operand on the grid of the second QuantizeLinear.
     """
@@ -39,8 +38,7 @@ class _Limited:
 
 
 def limit_integers(model: ModelProto) -> set[str]:
-    """Let Min and Max of a rounded value and a constant compute on integers, in place. Return their
-    names. O(nodes).
+    """Let Min and Max of a rounded value and a constant compute on integers. O(nodes).
 
     The model is in QDQ form. A Min or Max stays float if something else reads a tensor between the
     roundings, if a grid is not one for the whole tensor, or if the second grid reaches beyond the
@@ -140,9 +138,7 @@ class _Finder:
         )
 
     def is_only_path(self, first: NodeProto, back: NodeProto, node: NodeProto) -> bool:
-        """Return whether each tensor from the first QuantizeLinear to the reader of `node` has one
-        reader.
-        """
+        """Return whether tensors from the first QuantizeLinear to the last have one reader."""
         ops = first.op_type == "QuantizeLinear" and back.op_type == "DequantizeLinear"
         return (
             ops
@@ -151,9 +147,7 @@ class _Finder:
         )
 
     def grid(self, node: NodeProto) -> Grid | None:
-        """Return the grid of a QuantizeLinear, None where it is not one of float32 and small
-        integers.
-        """
+        """Return the grid of a QuantizeLinear if it is of float32 and small integers."""
         found = grid_of(node, self.tensors)
         is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
         return (

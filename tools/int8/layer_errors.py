@@ -1,6 +1,4 @@
-"""Which layer breaks a quantized model: the error of each layer, alone and accumulated, and where
-it comes from.
-"""
+"""Which layer breaks a quantized model: errors of layers, alone and accumulated, and sources."""
 
 from __future__ import annotations
 
@@ -26,30 +24,22 @@ from .quantized_layers import LayerFinder, QuantizedLayer
 
 WEIGHTS, ROUNDING, CLIPPING = "weights", "rounding", "clipping"
 PARTS = (WEIGHTS, ROUNDING, CLIPPING)
-"""Where the error of a layer comes from: rounding of weight and bias, rounding of its activations,
-their ranges.
-"""
+"""Sources of a layer's error: rounding of weight and bias, rounding of activations, ranges."""
 ENOUGH = 30.0
 """Ratio in dB of a layer alone, from which nothing is proposed."""
 PER_CHANNEL_GAIN = 6.0
 """Gain in dB from which one scale for each channel is proposed."""
 MEAN_SHARE = 0.5
-"""Share of the error's energy in its mean per channel, from which a correction of the bias is
-proposed.
-"""
+"""Share of the error's energy in its channel means from which a bias correction is proposed."""
 UNUSED = 2.0
 """Ratio of a grid to the numbers on it, from which a narrower range is proposed."""
 IMBALANCE = 8.0
-"""Ratio of a tensor's greatest magnitude to the median one of its channels, from which equalization
-is proposed.
-"""
+"""Greatest magnitude to the channels' median from which equalization is proposed."""
 
 
 @dataclass(slots=True)
 class TensorUse:
-    """What a grid does to a tensor: the least and greatest number, the grid's ends, and the energy
-    that it cuts off.
-    """
+    """The effect of a grid on a tensor: its range, the grid's ends, and the energy cut off."""
 
     name: str
     grid: Grid
@@ -115,8 +105,7 @@ class LayerError:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedAlignment:
-    """The errors of the layers of a quantized model, the worst alone first, and those of its
-    results.
+    """The errors of the layers of a quantized model, the worst alone first, and of its results.
 
     `left_out` has the layers that were not compared, with the reason.
     """
@@ -240,9 +229,7 @@ class _Meter:
         self._per_channel = self._round_per_channel()
 
     def add(self, data: Sequence[Array], expected: Array, quantized: Feeds) -> None:
-        """Add one batch: the data and the result of the float model, and tensors of the quantized
-        model.
-        """
+        """Add one batch: the float layer's data and result, and quantized tensors."""
         layer = self.layer
         observed = quantized[layer.observed]
         if layer.is_integer and layer.grid is not None:
@@ -301,9 +288,7 @@ class _Meter:
         return widen(found)
 
     def _round_per_channel(self) -> dict[int, Array]:
-        """Return the constants with a weight rounded to 8 bits channel by channel; nothing if it is
-        so already.
-        """
+        """Return constants with a weight rounded by channel to 8 bits, none if it is so."""
         weight = self.layer.constants.get(1)
         if weight is None or self.layer.steps.size != 1:
             return {}
@@ -366,9 +351,7 @@ class _Meter:
 
 
 def _is_imbalanced(weight: Array) -> bool:
-    """Return whether most channels of a weight, along one of its first axes, use a small part of
-    its range.
-    """
+    """Return whether most channels of a weight, along a first axis, use little of its range."""
     for axis in range(min(weight.ndim, 2)):
         ranges = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
         if ranges.max() > IMBALANCE * np.median(ranges):
@@ -382,9 +365,7 @@ def _range(use: TensorUse) -> str:
 
 
 def _single_layer(layer: QuantizedLayer, model: ModelProto) -> ModelProto:
-    """Return a model of one float layer, with the activations fused into it; all operands are
-    inputs `irc.<index>`.
-    """
+    """Return a model of one float layer and its activations; operands are inputs `irc.<index>`."""
     nodes = [
         type(layer.node).FromString(node.SerializeToString())
         for node in (layer.node, *layer.activations)

@@ -32,15 +32,12 @@ FUSED = ("Relu", "Clip")
 SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input")
 """What onnxruntime appends to the names of nodes and tensors."""
 SAME_WEIGHT = 0.99
-"""Share of the elements of a weight that are less than a step from the quantized one; others are
-clipped.
-"""
+"""Share of a weight's elements less than a step from the quantized one; others are clipped."""
 
 
 @dataclass(slots=True, eq=False)
 class QuantizedLayer:
-    """A layer of the float model (`node`, and the activations fused into it) and its quantized
-    form.
+    """A float layer (`node`, and the activations fused into it) and its quantized form.
 
     `result` is the float tensor that `observed`, a tensor of the quantized model, stands for: as
     numbers, or if `is_integer` as integers of `grid`. `operands` are the activations that the layer
@@ -111,9 +108,7 @@ class LayerFinder:
         return sorted(found, key=lambda layer: order[id(layer.node)])
 
     def _pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
-        """Yield float and quantized layers of one name, else of one result, else in the order of
-        both models.
-        """
+        """Yield float and quantized layers of one name, else of one result, else in order."""
         ours = [node for node in self.model.graph.node if node.op_type in LAYERS]
         theirs = [
             node
@@ -177,9 +172,7 @@ class LayerFinder:
     def _read_dequantized(
         self, node: NodeProto
     ) -> tuple[dict[int, Grid | None], dict[int, Array], str, Grid | None, Array]:
-        """Return operands, constants, result, its grid and the steps of the weight of a layer
-        between QDQ.
-        """
+        """Return operands, constants, result, its grid and the weight's steps of a QDQ layer."""
         operands: dict[int, Grid | None] = {}
         fixed = {index: name for index, name in enumerate(node.input) if name in self.constant[1]}
         for index, name in enumerate(node.input):
@@ -203,8 +196,7 @@ class LayerFinder:
         return operands, constants, observed, grid, np.asarray(steps)
 
     def rounded(self, name: str) -> tuple[str, Grid | None]:
-        """Return the tensor that holds a value after it was rounded, and its grid; the value itself
-        if it is not.
+        """Return the rounded tensor of a value, and its grid; the value itself if not rounded.
 
         The tensor has integers where an operator on integers reads them.
         """

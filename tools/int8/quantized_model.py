@@ -33,9 +33,7 @@ class Quantized:
     coverage: tuple[Coverage, ...]
     """One for every operator of `prepared` with a floating-point result."""
     ranges: Mapping[str, str]
-    """The origin of the range of each activation by its name, as `Activation.origin` has it; empty
-    with data.
-    """
+    """The origin of each activation's range, as `Activation.origin` has it; empty with data."""
     fidelity: tuple[Fidelity, ...]
     measured_on: str
     """The samples behind `fidelity`, in words."""
@@ -48,9 +46,7 @@ class Quantized:
         )
 
     def _repr_html_(self) -> str:
-        """Return the report, and the graph with the operators that compute with integers, for a
-        notebook.
-        """
+        """Return the report, and the graph with its integer operators, for a notebook."""
         warned = table(("warning",), [(warning,) for warning in self.warnings])
         return frame(
             repr(self), table(("",), [(line,) for line in self.lines()]), warned, self.drawing()
@@ -63,9 +59,7 @@ class Quantized:
             yield kind, sum(one.quantized for one in group), len(group)
 
     def drawing(self) -> str:
-        """Return the main graph of `prepared` as SVG: which operators are int8, and which stay
-        float.
-        """
+        """Return the main graph of `prepared` as SVG, with int8 and float operators."""
         known = {one.node: one for one in self.coverage}
 
         def mark(node: NodeProto) -> tuple[str, str]:

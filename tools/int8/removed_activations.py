@@ -1,6 +1,4 @@
-"""Relus and Clips that onnxruntime's quantizer removes, so that the ends of the grid of their
-result do their work.
-"""
+"""Relus and Clips that onnxruntime's quantizer removes for the ends of their result's grid."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Inputs to calibrate and to judge a quantized model: read from files, or generated
-within ranges.
-"""
+"""Inputs to calibrate and to judge a quantized model: read, or generated within ranges."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ FEWEST = 4
 MAX_ELEMENTS = 1 << 22
 """Elements of all generated batches together, beyond which there are fewer."""
 MAX_CELL = 6
-"""Generated values are constant over cells of 1 to 2**MAX_CELL elements along every axis after the
-channels.
-"""
+"""Generated values are constant over cells of 1 to 2**MAX_CELL elements along inner axes."""
 
 
 def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> list[Feeds]:
@@ -94,8 +90,7 @@ def _files(path: Path, num_inputs: int) -> list[Path]:
 
 
 def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
-    """Split arrays along their first axis into batches of the extent that the model declares, or of
-    BATCH samples.
+    """Split arrays along their first axis by the model's declared extent, or by BATCH.
 
     An array that is one batch goes into every batch. Raises VerifyError if the arrays do not have
     as many batches.
@@ -133,9 +128,7 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
 
 
 def _first_extent(infos: Infos, name: str) -> int | None:
-    """Return the declared extent of an input's first axis, 1 for a scalar, or None if
-    it is open.
-    """
+    """Return the declared extent of an input's first axis, 1 for scalars, None if open."""
     shape = declared_shape(infos[name])
     return None if shape is None else (shape[0] or None) if shape else 1
 
@@ -143,8 +136,7 @@ def _first_extent(infos: Infos, name: str) -> int | None:
 def generate_samples(
     runner: Runner, ranges: Mapping[str, tuple[float, float]], seed: int = 0
 ) -> list[Feeds]:
-    """Return FEWEST to GENERATED batches on which the model runs, of the first shapes that it
-    takes.
+    """Return FEWEST to GENERATED batches on which the model runs, of the first shapes it takes.
 
     An input with a range holds uniform numbers of the range, constant over cells whose size differs
     from batch to batch, so that there is detail of every size. Other inputs are those of `verify`.
@@ -191,9 +183,7 @@ def count_samples(batches: Sequence[Feeds]) -> str:
 def _cells(
     rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float], cell: int
 ) -> Array:
-    """Return uniform numbers between two ends, constant over cells along the axes after
-    the second.
-    """
+    """Return uniform numbers between two ends, constant over cells of the inner axes."""
     coarse = [-(-extent // cell) if axis > 1 else extent for axis, extent in enumerate(shape)]
     array = np.asarray(rng.uniform(*ends, coarse))
     for axis in range(2, len(shape)):

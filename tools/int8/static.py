@@ -69,8 +69,7 @@ def quantize(
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Quantized:
-    """Fold and equalize a model, and quantize it by onnxruntime: weights int8, symmetric;
-    activations uint8.
+    """Fold, equalize and quantize a model by onnxruntime: weights int8, activations uint8.
 
     The ranges of activations come from `data`, or without it from the statistics of
     BatchNormalization, as in `irc.backends.quantizers.ranges.activations`; `input_ranges` are then
@@ -173,8 +172,7 @@ def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Ra
 
 
 def _named(model: ModelProto) -> ModelProto:
-    """Return a copy in which every node of the main graph has a name of its own: by default its
-    result's.
+    """Return a copy whose main graph's nodes have names, by default their results'.
 
     Constants are initializers, which need no input since IR version 4, and ONNX's own domain is
     imported once, as the engine asks.
@@ -218,8 +216,7 @@ def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
 
 
 def _not_removable(model: ModelProto) -> dict[str, Reason]:
-    """Return the reason of the Relus and Clips that onnxruntime would remove, though no range can
-    do their work.
+    """Return the reason of Relus and Clips that would be removed though no range does their work.
 
     It gives their data their own range where no other node of the main graph reads these.
     """
@@ -251,9 +248,7 @@ def _other_types(model: ModelProto, known: Activations) -> dict[str, Reason]:
 
 
 def _check_inputs(model: ModelProto, known: Activations) -> None:
-    """Raise UsageError if a range is missing for a graph input on which the range of a quantized
-    tensor depends.
-    """
+    """Raise UsageError if an input, on which a quantized tensor depends, has no range."""
     missing, types = set(known.missing), quantizable_types()
     inputs = [info.name for info in model.graph.input if info.name in missing]
     behind: dict[str, set[str]] = {name: {name} for name in inputs}
@@ -312,9 +307,7 @@ def _compare(
 
 
 def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
-    """Yield a warning for each graph input whose test data leave the range that it was quantized
-    with.
-    """
+    """Yield a warning for each input whose test data leave its quantized range."""
     for name in (tests or [{}])[0]:
         if name in known.known:
             low, high = known.known[name].range
