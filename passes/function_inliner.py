@@ -72,7 +72,7 @@ class Inliner:
                     stack.append(key)
 
     def opset_conflict(self, function: Function) -> str:
-        """Return why the body has another meaning in the opsets of the main graph, empty where it
+        """Return why the body has another meaning in the opsets of the main graph, empty if it
         has the same.
         """
         here, there = self.module.graph.opsets, function.graph.opsets
@@ -118,7 +118,7 @@ class Inliner:
         )
 
     def callee(self, node: Node) -> Function | None:
-        """Return the function whose body may replace `node`, None where there is none."""
+        """Return the function whose body may replace `node`, None if there is none."""
         key = call_key(node)
         stays = key in self.refused or node.regions or node in self.kept
         function = None if stays else self.module.functions.get(key)

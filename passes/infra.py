@@ -329,7 +329,7 @@ class Sequential:
         """Run every pass on `module` and return it.
 
         Raises PassError, which names the pass and the passes before it, where a pass fails. Raises
-        VerifyError where an instrument finds a fault, ModelError where external data cannot be
+        VerifyError if an instrument finds a fault, ModelError where external data cannot be
         read, and EmitError where an instrument cannot write.
         """
         ctx = context_of(ctx)

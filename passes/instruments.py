@@ -53,7 +53,7 @@ class PrintIR:
     """
 
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
-        """Check the name. Raises UsageError where `name` is neither a pass nor `all`."""
+        """Check the name. Raises UsageError if `name` is neither a pass nor `all`."""
         if name != "all":
             check_name(name)
         self._name = name
@@ -95,7 +95,7 @@ class DumpIR:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Create the folder. Raises PassError where that fails."""
+        """Create the folder. Raises PassError if that fails."""
         self._folder = Path(folder)
         self._count = 0
         try:

@@ -15,7 +15,7 @@ def load_own(name: str) -> type[Pass]:
     """Return the class of a pass that is not irc's: `module:Class`, an entry point, or a class that
     was imported.
 
-    Raises UsageError where there is none, and PassError where its module fails.
+    Raises UsageError if there is none, and PassError where its module fails.
     """
     if ":" in name:
         module_name, _, class_name = name.partition(":")

@@ -69,7 +69,7 @@ def parse_pipeline(spec: str) -> Sequential:
 
     A pass of another package is `module:Class{x=1}`, or the name of one of its entry points in the
     group `irc.passes`. `(...)*` repeats passes until nothing changes, `default` means the default
-    pipeline, `none` no pass. Raises UsageError where the text cannot be parsed, or names an unknown
+    pipeline, `none` no pass. Raises UsageError if the text cannot be parsed, or names an unknown
     pass or option.
     """
     passes: list[Pass | Repeat] = []

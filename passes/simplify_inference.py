@@ -131,7 +131,7 @@ def scales_and_shifts(
 def parameters(node: Node, evaluator: ConstantEvaluator) -> list[Array]:
     """Return gamma, beta, mean and variance as vectors of one length.
 
-    Raises Refused where they are not.
+    Raises Refused if they are not.
     """
     arrays = []
     for value in map(node.operand, range(1, 5)):

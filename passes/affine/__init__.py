@@ -1,13 +1,11 @@
-"""Channel affines: y = scale * x + shift with one number for each channel, and how they move
-through a graph.
+"""Channel affines y = scale * x + shift, one number a channel, and how they move in a graph.
 
-- `algebra` says what an affine is, which operators are one, and what the operands of a layer do to
-  it.
+- `algebra` defines affines, the operators that are affines, and the operands of layers.
 - `rules` has a rule for each operator: layers absorb an affine into their weights, and others let
   it pass.
 - `units` are operators in a row that an affine passes or enters as one.
 - `search` puts affines in a row, plans where they go, picks the cheapest plan, and commits it.
-- `records` keep what the fold map is written from.
+- `records` are the source of the fold map.
 
 | word | meaning |
 | --- | --- |

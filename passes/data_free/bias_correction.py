@@ -95,7 +95,7 @@ class BiasCorrection(Pass):
         return rewriter.changed
 
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
-        """Return eps E[x], [M], None where E[x] is unknown."""
+        """Return eps E[x], [M], None if E[x] is unknown."""
         if data is None or not data.has_mean or not linear.accepts(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None

@@ -30,7 +30,7 @@ class Walk(Protocol):
 
 
 def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
-    """Return the intervals of the results of a node with bodies, None where it has none.
+    """Return the intervals of the results of a node with bodies, None if it has none.
 
     - If: the hull of both branches.
     - Loop, Scan: the states start with their first range, which is widened by what the body makes

@@ -263,7 +263,7 @@ class _Equalizer:
         return None if first is None or second is None else (first, second)
 
     def probe(self, value: Value) -> _Probed | None:
-        """Return the pair at `value` along the axis of its channels, None where there is none."""
+        """Return the pair at `value` along the axis of its channels, None if there is none."""
         shape, dtype = shape_of(value.type), dtype_of(value.type)
         if shape is None or dtype is None or not dtype.is_float:
             return None

@@ -73,7 +73,7 @@ class ElementwiseFunctions:
         return None if function is None else (data, function)
 
     def bounds(self, node: Node) -> tuple[float, float] | None:
-        """Return the bounds of a Relu or Clip, None where they are unknown."""
+        """Return the bounds of a Relu or Clip, None if they are unknown."""
         bounds = clip_bounds(node, self.evaluator)
         return None if bounds is None or not bounds.is_ordered else bounds.ends
 

@@ -98,7 +98,7 @@ class HighBiasAbsorption(Pass):
         return pairs.rewriter.changed
 
     def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
-        """Return the layer pair that absorbs the bias at `value`, None where c is zero or the rules
+        """Return the layer pair that absorbs the bias at `value`, None if c is zero or the rules
         allow no pair.
         """
         reader = sole_reader(value)

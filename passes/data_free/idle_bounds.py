@@ -51,7 +51,7 @@ def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:
 
 
 def _upper_bound(node: Node, params: Parameters) -> float | None:
-    """Return b of a Clip to [0, b] with 0 < b < infinity, None where its bounds are others."""
+    """Return b of a Clip to [0, b] with 0 < b < infinity, None if its bounds are others."""
     bounds = clip_bounds(node, params.evaluator)
     low, high = (-1.0, 0.0) if bounds is None else bounds.ends
     return high if low == 0 and 0 < high < np.inf else None

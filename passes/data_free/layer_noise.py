@@ -30,7 +30,7 @@ longer tails.
 def quantized_tensors(
     layers: Sequence[Linear], ranges: Sequence[Array], moments: Mapping[Value, Moments]
 ) -> list[QuantizedTensor] | None:
-    """Return the weights of `layers` and their data but the first, None where the moments of their
+    """Return the weights of `layers` and their data but the first, None if the moments of their
     data are not known.
 
     `ranges` are the greatest magnitudes [C] of the weights by channel. Unknown k is the divisor of

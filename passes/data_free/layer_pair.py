@@ -97,7 +97,7 @@ class LayerPairs:
         forward_affine: Affine,
         activated: Value | None = None,
     ) -> LayerPair | None:
-        """Return the layer pair at `value`, or None where the rules allow none. The module stays as
+        """Return the layer pair at `value`, or None if the rules allow none. The module stays as
         it is. O(region).
 
         `activated` is the result of the activation that is the only reader of `value`, if there is
@@ -143,7 +143,7 @@ class LayerPairs:
 
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
-    """Return the statistic of an affine of its value, None where the two have different
+    """Return the statistic of an affine of its value, None if the two have different
     channels.
     """
     same_channels = affine.axis is None or (

@@ -81,7 +81,7 @@ class LikelyMoments(Propagator):
         return [part.whole for part in known]
 
     def result_axis(self, node: Node, index: int, part: Moments) -> int | None:
-        """Return the axis of the result on which the channels of an operand are, None where they
+        """Return the axis of the result on which the channels of an operand are, None if they
         are not known.
         """
         own, shape = input_shape(node, index), shape_of(node.output.type)

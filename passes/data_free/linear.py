@@ -170,7 +170,7 @@ class Linear:
         return found
 
     def bias(self, params: Parameters) -> Array | None:
-        """Return the bias, [M] or [], None where it is not constant or not one number
+        """Return the bias, [M] or [], None if it is not constant or not one number
         per channel.
         """
         if self.node.op == "matmul":
@@ -192,7 +192,7 @@ class Linear:
 
 
 def read_linear(node: Node, params: Parameters) -> Linear | None:
-    """Return `node` as a linear map, None where it is not a layer or its weight is not constant."""
+    """Return `node` as a linear map, None if it is not a layer or its weight is not constant."""
     absorb = affine_rule(node.op).absorb_result
     if not has_trait(node, Trait.LINEAR) or absorb is None:
         return None

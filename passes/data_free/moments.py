@@ -362,7 +362,7 @@ class Propagator:
         return None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
 
     def linear(self, node: Node) -> Linear | None:
-        """Return a layer as a linear map, None where it is none; the last one is kept."""
+        """Return a layer as a linear map, None if it is none; the last one is kept."""
         if self.last_linear is None or self.last_linear[0] is not node:
             self.last_linear = (node, read_linear(node, self.params))
         return self.last_linear[1]

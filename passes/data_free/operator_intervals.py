@@ -27,7 +27,7 @@ SMALLEST_DIVISOR = 2.0**-4
 """The least divisor that is likely, in usual magnitudes."""
 
 DIVISORS = {"divide": 1, "reciprocal": 0, "power": 0, "log": 0}
-"""The operand of an operator that makes the result infinite where it is zero."""
+"""The operand of an operator that makes the result infinite if it is zero."""
 
 Found = Mapping[Value, Moments]
 """The moments of the results of a node, where they follow from those of its operands."""

@@ -82,7 +82,7 @@ def _bound(node: Node, rewriter: Rewriter, name: str, array: Array, dtype: DType
 
 @record
 class _Limits:
-    """The limits of `data`, constants that broadcast into them; None where there is none."""
+    """The limits of `data`, constants that broadcast into them; None if there is none."""
 
     data: Value
     low: Array | None

@@ -95,7 +95,7 @@ def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
 def _unexpanded(
     node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator
 ) -> Value | None:
-    """Return the value that an operand is expanded from, None where it is not, or to another shape
+    """Return the value that an operand is expanded from, None if it is not, or to another shape
     than an operand.
     """
     producer = producer_of(node.inputs[index], "broadcast_to", "full")

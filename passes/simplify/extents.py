@@ -56,7 +56,7 @@ class ShapeEvaluator(ConstantEvaluator):
         self._pieces = {}
 
     def pieces(self, value: Value | None) -> Array | None:
-        """Return the pieces of an i32 or i64 scalar or vector, None where `value` is neither."""
+        """Return the pieces of an i32 or i64 scalar or vector, None if `value` is neither."""
         if value is None or not _may_be_shape(value):
             return None
         stack = [value]
@@ -124,7 +124,7 @@ class ShapeEvaluator(ConstantEvaluator):
 
 
 def _cast(value: Value, pieces: Array | None) -> Array | None:
-    """Return `pieces` cast to the dtype of `value`, None where a number would wrap or the dtype is
+    """Return `pieces` cast to the dtype of `value`, None if a number would wrap or the dtype is
     not an integer.
     """
     dtype = dtype_of(value.type)
@@ -143,7 +143,7 @@ def _may_be_shape(value: Value) -> bool:
 
 
 def shape_pieces(node: Node) -> Array | None:
-    """Return the elements of the result of a `shape_of`, None where the rank of its data is
+    """Return the elements of the result of a `shape_of`, None if the rank of its data is
     unknown.
     """
     dims = input_shape(node)
@@ -175,7 +175,7 @@ _MAX_CHAIN = 32
 
 
 def data_of_shape(value: Value) -> Value | None:
-    """Return the operand of which a value of known rank certainly has the shape, None where there
+    """Return the operand of which a value of known rank certainly has the shape, None if there
     is none.
     """
     node, dims = value.node, shape_of(value.type)
@@ -258,7 +258,7 @@ _CHOICE: dict[str, Callable[..., Piece]] = {"equal": _equal, "where": _chosen}
 
 
 def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) -> Array | None:
-    """Return `function` of corresponding elements, None where the shapes do not broadcast."""
+    """Return `function` of corresponding elements, None if the shapes do not broadcast."""
     try:
         return np.asarray(np.frompyfunc(function, len(parts), 1)(*parts), object)
     except ValueError:
@@ -266,7 +266,7 @@ def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) 
 
 
 def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
-    """Return the elementwise arithmetic of `node` on pieces, None where a number may
+    """Return the elementwise arithmetic of `node` on pieces, None if a number may
     overflow i32.
     """
     assert a is not None and b is not None

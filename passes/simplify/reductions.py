@@ -63,7 +63,7 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 
 def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | None:
-    """Return the axes that a reduction reduces, counted from the left; None where they are unknown
+    """Return the axes that a reduction reduces, counted from the left; None if they are unknown
     or none.
     """
     if axes is None and node.input(1) is not None:

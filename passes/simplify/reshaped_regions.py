@@ -86,7 +86,7 @@ class _Unshaped:
     def grow(self, seed: Node) -> None:
         """Collect the operators.
 
-        Raises Declined where one of them, or an operand, cannot be in another shape.
+        Raises Declined if one of them, or an operand, cannot be in another shape.
         """
         stack = [seed]
         while stack:
@@ -181,7 +181,7 @@ class _Unshaped:
     def ends(self) -> list[Node]:
         """Return the Reshapes to the other shape that read the region.
 
-        Raises Declined where something else does.
+        Raises Declined if something else does.
         """
         found: list[Node] = []
         for node in self.nodes:
@@ -236,7 +236,7 @@ def _is_one(value: Value) -> bool:
 
 
 def _varying(given: Shape, shape: Shape, target: tuple[Dim, ...]) -> int | None:
-    """Return how many last axes an operand varies along; None where both shapes do not end with
+    """Return how many last axes an operand varies along; None if both shapes do not end with
     these axes.
     """
     if given is None:

@@ -41,7 +41,7 @@ class TransposedForm:
 
 
 def transposed_form(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    """Return how `node` changes if its data are transposed by `perm`, None where it cannot compute
+    """Return how `node` changes if its data are transposed by `perm`, None if it cannot compute
     on them.
     """
     if not _has_rank(node.output, perm):

@@ -1,3 +1,1 @@
-"""Channel affines, their operands and constants: what one is, what scales it, and which operators
-are one.
-"""
+"""Channel affines, the operators that are affines, and the constants that they scale."""

@@ -79,10 +79,11 @@ class Stage:
 
 @record(slots=False)
 class Affine:
-    """A chain of stages along `axis` of a value, counted from the left; with `axis` None the same
-    for all elements.
+    """A chain of stages along `axis` of a value, counted from the left; None is any axis.
 
-    `scale` and `shift` are those of the whole chain: float64 of shape [C], or [] where `axis` is
+    An affine without an axis is uniform: the same for all elements.
+
+    `scale` and `shift` belong to the whole chain: float64 of shape [C], or [] where `axis` is
     None. Between a reshape that splits the channels and one that merges them again they lie on
     several axes, from `axis` on, with `extents` whose product is C; elsewhere `extents` is empty.
     """
@@ -205,9 +206,7 @@ class Affine:
     def map(
         self, axis: int, function: Callable[[Array], Array], extents: tuple[int, ...] = ()
     ) -> Affine:
-        """Return the affine along `axis` whose vectors are `function` of the vectors of
-        this one.
-        """
+        """Return the affine along `axis` with `function` applied to every vector."""
         if self.axis is None:
             return self
         return Affine.of(axis, [stage.map(function) for stage in self.stages], extents)
@@ -215,7 +214,7 @@ class Affine:
     def permuted(self, perm: Sequence[int]) -> Affine | None:
         """Return the affine of x for this affine of y, where axis i of y is axis perm[i] of x.
 
-        Returns None where the axes of the channels are no longer beside each other.
+        Returns None if the axes of the channels are no longer beside each other.
         """
         if self.axis is None:
             return self
@@ -235,9 +234,7 @@ class Affine:
         )
 
     def scattered(self, axis: int, extent: int, index: Array) -> Affine:
-        """Return the affine along `axis` with `extent` channels: this one at `index`, the identity
-        elsewhere.
-        """
+        """Return the affine of `extent` channels: this one at `index`, the identity elsewhere."""
 
         def scatter(array: Array, neutral: float) -> Array:
             full = np.full(extent, neutral)
@@ -264,9 +261,7 @@ class Affine:
         return self.shifting(self.shift)
 
     def shift_before(self) -> Affine:
-        """Return shift / scale as an affine, to be applied before `only_scale`; 0 where the shift
-        is 0.
-        """
+        """Return shift / scale, to be applied before `only_scale`; 0 for a shift of 0."""
         with np.errstate(all="ignore"):
             return self.shifting(np.where(self.shift == 0, 0.0, self.shift / self.scale))
 

@@ -138,8 +138,7 @@ class Fold:
 
 @record
 class Weight:
-    """The weight of a layer, input `index`: its value, its dtype, and its elements or the tensor
-    they are read from.
+    """The weight of a layer, input `index`, and its elements or the tensor to read them from.
 
     Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are
     its exact result. `bias` is the bias of the layer where a DequantizeLinear makes that. With
@@ -176,7 +175,7 @@ class Weight:
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight:
-    """Return the constant floating weight of a layer. Raises Refused where it has none."""
+    """Return the constant floating weight of a layer. Raises Refused if it has none."""
     value = node.operand(index)
     tensor = params.evaluator.tensor(value)
     elements: Array | Tensor | None = tensor
@@ -198,8 +197,7 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
 
 
 def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstant | None:
-    """Return the constant of the layer `node` that a DequantizeLinear makes, None where none makes
-    it.
+    """Return the operand of the layer `node` that a DequantizeLinear makes, if one does.
 
     A normalization takes no such constant.
     """

@@ -52,8 +52,7 @@ class Parameters:
         ] = {}
 
     def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:
-        """Return the greatest magnitude of `array`, the elements of `value`, over `axes` in
-        float64; NaN where there is one.
+        """Return the greatest magnitude over `axes` of `array`, the elements of `value`.
 
         It is remembered: a layer is asked for every affine that might go there.
         """
@@ -63,9 +62,7 @@ class Parameters:
         return self._largest[key]
 
     def measure_rows(self, values: Iterable[Value]) -> None:
-        """Compute `largest_of_rows` of small constants, together for those of one dtype
-        and shape.
-        """
+        """Compute `largest_of_rows` of small constants, those of one type together."""
         alike: dict[tuple[np.dtype[Any], tuple[int, ...]], dict[Value, Array]] = {}
         for value in values:
             array = self.evaluator.exact(value) if self.evaluator.is_small(value) else None
@@ -78,9 +75,7 @@ class Parameters:
                 self._largest[value, axes, shape, array.strides] = found
 
     def largest_of_rows(self, value: Value, elements: Array | Tensor) -> Array:
-        """Return `largest` over all axes but the first, with at most one block in
-        memory at a time.
-        """
+        """Return `largest` over all axes but the first, read block by block."""
         shape = elements.shape
         axes = tuple(range(1, len(shape)))
         if not isinstance(elements, Tensor):
@@ -103,7 +98,7 @@ def _magnitude(array: Array, axes: tuple[int, ...]) -> Array:
 
 
 def common_value(array: Array) -> float | None:
-    """Return the number that all float64 elements are up to rounding, None where they differ."""
+    """Return the number that all float64 elements are up to rounding, None if they differ."""
     flat = np.atleast_1d(array).ravel()
     if flat.size and (flat == flat[0]).all():
         return float(flat[0])
@@ -114,16 +109,12 @@ def common_value(array: Array) -> float | None:
 
 
 def fits_operand(op: str, name: str, at: Node, value: float) -> bool:
-    """Return whether the parameter `name` of an `op` beside `at` can hold a number in the opset of
-    the model.
-    """
+    """Return whether the parameter `name` of an `op` beside `at` can hold a number."""
     return takes_operand(op, name, at) or fits_attribute(at, value)
 
 
 def fits_attribute(node: Node, value: float) -> bool:
-    """Return whether an attribute, which is float32, can hold a number as exactly as the data of
-    `node` can.
-    """
+    """Return whether a float32 attribute holds a number as exactly as the data of `node`."""
     dtype = dtype_of(node.output.type)
     with np.errstate(over="ignore"):
         exact = float(np.float32(value)) == value

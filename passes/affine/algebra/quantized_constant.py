@@ -1,5 +1,4 @@
-"""Constants that are stored as integers: (integers - zero_point) * scale, as a DequantizeLinear
-computes them.
+"""Constants stored as integers, which a DequantizeLinear reads: (q - zero_point) * scale.
 
 A factor that is constant in each part of the tensor with one scale goes into the scales, and the
 integers stay. A negative one reflects its integers about the zero point, 2 * zero_point - q, and
@@ -87,9 +86,7 @@ class QuantizedConstant:
         return parameter.reshape(tuple(-1 if axis == self.axis else 1 for axis in range(rank)))
 
     def over_elements(self, parts: Array) -> Array:
-        """Return an array with an entry for each scale as one that broadcasts against
-        the integers.
-        """
+        """Broadcast an array with an entry for each scale against the integers."""
         extent = self.integers.shape[self.axis] if self.block else 0
         if not self.block or parts.shape[self.axis] in (1, extent):
             return parts
@@ -98,9 +95,7 @@ class QuantizedConstant:
         return repeated
 
     def largest_by_scale(self, array: Array) -> Array:
-        """Return the greatest elements of an array, which broadcasts against the integers, over the
-        part of each scale.
-        """
+        """Return the greatest elements of `array` in the part of each scale."""
         for axis, extent in enumerate(self._view(self.scale).shape):
             if array.shape[axis] in (1, extent):
                 continue
@@ -118,7 +113,7 @@ class QuantizedConstant:
         """Return the constant times `factor`, float64 and broadcast against `value`.
 
         With `per_channel`, a constant with one scale may get one for each index of the axis
-        `channels`. Raises Refused where the product cannot be written with the same integers up to
+        `channels`. Raises Refused if the product cannot be written with the same integers up to
         reflection, and with as many scales.
         """
         factor = expand_rank(factor, self.integers.ndim)
@@ -129,9 +124,7 @@ class QuantizedConstant:
         return replaced(found, integers=self._reflected(factor)).finite()
 
     def finite(self) -> QuantizedConstant:
-        """Return the constant. Raises Refused where DequantizeLinear overflows, because a scale was
-        rounded up.
-        """
+        """Return the constant. Raises Refused if a scale, rounded up, overflows."""
         scale = round_to(self.scale, self.scale_dtype).astype(np.float64)
         most = 2.0 ** max(
             self.dtype.bits, 16
@@ -147,9 +140,7 @@ class QuantizedConstant:
     def rescaled(
         self, factor: Array, channels: int | None, *, per_channel: bool
     ) -> QuantizedConstant:
-        """Return the constant with its scales times the magnitudes of `factor`, which is finite and
-        has its rank. Zero leaves a scale as it is.
-        """
+        """Return the constant with scales times |factor|, which is finite; 0 leaves a scale."""
         label = self.node.description
         magnitude = np.abs(factor)
         largest = self.largest_by_scale(magnitude)
@@ -169,9 +160,7 @@ class QuantizedConstant:
         return replaced(self, scale=scale)
 
     def _finer(self, factor: Array, channels: int | None, per_channel: bool) -> QuantizedConstant:
-        """Return the same constant with a scale for each index of the axis `channels`, along which
-        `factor` varies.
-        """
+        """Return the constant with a scale for each index of the axis `channels`."""
         label = self.node.description
         block = integer_of(self.node, "block_size", 0)
         if not self.is_per_tensor or block:
@@ -242,9 +231,7 @@ class QuantizedConstant:
         return reflected
 
     def holding(self, numbers: Array) -> tuple[QuantizedConstant, float]:
-        """Return the constant with the integers that are nearest to `numbers`, and the largest
-        error of one.
-        """
+        """Round `numbers` to integers; return the constant and the largest error."""
         label = self.node.description
         scale = self.over_elements(
             self._view(round_to(self.scale, self.scale_dtype).astype(np.float64))
@@ -275,10 +262,9 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedConstant | None:
-    """Return the integers and scales of a constant that a DequantizeLinear, or one and a Transpose,
-    make for `reader` alone.
+    """Return the dequantized constant `value`, which `reader` alone reads.
 
-    Returns None where `value` is the result of something else. Raises Refused where its operands
+    Returns None if `value` is the result of something else. Raises Refused if its operands
     are not constant, are no integers with scales of their shape, or where others read it.
     """
     node, moved = dequantize_of(value)
@@ -345,9 +331,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
 def _check_shapes(
     label: str, shape: tuple[int, ...], scale: tuple[int, ...], axis: int, block: int
 ) -> None:
-    """Refuse a scale that is neither one number, one for each channel of `axis`, nor one for each
-    block.
-    """
+    """Refuse a scale that is neither per tensor, per channel of `axis`, nor per block."""
     if all(extent == 1 for extent in scale) and not block:
         return
     if 0 <= axis < len(shape):

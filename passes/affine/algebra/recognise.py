@@ -88,7 +88,7 @@ class AffineOp:
 
 
 def find_affine(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
-    """Return the affine that begins at `node`, None where there is none."""
+    """Return the affine that begins at `node`, or None."""
     try:
         return recognise(node, evaluator)
     except Refused:
@@ -96,9 +96,9 @@ def find_affine(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
 
 def recognise(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
-    """Return the affine that begins at `node`, None where it is something else.
+    """Return the affine that begins at `node`, or None.
 
-    Raises Refused where it is an affine but for one condition.
+    Raises Refused if one condition of an affine fails.
 
     The `multiply` by the scale and the `add` of the shift of one BatchNormalization are recognised
     together.
@@ -155,9 +155,7 @@ def made_of_little(value: Value | None) -> bool:
 
 
 def _holds(value: Value, enough: float) -> bool:
-    """Return whether `enough` elements are found in the payloads that a constant is
-    computed from.
-    """
+    """Return whether the payloads that a constant is computed from hold `enough` elements."""
     held, stack, seen = 0, [value], {value}
     while stack and len(seen) <= MOST_SEARCHED and held < enough:
         node = stack.pop().node
@@ -213,9 +211,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
 
 
 def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | None:
-    """Return the elements of a constant operand, None where it is not floating or half of a
-    BatchNormalization.
-    """
+    """Return a constant float operand, unless it belongs to a BatchNormalization."""
     if made_of_little(parameter):
         raise too_much_made(parameter)
     array = evaluator.exact(parameter)
@@ -264,9 +260,7 @@ def _given_axis(node: Node, axis: int, shape: Shape, array: Array) -> int:
 
 
 def _varying_axis(node: Node, shape: tuple[Dim, ...], array: Array) -> int:
-    """Return the only axis along which a constant varies, which is broadcast against `shape` of the
-    same rank.
-    """
+    """Return the only axis along which a constant, broadcast against `shape`, varies."""
     axes = [axis for axis, extent in enumerate(array.shape) if extent != 1]
     if any(shape[axis] != array.shape[axis] for axis in axes):
         raise Refused("axis_mismatch", f"{node.description}: the constant may broadcast the data")
@@ -285,9 +279,7 @@ def _check_not_overridable(node: Node) -> None:
 
 
 def _overridable_initializer(value: Value | None) -> Value | None:
-    """Return the initializer that callers may override and that `value` is made of, None where
-    there is none.
-    """
+    """Return the overridable initializer that `value` is made of, if there is one."""
     leaf = value
     while (node := producer_of(leaf, *_MOVES)) is not None:
         leaf = node.inputs[0]
@@ -302,9 +294,7 @@ def _overridable_initializer(value: Value | None) -> Value | None:
 
 
 def not_constant(value: Value | None) -> Refused:
-    """Return the refusal of a value that is not constant; the code tells overridable initializers
-    from the rest.
-    """
+    """Return the refusal of a value that is not constant, with a code for its origin."""
     initializer, name = _overridable_initializer(value), "" if value is None else value.source_name
     if initializer is not None:
         return Refused(

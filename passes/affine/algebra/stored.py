@@ -1,6 +1,4 @@
-"""Constants of layers as the model stores them: payloads, and what a DequantizeLinear makes of
-payloads.
-"""
+"""Constants of layers as the model stores them: payloads, or dequantized payloads."""
 
 from __future__ import annotations
 

@@ -17,8 +17,10 @@ from .operands import Parameters
 
 @record
 class Transfer:
-    """An affine passes a node: one of its result does if every one of `operands` becomes that
-    affine of itself, one of its operands if every one of its `results` is taken on.
+    """An affine that passes a node, and what the node and its neighbours then take.
+
+    Backward, a result becomes its affine if each of `operands` does. Forward, an operand loses
+    its affine if each of `results` takes one.
 
     `constants` (float64, by input) and `attrs` replace those of the node, which loses the `dropped`
     inputs. `limits` are a lower and an upper bound per channel, of the rank of the result, to which
@@ -64,7 +66,7 @@ def check_no_shift(node: Node, affine: Affine) -> None:
 def only_data(node: Node, given: Mapping[int, Affine]) -> Affine:
     """Return the affine of the data, the first operand.
 
-    Raises Refused where another operand has one.
+    Raises Refused if another operand has one.
     """
     if list(given) != [0]:
         raise Refused("unsupported_op", f"{node.description} reads the affine as a parameter")

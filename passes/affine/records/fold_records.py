@@ -18,9 +18,7 @@ Scope = tuple[tuple[str, str], ...]
 
 @record
 class Param:
-    """One constant parameter of an affine: the name of the value that feeds it, and its elements if
-    it is constant.
-    """
+    """A constant parameter of an affine: the value that feeds it, and its elements if constant."""
 
     name: str
     tensor: Tensor | None
@@ -56,8 +54,7 @@ Candidate = tuple[Node, Scope, int, tuple[str, ...]]
 
 @record
 class FoldedAffine:
-    """One affine's share in a layer: y = x * scale + shift per channel in float64, of shape [C] or
-    [].
+    """One affine's share in a layer: y = x * scale + shift, float64 of shape [C] or [].
 
     `direction` is backward for an affine of the layer's result, forward for one of its data; `axis`
     is the channel axis there, and `crossed` names the operators in between.
@@ -73,11 +70,10 @@ class FoldedAffine:
 
 @record(frozen=False)
 class QuantizedParts:
-    """The DequantizeLinear nodes of a layer whose scales, or integers, took affines: `weight` and
-    `bias`.
+    """The DequantizeLinear nodes of weight and bias that took affines.
 
-    `signs` are those of all factors of channels of the result, [C], and `data_signs` those of
-    channels of the data, [C] or []. The bias is off by `bias_error` at most, because its integers
+    `signs` are the signs of all factors of result channels, [C], and `data_signs` of factors of
+    data channels, [C] or []. The bias is off by `bias_error` at most, because its integers
     were rounded.
     """
 
@@ -88,9 +84,7 @@ class QuantizedParts:
     bias_error: float = 0.0
 
     def channels(self, group: int) -> tuple[int, int]:
-        """Return how many channels of the result have reflected integers, and how many have only
-        zero points.
-        """
+        """Return how many channels have reflected integers, and how many only zero points."""
         result, data = (
             each.reshape(group if each.size > 1 else 1, -1)
             for each in (self.signs, self.data_signs)

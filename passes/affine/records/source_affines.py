@@ -67,9 +67,7 @@ def collect_sources(module: Module) -> None:
 
 
 def collect_opened(module: Module) -> None:
-    """Record the operators of the source that are affines since passes made their operands
-    constants. O(candidates).
-    """
+    """Record source operators that became affines as passes fixed operands. O(candidates)."""
     records = fold_records(module)
     sources, candidates = records.sources, records.candidates
     if sources is None or not module.changed:
@@ -103,8 +101,7 @@ def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, Statist
 
 
 def known_statistics(module: Module) -> dict[Value, Statistic]:
-    """Return the statistics of the values of `module` of which they are known, in the module's
-    order. O(nodes).
+    """Return the known statistics of values, in the order of the module. O(nodes).
 
     The data and the result of every inference BatchNormalization are known, and the results of
     affines of them.
@@ -113,9 +110,7 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
 
 
 def each_statistic(module: Module) -> Iterator[tuple[Value, Statistic]]:
-    """Yield the values of `known_statistics` with their statistics, of which some are in memory at
-    a time.
-    """
+    """Yield the values of `known_statistics` with their statistics, computed in batches."""
     collect_sources(module)
     refs = statistic_refs(module)
     values = [value for graph in module.graphs() for value in values_of(graph) if value in refs]
@@ -203,9 +198,7 @@ def _batch_norm(
 
 
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
-    """Return a parameter whose elements can be read as numbers; those of the usual types are not
-    read for that.
-    """
+    """Return a parameter that holds readable numbers; the usual types are not read for that."""
     payload = payload_of(value)
     tensor = (
         payload
@@ -245,9 +238,7 @@ def _arithmetic(
 
 
 def _undecided(node: Node, scope: Scope, index: int) -> SourceAffine:
-    """Return the record of an operation that is an affine if only its constant or the rank of its
-    data were certain.
-    """
+    """Record an operator that would be an affine if its constant or rank were certain."""
     kind = AFFINE_KINDS.get(node.op, "")
     return SourceAffine(
         origin=_origin(node),

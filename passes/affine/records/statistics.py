@@ -18,7 +18,7 @@ from .fold_records import SourceAffine
 class Statistic:
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
-    They are those of the data that a model was trained on, as its BatchNormalization (origin
+    They come from the data that a model was trained on, as its BatchNormalization (origin
     `source`) kept them: of its data, mean and sqrt(var); of its result y = gamma * (x - mean) /
     sqrt(var + epsilon) + beta, beta and |gamma| * sqrt(var / (var + epsilon)). `gamma` is the
     deviation of the result with epsilon = 0, signed: many tools take it for the deviation.
@@ -57,7 +57,7 @@ class StatisticRef:
         return replaced(self, steps=(*self.steps, (scale, shift)))
 
     def statistic(self) -> Statistic | None:
-        """Return the statistic, None where the parameters are unknown or make no affine."""
+        """Return the statistic, None if the parameters are unknown or make no affine."""
         return statistics([self])[0]
 
 
@@ -87,8 +87,7 @@ def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
 
 
 def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
-    """Return the statistic of each reference, None where the parameters are unknown or make no
-    affine.
+    """Return the statistic of each reference, None if its parameters make no affine.
 
     Sources with the same number of channels are computed together: an operation on a short vector
     costs as much as one on many.
@@ -120,9 +119,7 @@ def _through(known: Statistic | None, reference: StatisticRef) -> Statistic | No
 def _together(
     group: Sequence[tuple[SourceAffine, list[Array]]],
 ) -> Iterator[tuple[tuple[int, bool], Statistic]]:
-    """Yield the statistics of the data (False) and of the result (True) of each source, by its
-    identity.
-    """
+    """Yield the statistics of the data (False) and of the result (True) of each source."""
     with np.errstate(all="ignore"):
         gamma, beta, mean, var = (
             np.array([vectors[i] for _, vectors in group], np.float64) for i in range(4)
@@ -148,9 +145,7 @@ def _together(
 
 
 def _parameters(source: SourceAffine) -> list[Array] | None:
-    """Return gamma, beta, mean and var, None where they are unknown or not vectors of
-    one length.
-    """
+    """Return gamma, beta, mean and var, None unless they are known vectors of one length."""
     if source.kind != "batch_norm" or source.epsilon is None:
         return None
     tensors = [

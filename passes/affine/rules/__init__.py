@@ -1,3 +1,1 @@
-"""How an affine passes each operator: derived from rows, or written for layers and operators of
-their own kind.
-"""
+"""How an affine passes each operator: rules derived from rows, and rules of layers."""

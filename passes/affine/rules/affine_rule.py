@@ -1,6 +1,4 @@
-"""The rule of an operator: the ways in which a channel affine passes it, or goes into
-its weights.
-"""
+"""The rule of an operator: how a channel affine passes it, or goes into its weights."""
 
 from __future__ import annotations
 

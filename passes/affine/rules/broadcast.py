@@ -1,7 +1,6 @@
-"""How an affine passes operators that combine several operands element by element, with
-broadcasting.
+"""How an affine passes elementwise operators of several operands, with broadcasting.
 
-A constant operand that is no affine itself varies along several axes or stands beside two dynamic
+A constant operand that is not an affine varies along several axes or stands beside two dynamic
 ones. It is replaced by its affine, and may grow to the shape of the channels.
 """
 
@@ -37,8 +36,7 @@ Constants = list[tuple[int, Array]]
 def _parts(
     node: Node, affine: Affine, params: Parameters, first: int = 0
 ) -> tuple[Dynamic, Constants]:
-    """Return the dynamic operands from number `first` on, each with its axis of channels, and the
-    constant ones.
+    """Return the dynamic operands from `first` on, with their channel axes, and the constants.
 
     Constants are float64 and have the rank of the result. The axis is -1 for an operand that is
     broadcast along the channels.
@@ -69,9 +67,7 @@ def _parts(
 def _at_rank(
     node: Node, affine: Affine, array: Array, rank: int | None, *, is_second: bool
 ) -> Array:
-    """Return a constant operand with the rank of the result, whose channels the affine
-    can act on.
-    """
+    """Return a constant operand at the rank of the result, with room for the channels."""
     axis = parameter_axis(node)
     if node.op == "nn.bias_add" and affine.axis not in (None, axis):
         raise Refused(
@@ -102,9 +98,7 @@ def _at_rank(
 
 
 def _channel_axis(node: Node, affine: Affine, value: Value, rank: int | None) -> int:
-    """Return the axis of a dynamic operand that has the channels, -1 where it is broadcast along
-    them.
-    """
+    """Return the channel axis of a dynamic operand, -1 if it is broadcast along it."""
     if affine.axis is None:
         return 0
     inner = shape_of(value.type)
@@ -257,9 +251,7 @@ def _everywhere(
 def backward_product(
     node: Node, index: int, affine: Affine, params: Parameters
 ) -> Sequence[Transfer]:
-    """Mul: s (x y) = (s x) y = x (s y); one operand that has the channels takes the scale, and no
-    shift passes.
-    """
+    """Mul: s (x y) = (s x) y = x (s y); one operand takes the scale, and no shift passes."""
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
     ways = [Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if axis >= 0]
@@ -326,9 +318,7 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     "x + t + y == x + y + t"
 )
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Add, Sub, Sum: (x + t) + y = (x + y) + t, and with a constant y, (s x + t) + y = s (x + (y +
-    t) / s).
-    """
+    """Add, Sub, Sum: (x + t) + y = (x + y) + t, or (s x + t) + c = s (x + (c + t) / s)."""
     if len(given) > 1:
         raise Refused(
             "multi_consumer", f"{node.description} reads the affine on more than one path"
@@ -360,9 +350,7 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
 
 
 def _shift_of_constant(affine: Affine, *, negated: bool) -> Affine:
-    """Return the affine of a constant y: (y + shift) / scale, or (y - shift) / scale where the sum
-    subtracts it.
-    """
+    """Return the affine (y + shift) / scale of a constant; `negated` subtracts the shift."""
     with np.errstate(all="ignore"):
         shift = -affine.shift if negated else affine.shift
         return Affine.joined(affine.axis, 1 / affine.scale, shift / affine.scale, affine.origins)

@@ -1,6 +1,4 @@
-"""Conditions on values, operators and constants that no rule has to ask: the planner does, for
-every operator.
-"""
+"""Conditions that the planner asks for every operator, so that no rule has to."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def check_sole_reader(value: Value, reader: Node) -> None:
 
 
 def check_reader(value: Value, source: Value, node: Node) -> None:
-    """Refuse a reader `node` of `value` that cannot read anything else; the affine is removed from
-    `source`.
-    """
+    """Refuse a reader of `value` that must not change; the affine goes from `source`."""
     if node.op == "return":
         raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if node.graph is not source.graph:
@@ -77,15 +73,13 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
 
 
 def check_not_kept(node: Node, place: str) -> None:
-    """Refuse a node that the user wants to be left alone; it stands `before` or `after`
-    the affine.
-    """
+    """Refuse a node that the user keeps, which stands `before` or `after` the affine."""
     if node.is_hidden:
         raise Refused("kept_by_user", f"{node.description} {place} it is to be kept")
 
 
 def batch_norm_parameters(node: Node) -> Node | None:
-    """Return the `nn.batch_norm_to_affine` that `node` reads, None where it reads none."""
+    """Return the `nn.batch_norm_to_affine` that `node` reads, if any."""
     for value in node.inputs[:2]:
         parameters = producer_of(value, "nn.batch_norm_to_affine")
         if parameters is not None:
@@ -94,9 +88,7 @@ def batch_norm_parameters(node: Node) -> Node | None:
 
 
 def check_axis_exists(value: Value | None, affine: Affine) -> None:
-    """Refuse an axis that the type of a value, which a model may declare as it likes, does not
-    have.
-    """
+    """Refuse an axis beyond the declared type of a value."""
     shape = None if value is None else shape_of(value.type)
     if value is None or shape is None or affine.axis is None:
         return
@@ -145,8 +137,7 @@ def check_constants(node: Node, transfer: Transfer) -> None:
 
 
 def check_stays_integer(fold: Fold, result: Value) -> None:
-    """Refuse to give a product of dequantized matrices its first bias in float unless the `result`
-    is quantized.
+    """Refuse the first float bias of an integer product, unless `result` is quantized.
 
     Runtimes compute such a product in integers: onnxruntime by QGemm and MatMulIntegerToFloat. They
     do not where a float bias follows it, except between QuantizeLinear and DequantizeLinear, where
@@ -185,8 +176,7 @@ them.
 
 
 def check_not_the_scale(data: Value) -> None:
-    """Refuse to take the scale of a constant off the scale of `data` that DynamicQuantizeLinear
-    computes.
+    """Refuse to part a constant from the scale that DynamicQuantizeLinear computes.
 
     Runtimes look for their product behind MatMulInteger: without it onnxruntime makes no
     DynamicQuantizeMatMul.
@@ -200,9 +190,7 @@ def check_not_the_scale(data: Value) -> None:
 
 
 def check_no_integers(node: Node) -> None:
-    """Refuse to pass a `node` whose data are integers: what an affine would change before it was
-    rounded.
-    """
+    """Refuse to pass integers: the affine would act before the rounding, not after."""
     name = node.op.rpartition("::")[2]
     dtype = dtype_of(node.operand().type) if node.op == "cast" and node.inputs else None
     if (

@@ -42,9 +42,7 @@ Move = Callable[[Array], Array]
     " + t), s * b + t) if s >= 0 and low <= s * a + t and high >= s * b + t"
 )
 def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
-    """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), the bounds swapped
-    where s < 0.
-    """
+    """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), swapped for s < 0."""
     return [replaced(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
 
 
@@ -53,9 +51,7 @@ def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) ->
     " - t) / s)) + t if s != 0 and a <= b"
 )
 def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t, the bounds swapped where
-    s < 0.
-    """
+    """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t; s < 0 swaps."""
     affine = only_data(node, given)
     moved = _passed(node, affine, lambda bound: (bound - affine.shift) / affine.scale, params)
     return replaced(moved, results=((0, affine),))
@@ -63,10 +59,9 @@ def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) ->
 
 @states("clip(x, a, b) == clip(x - t, least(a, b - t), b - t) + t if t >= 0 and a <= 0 and x >= t")
 def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
-    """Clip: for t >= 0, a <= 0 and x >= t, clip(x, a, b) = clip(x - t, a, b - t) + t; `affine` is x
-    + t.
+    """Clip: clip(x, a, b) = clip(x - t, a, b - t) + t for t >= 0, a <= 0 and x >= t.
 
-    The transfer has neither operands nor results. Raises Refused where the lower bound is positive,
+    The transfer has neither operands nor results. Raises Refused if the lower bound is positive,
     or absent.
     """
     low, high = _bounds(node, params)
@@ -85,7 +80,7 @@ def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
 
 
 def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
-    """Return the ordered bounds of a Clip, infinite where there is none."""
+    """Return the ordered bounds of a Clip, infinite for an absent one."""
     bounds = clip_bounds(node, params.evaluator)
     if bounds is None:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
@@ -121,7 +116,7 @@ def _passed(node: Node, affine: Affine, move: Move, params: Parameters) -> Trans
 
 
 def _moved(node: Node, move: Move, bound: float | Array) -> Array:
-    """Return what becomes of a bound, infinite where it is."""
+    """Return the moved bound. Raises Refused if only one of both is finite."""
     with np.errstate(all="ignore"):
         found = move(np.array(bound))
     if (np.isfinite(found) != np.isfinite(bound)).any():
@@ -132,8 +127,7 @@ def _moved(node: Node, move: Move, bound: float | Array) -> Array:
 def _limited(
     node: Node, affine: Affine, bounds: Sequence[tuple[float, Move]], params: Parameters
 ) -> Transfer:
-    """Return the transfer of a Clip whose bounds, once moved, differ between the channels of
-    `affine`.
+    """Return the transfer of a Clip whose new bounds differ between the channels.
 
     A bound that a Max or Min, the only reader, limits further is moved with that, and needs no
     other.
@@ -176,9 +170,7 @@ def _limited(
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:
-    """Yield the Max and Min that limit the result of a Clip along `axis`, each with its constant,
-    [] or [C].
-    """
+    """Yield the Max and Min after a Clip, each with its constant, [] or [C] along `axis`."""
     seen: set[str] = set()
     reader = sole_reader(node.output)
     while reader is not None and reader.op not in seen:
@@ -191,10 +183,9 @@ def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[s
 
 
 def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
-    """Return the constant, [] or [C] along `axis`, of the Max or Min of a constant and a value with
-    C channels there.
+    """Return the constant of a Max or Min, [] or [C] along `axis`.
 
-    None where the node is something else, or the constant varies along another axis or is not a
+    None if the node is something else, or the constant varies along another axis or is not a
     number.
     """
     if node.op not in LIMITS or len(node.inputs) != 2:
@@ -226,8 +217,7 @@ def _given(node: Node) -> tuple[bool, bool]:
 
 
 def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]) -> Transfer:
-    """Return the transfer that gives a Clip other bounds, which were `given` on the side that they
-    come from.
+    """Return the transfer that gives a Clip new bounds, of which those not `given` stay absent.
 
     An absent bound is the greatest number of the dtype, to which onnxruntime limits an infinity,
     and an infinite bound keeps it. So an absent bound stays absent.

@@ -26,9 +26,7 @@ from .affine_rule import AffineRule
 def concatenate_backward(
     node: Node, index: int, affine: Affine, params: Parameters
 ) -> Sequence[Transfer]:
-    """Concat: along the channels each operand takes its part of the affine, along another axis all
-    take it whole.
-    """
+    """Concat: each operand takes its channels of the affine, or all along another axis."""
     axis = _axis(node)
     parts = [affine] * len(node.inputs) if affine.axis != axis else _parts(node, affine, axis)
     operands, constants = [], []
@@ -62,9 +60,7 @@ def _parts(node: Node, affine: Affine, axis: int) -> list[Affine]:
     " 2), u, v, 1) if u == p and v == q"
 )
 def concatenate_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
-    """Concat: along the channels the other operands have the identity; along another axis all must
-    agree.
-    """
+    """Concat: operands beside it have the identity, or all agree along another axis."""
     axis = _axis(node)
     first = next(iter(given.values()))
     if (

@@ -32,9 +32,7 @@ def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channe
     "affine(conv(x, w, b, g, d, p), s, t, 1, 3) == conv(x, along(s, 0, 3) * w, s * b + t, g, d, p)"
 )
 def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Conv: weight [M, C/group, k...]; output channel m is row m, whatever the groups, pads and
-    strides.
-    """
+    """Conv: weight [M, C/group, k...]; output channel m is row m."""
     weight, bias = operands(node, params)
     shape = weight.shape
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
@@ -110,9 +108,7 @@ def _with_map(
     spread: Callable[[Array], Array],
     taps: Array,
 ) -> Fold:
-    """Return the fold of the scale; the response to the shift at each position is to be added after
-    the layer.
-    """
+    """Return the fold of the scale, with the shift's response to be added after the layer."""
     shift = bias_map(fold.node, taps)
     scaled = of_data(fold, weight, largest, bias, spread, np.zeros(taps.shape[0]))
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
@@ -139,8 +135,9 @@ def _transposed(
     " w, s * b + t, g, d, p)"
 )
 def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """ConvTranspose: weight [C, M/group, k...]; input channel c and column j make output channel
-    (c // (C/group)) * (M/group) + j.
+    """ConvTranspose: input c and column j make the channel (c // (C/group)) * (M/group) + j.
+
+    The weight is [C, M/group, k...].
     """
     weight, bias, group = _transposed(node, params)
     array = weight.array

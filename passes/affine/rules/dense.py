@@ -23,9 +23,7 @@ from .affine_rule import AffineRule, layer
 def _dense(
     node: Node, params: Parameters, *, any_bias: bool = False
 ) -> tuple[Weight, Array | None, bool, float]:
-    """Return the weight, the term beta * C with its columns on the last axis, transB, and the beta
-    of the new bias.
-    """
+    """Return the weight, beta * C with its columns last, transB, and the beta of the new bias."""
     weight, bias = operands(node, params, any_bias=any_bias)
     if weight.rank != 2:
         raise Refused("channel_mismatch", f"{node.description}: the weight has rank {weight.rank}")
@@ -52,9 +50,7 @@ def _dense(
     " affine(gemm(x, w, c0, alpha, 0), s, t, 1, 2) == gemm(x, w * s, t, alpha, 1)"
 )
 def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Gemm: alpha * A B + beta * C; columns are channels, alpha stays, and C' = (scale * beta * C +
-    shift) / beta.
-    """
+    """Gemm: s (alpha A B + beta C) + t = alpha A (s B) + beta C', C' = (s beta C + t) / beta."""
     weight, bias, transposed, beta = _dense(node, params)
 
     def spread(scale: Array) -> Array:
@@ -71,9 +67,7 @@ def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     " 0, 2) * w, alpha * (t @ w), alpha, 1)"
 )
 def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """Gemm: the rows of B take the scale of the columns of A, and C' = C + (alpha / beta) * shift
-    B.
-    """
+    """Gemm: rows of B take the scale of A's columns, and C' = C + (alpha / beta) shift B."""
     weight, bias, transposed, beta = _dense(node, params, any_bias=not affine.has_shift)
     matrix = weight.array.T if transposed else weight.array
     axis = 0 if node.attrs.get("transA", 0) else 1
@@ -113,8 +107,7 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     "affine(w @ x, s, t, r - 2, r) == along(s, 0, 2) * w @ x + along(t, 0, 2)"
 )
 def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """MatMul: x W has its channels on the last axis, the columns of W; W x on the one before, the
-    rows of W.
+    """MatMul: x W has its channels on the last axis, W x on the one before.
 
     There is no slot for a bias: the fold leaves a shift to be added.
     """
@@ -196,9 +189,7 @@ def _weight_axis(weight: Weight) -> int:
 
 
 def _result_axis(node: Node, side: int) -> int:
-    """Return the axis of the result of a MatMul that has its channels, with the constant as operand
-    `side`.
-    """
+    """Return the channel axis of a MatMul whose operand `side` is constant."""
     shape = shape_of(node.output.type)
     assert shape is not None
     return len(shape) - 1 if side else len(shape) - 2

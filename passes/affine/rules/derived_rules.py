@@ -1,5 +1,4 @@
-"""Both directions in which an affine passes an operator, derived from how its channels move
-(`ir.ops.channel_map`).
+"""How an affine passes an operator, derived from how channels move (`ir.ops.channel_map`).
 
 Backward: scale * op(x) + shift = op(scale' * x + shift'). Forward: op(scale * x + shift) = scale' *
 op(x) + shift'.
@@ -71,11 +70,10 @@ def derived_forward(node: Node, given: Mapping[int, Affine], params: Parameters)
 def channel_sources(
     node: Node, axis: int, count: int, params: Parameters
 ) -> dict[int, tuple[int | None, Array]]:
-    """Return for each result the axis of its channels, and the channel of the data that each of
-    them is.
+    """Return for each result its channel axis, and the channel of the data for each.
 
     The channels are named by the shifts of an affine that is sent through the node: 1, 2, and so
-    on. An axis is None where every channel is the same one. Raises Refused where channels mix or no
+    on. An axis is None if every channel is the same one. Raises Refused if channels mix or no
     shift passes.
     """
     names = np.arange(1.0, count + 1)
@@ -98,9 +96,7 @@ def _channel_map(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
 
 
 def _check_limits(node: Node, channels: ChannelMap, affine: Affine) -> None:
-    """Refuse an affine that the operator does not let pass, with the reason of the operator if it
-    gives one.
-    """
+    """Refuse an affine that the operator stops, with the reason of the operator."""
     for limit, reason in channels.limits:
         try:
             _CHECKS[limit](node, affine)
@@ -182,9 +178,7 @@ def _gathered(affine: Affine, axis: int, positions: Array) -> Affine:
 
 
 def _scattered(node: Node, affine: Affine, channels: ChannelMap, positions: Array) -> Affine:
-    """Return the affine of which this one has the channels at `positions`; the identity where it
-    has none.
-    """
+    """Return the affine with these channels at `positions`, and the identity elsewhere."""
     axis = channels.axis
     assert axis is not None
     if channels.data_extent is None:
@@ -216,9 +210,7 @@ def _check_agreement(node: Node, affine: Affine, extent: int, positions: Array) 
 
 
 def _filled(node: Node, transfer: Transfer, old: float, values: Array) -> Transfer:
-    """Return the transfer that also replaces the number `old` of the node by `values`, which must
-    be one number.
-    """
+    """Return the transfer that replaces the fill `old` by the one number in `values`, too."""
     new = common_value(values)
     if new is None:
         raise Refused(

@@ -1,6 +1,4 @@
-"""Normalizations as layers: gamma and beta absorb an affine of the result; a shift of the data may
-have no effect.
-"""
+"""Normalizations as layers: gamma and beta absorb an affine; the mean removes a shift."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from .affine_rule import layer
 
 @states("affine(batch_norm(x, g, b, m, v), s, t, 1, 3) == batch_norm(x, s * g, s * b + t, m, v)")
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """BatchNormalization that stays: gamma' = scale * gamma and beta' = the affine of beta, along
-    axis 1.
-    """
+    """BatchNormalization that stays: gamma' = scale * gamma, beta' = scale * beta + shift."""
     weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
         raise Refused(
@@ -34,9 +30,7 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 @states("affine(instance_norm(x, g, b), s, t, 1, 3) == instance_norm(x, s * g, s * b + t)")
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """InstanceNormalization: gamma' = scale * gamma and beta' = the affine of beta,
-    along axis 1.
-    """
+    """InstanceNormalization: gamma' = scale * gamma, beta' = scale * beta + shift."""
     weight, bias = operands(node, params)
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
         raise Refused(
@@ -89,9 +83,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     " along(s, k - a, rank(g)) * b + along(t, k - a, rank(g)), a)"
 )
 def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
-    """LayerNormalization: gamma and beta have the shape of the data from `axis` on; the affine acts
-    on one of these axes.
-    """
+    """LayerNormalization: gamma and beta have the shape of the data from `axis` on."""
     weight = read_weight(node, 1, params)
     bias = read_bias(node, params)
     shape = shape_of(node.output.type)

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 def through_reshape(
     affine: Affine, before: tuple[Dim, ...], after: tuple[Dim, ...]
 ) -> Affine | None:
-    """Return the affine after a reshape from shape `before` to `after`, None where it is none
-    there.
+    """Return the affine after a reshape, None if that is not an affine per channel.
 
     Swap the shapes to move an affine of the result to the data.
     """
@@ -65,8 +64,7 @@ def through_reshape(
 def _on_several_axes(
     affine: Affine, axis_before: int, before: tuple[Dim, ...], after: tuple[Dim, ...]
 ) -> Affine | None:
-    """Return the affine with its channels on several consecutive axes, None where there are no such
-    axes.
+    """Return the affine with its channels on several consecutive axes, if there are such.
 
     The last of them has the same R as the axis of the affine.
     """
@@ -88,13 +86,13 @@ def _on_several_axes(
 def _inner_ratio(
     before: tuple[Dim, ...], a: int, after: tuple[Dim, ...], b: int
 ) -> Fraction | None:
-    """Return R of axis `a` over R of axis `b`, None where it is unknown."""
+    """Return R of axis `a` over R of axis `b`, None if it is unknown."""
     ratio = _quotient(before[a + 1 :], after[b + 1 :])
     return ratio if ratio is not None else _quotient(after[: b + 1], before[: a + 1])
 
 
 def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
-    """Return the product of `a` over the product of `b`, None where they have different symbols."""
+    """Return the product of `a` over the product of `b`, None if they have different symbols."""
     if None in a or None in b:
         return None
     symbols = [Counter(dim for dim in dims if isinstance(dim, str)) for dims in (a, b)]
@@ -107,9 +105,7 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
 
 
 def _moved(affine: Affine, ratio: Fraction, axis: int, extent: int) -> Affine | None:
-    """Return the affine along `axis` of `extent`, whose R is 1 / `ratio` of the R that the affine
-    has now.
-    """
+    """Return the affine along `axis` of `extent`, whose R is the present R / `ratio`."""
     channels = affine.channels
     assert channels is not None
     if ratio.denominator == 1:

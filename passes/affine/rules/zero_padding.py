@@ -20,9 +20,7 @@ from ..algebra.transfer import check_no_zero_scale
 
 
 def constant_padding(node: Node, affine: Affine) -> float:
-    """Return -shift / scale, the number that becomes zero and may pad the data instead. It must be
-    one for all channels.
-    """
+    """Return the padding -shift / scale that becomes zero, one for all channels."""
     check_no_zero_scale(node, affine)
     value = common_value(-affine.shift / affine.scale)
     if value is None:
@@ -33,9 +31,7 @@ def constant_padding(node: Node, affine: Affine) -> float:
 
 
 def shares(node: Node, kernel: tuple[int, ...]) -> Array | None:
-    """Return the share of windows in which each tap of a convolution lies inside the data: float64
-    [k...], None if unknown.
-    """
+    """Return the share of windows whose tap lies in the data, float64 [k...], if known."""
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
         return None
@@ -54,10 +50,9 @@ MAX_POSITIONS = 1 << 24
 def _inside(
     node: Node, kernel: tuple[int, ...], sizes: tuple[int, ...], pads: tuple[int, ...]
 ) -> list[Array] | None:
-    """Return for each spatial axis whether each tap of each window lies inside the data: 0.0 or
-    1.0, [k, windows].
+    """Return for each spatial axis [k, windows]: 1.0 for a tap inside the data, else 0.0.
 
-    Returns None where there are too many windows.
+    Returns None if there are too many windows.
     """
     window = window_of(node, len(kernel))
     assert window is not None, "it has pads"
@@ -74,8 +69,7 @@ def _inside(
 
 
 def bias_map(node: Node, taps: Array) -> Array:
-    """Return the response of a convolution to the shift at every position: float64 [1, M,
-    spatial...].
+    """Return the response to the shift at every position: float64 [1, M, spatial...].
 
     `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times
     shift.

@@ -37,8 +37,7 @@ MIN_CHAIN = 8
 
 
 class Chain:
-    """The affines `ops`, each the only reader of the one before, with the state of the nodes they
-    were recognised from.
+    """The affines `ops`, each the only reader of the one before, and their nodes' state.
 
     `is_reduced` is set once no affine in it is the identity and no two neighbours undo each other.
     """
@@ -71,9 +70,7 @@ class Chain:
 
 
 class ChainFinder:
-    """Finds the chains of a graph, and remembers them by their first node from one round to the
-    next.
-    """
+    """Finds the chains of a graph, and remembers them from one round to the next."""
 
     def __init__(self, module: Module, params: Parameters) -> None:
         self.provenance = module.provenance
@@ -82,8 +79,7 @@ class ChainFinder:
         self.units: Mapping[Node, Unit] = {}
 
     def batches(self, nodes: list[Node]) -> Iterator[list[Node]]:
-        """Yield the first node of every chain, a batch at a time, and record why an operation is
-        nearly an affine.
+        """Yield the first nodes of the chains in batches; record why others are no affines.
 
         Chains of one batch may be folded before the next is recognised. Nodes that are made
         meanwhile wait for the next round, so that a round ends. Each of `nodes`, in the order of
@@ -136,9 +132,7 @@ class ChainFinder:
         return None if first is None else Chain(self._following(first))
 
     def _prepare(self, ops: Sequence[AffineOp]) -> None:
-        """Compute the numbers that every affine, and the layer before it, will be asked for, all at
-        once.
-        """
+        """Compute the numbers of many affines, and of the layers before them, at once."""
         affines = Affine.of_each([(op.axis, op.stage) for op in ops])
         for op, affine in zip(ops, affines, strict=True):
             op.__dict__["affine"] = affine
@@ -186,9 +180,7 @@ class ChainFinder:
         return self._find(op.nodes[0]) if op.nodes[0].graph is not None else None
 
     def before(self, chain: Chain) -> AffineOp | None:
-        """Return the affine of one operator whose result the chain and others read, None where
-        there is none.
-        """
+        """Return the affine of one operator that the chain and others read."""
         first = chain.ops[0]
         producer = first.data.node
         op = None if producer is None or producer.op not in AFFINE_KINDS else self._find(producer)
@@ -197,7 +189,7 @@ class ChainFinder:
         return op if op.axis == first.axis or None in (op.axis, first.axis) else None
 
     def _find(self, node: Node) -> AffineOp | None:
-        """Return the affine that begins at `node`, None where there is none that may move."""
+        """Return the affine that begins at `node`, if there is one that may move."""
         return None if node in self.units else find_affine(node, self.params.evaluator)
 
 
@@ -216,8 +208,7 @@ def is_identity(affine: Affine) -> bool:
 
 
 def fits(affine: Affine, op: AffineOp) -> bool:
-    """Return whether scale, shift and shift / scale can be constants in the dtype of the result of
-    `op`.
+    """Return whether scale, shift and shift / scale can be constants in the dtype of `op`.
 
     None of them may become infinite, or zero, by rounding.
     """

@@ -1,6 +1,4 @@
-"""Choices: the ways in which a chain of affines can be folded, and the one that leaves the fewest
-operators.
-"""
+"""Choices: the ways to fold a chain, of which the best leaves the fewest operators."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ class Chooser:
     def choose(self, ops: Sequence[AffineOp], *, whole: bool) -> Choice:
         """Return the cheapest way to fold the chain, as a `whole` or in part.
 
-        Raises Refused where there is none.
+        Raises Refused if there is none.
         """
         affine = affine_of(ops)
         best: Choice | None = None
@@ -128,9 +126,7 @@ class Chooser:
 
     @staticmethod
     def _plan_or_none(attempt: Attempt) -> Choice | None:
-        """Return half of a way, None where there is none: the refusal of the whole chain already
-        says why.
-        """
+        """Return half of a way, or None: the whole chain's refusal says why."""
         try:
             return attempt()
         except Refused:
@@ -155,9 +151,7 @@ class Chooser:
             yield lambda: self._compact(ops, affine)
 
     def _scale_or_shift(self, ops: Sequence[AffineOp], affine: Affine) -> Iterator[Attempt]:
-        """Yield the ways in which the scale goes and an `add` stays, or the shift goes and a
-        `multiply` stays.
-        """
+        """Yield the ways in which an `add` of the shift, or a `multiply`, stays."""
         rank_known = affine.axis is None or shape_of(ops[0].data.type) is not None
         both = affine.is_finite and affine.has_scale and affine.has_shift
         if self.partial == "never" or not both or not rank_known or not fits(affine, ops[-1]):
@@ -175,8 +169,7 @@ class Chooser:
             yield lambda: self._forward(ops, affine.only_shift(), scale)
 
     def _compact(self, ops: Sequence[AffineOp], affine: Affine) -> Choice:
-        """Return the chain as one BatchNormalization if there is one in it, else as one product and
-        one sum.
+        """Fold the chain into its BatchNormalization, or into one product and one sum.
 
         An affine that shifts the data before they are scaled goes on doing so: the sum of two large
         numbers that nearly cancel is exact; the sum of their products is not, and may overflow.
@@ -205,8 +198,7 @@ class Chooser:
         return Choice(Plan(), ops, (*scale, *shift), forward=not scale and not shift)
 
     def _into_batch_norm(self, ops: Sequence[AffineOp], kept: AffineOp) -> Choice:
-        """Return the BatchNormalization `kept` with the parameters that make it apply the chain
-        around it, too.
+        """Let the BatchNormalization `kept` apply the chain around it, too.
 
         With its own scale s and shift t, and S and T of the chain, it takes the affine S / s and T
         - (S / s) t. Where s is zero, so is S, and the quotient does not matter: 1 keeps it finite.
@@ -256,9 +248,7 @@ def _refused(code: str, detail: str) -> Choice:
 
 
 def _summary(refusals: Sequence[Refusal]) -> Refusal:
-    """Return one refusal for all attempts: the first that names a concrete obstacle, else the
-    first.
-    """
+    """Return the first refusal that names a concrete obstacle, else the first."""
     if not refusals:
         return Refusal("no_foldable_neighbour", "no part of it can be folded in either direction")
     first = refusals[0]

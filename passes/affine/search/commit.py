@@ -75,9 +75,7 @@ class Committer:
         return recorded
 
     def rename(self, value: Value) -> None:
-        """Give a new name to a value that holds other numbers from now on, and drop its
-        statistics.
-        """
+        """Give a new name to a value with new numbers, and drop its statistics."""
         self.statistics.pop(value, None)
         if value.node is not None and not value.is_returned:
             value.rename(self.module.fresh_name(f"{value.name}.scaled"))
@@ -100,8 +98,7 @@ class Committer:
                 self._limit(node.output, op, limit)
 
     def _limit(self, value: Value, op: str, limit: Array) -> None:
-        """Let all readers of the result `value` of an operator read the maximum or minimum of it
-        and a constant.
+        """Let all readers of `value` read its maximum or minimum with a constant.
 
         The result keeps its name, and the unlimited one gets another.
         """
@@ -116,8 +113,7 @@ class Committer:
         self.limited[value] = node.output
 
     def _operands(self, node: Node, transfer: Transfer) -> None:
-        """Replace operands by constants, rounded once to the dtype of the result, however many
-        folds change them.
+        """Replace operands by constants, rounded once however many folds change them.
 
         Those that the transfer drops are left out.
         """
@@ -180,9 +176,7 @@ class Committer:
         return layer is not None
 
     def _weight(self, fold: Fold, factor: Array) -> None:
-        """Replace the weight by its product with the factor, which FoldConstant computes and rounds
-        once.
-        """
+        """Multiply the weight by `factor`; FoldConstant computes that and rounds once."""
         node, weight = fold.node, fold.weight
         base, product = weight, weight.node
         if product is not None and "folded" in product.attrs and weight.sole_user() is node:
@@ -259,9 +253,7 @@ class Committer:
             constant.name, old.name = old.name, constant.name
 
     def _renew(self, node: Node) -> None:
-        """Replace a node whose operands changed by one like it: a value never changes its meaning
-        for those who know it.
-        """
+        """Replace a node by one with the new operands: no value changes its meaning."""
         new = self.rewriter.make(
             node.op, node.inputs, node.attrs, before=node, hint=node.output.name, name=node.name
         )
@@ -284,9 +276,7 @@ class Committer:
         self.rewriter.set_attr(node, "pads", (0,) * len(pads))
 
     def _shift(self, change: Change, fold: Fold, shift: Array, layer: Layer | None) -> None:
-        """Add the shift that a layer without a bias cannot take after it, under the name that its
-        result had.
-        """
+        """Add after a layer the shift that it cannot take, under the name of its result."""
         node, value = change.node, change.value
         following = node.next
         assert following is not None
@@ -304,9 +294,7 @@ class Committer:
             layer.shift_add = add.output
 
     def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
-        """Make the operator that stays of an affine before `tail`: the addition of its shift, or
-        the product with its scale.
-        """
+        """Make the addition or product that stays of an affine, before `tail`."""
         array = affine.shift if op == "add" else affine.scale
         constant = self.rewriter.constant(
             ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)),
@@ -319,7 +307,7 @@ class Committer:
         return node
 
     def _layer(self, fold: Fold) -> Layer | None:
-        """Return the record of a layer, None where nothing of it changes.
+        """Return the record of a layer, None if nothing of it changes.
 
         Its node gets a unique name.
         """
@@ -378,9 +366,7 @@ def _note_quantized(layer: Layer, fold: Fold, direction: str) -> None:
 
 
 def bias_name(node: Node) -> str:
-    """Return a name for a new bias: `conv.bias` beside `conv.weight`, else a name after
-    the node.
-    """
+    """Return a name for a new bias: `conv.bias` beside `conv.weight`, else after the node."""
     weight = node.inputs[1].name if len(node.inputs) > 1 and node.inputs[1] is not None else ""
     weight = weight.removesuffix(".folded")
     if weight.endswith("weight"):

@@ -87,9 +87,7 @@ class ChainFolder:
         return moved, left
 
     def _remember_rest(self, firsts: Sequence[Node], ops: list[AffineOp]) -> None:
-        """Remember the rest of a long chain, of which only the first affine reads something else
-        now.
-        """
+        """Remember the rest of a long chain: only its first data changed."""
         if len(ops) <= ATTEMPTS:
             return
         for i, op in enumerate(ops):
@@ -101,9 +99,7 @@ class ChainFolder:
                 return
 
     def _reduce(self, ops: Sequence[AffineOp]) -> list[AffineOp]:
-        """Erase affines that are the identity and neighbours that undo each other, and return those
-        that are left.
-        """
+        """Erase identities and neighbours that undo each other; return the others."""
         left: list[AffineOp] = []
         counter = self.rewriter.debug_counter
         for op in ops:
@@ -123,9 +119,7 @@ class ChainFolder:
         return [op for op in map(self.finder.renewed, left) if op is not None]
 
     def _drop_undone(self, firsts: Iterable[Node]) -> bool:
-        """Erase affines that undo the one before them, which others read, too; return whether there
-        was one.
-        """
+        """Erase affines that undo the shared one before them; return whether any did."""
         changed, counter = False, self.rewriter.debug_counter
         for node in firsts:
             chain = self.finder.at(node)

@@ -63,9 +63,7 @@ class Plan:
 
     @property
     def added(self) -> int:
-        """Operators added: `limits`, an `add` for a shift that a layer cannot take, a Pad for its
-        padding.
-        """
+        """Operators added: limits, sums after layers without a slot, and Pads."""
         count = self.limits
         for fold in self.folds:
             count += (fold.shift is not None) + (fold.padding is not None)
@@ -81,9 +79,7 @@ class Plan:
         return count
 
     def growth(self) -> int:
-        """Return the bytes of constants that the plan adds: copies of shared weights, and larger
-        constants.
-        """
+        """Return the bytes of constants added: copies of shared weights, and larger constants."""
         return sum(map(_growth, self.changes))
 
     @property
@@ -117,8 +113,6 @@ def _growth(change: Change) -> int:
 
 
 def _stored_bytes(value: Value, reader: Node) -> int | None:
-    """Return the bytes of the constant that goes when `reader` reads another value, None where none
-    goes.
-    """
+    """Return the bytes of the constant that goes if `reader` reads another value."""
     payload = payload_of(value) if value.sole_user() is reader else None
     return payload.nbytes if isinstance(payload, Tensor | SparseTensor) else None

@@ -60,9 +60,7 @@ Search = Generator[Request, "Refusal | None"]
 
 
 class Planner:
-    """Finds plans. It reads the graph as it is at each question, and remembers only the magnitudes
-    of weights.
-    """
+    """Finds plans in the graph as it is; only magnitudes of weights are remembered."""
 
     def __init__(self, params: Parameters) -> None:
         self.params = params
@@ -76,7 +74,7 @@ class Planner:
     def backward(self, value: Value, reader: Node, affine: Affine) -> Plan:
         """Return a plan that makes `value`, as `reader` reads it, its affine. O(region).
 
-        Raises Refused where there is none, with the operators that the affine would have passed in
+        Raises Refused if there is none, with the operators that the affine would have passed in
         the notes.
         """
         self._trail, self._visited = [], 0
@@ -168,8 +166,7 @@ class Planner:
         return node
 
     def into(self, value: Value, affine: Affine) -> Change:
-        """Return the change that makes the layer or BatchNormalization with the result `value`
-        apply `affine`, too.
+        """Return the change by which the layer or BatchNormalization of `value` applies `affine`.
 
         Raises Refused, also if `value` is the result of neither.
         """
@@ -182,9 +179,7 @@ class Planner:
         return Change(fold.node, value, "backward", fold=fold)
 
     def _absorbed(self, node: Node, affine: Affine) -> Fold | None:
-        """Return the fold of a layer or of a BatchNormalization that stays, None where the node is
-        neither.
-        """
+        """Return the fold of a layer or a BatchNormalization that stays; None of others."""
         rule = affine_rule(node.op)
         if rule.absorb_result is not None:
             return (
@@ -206,10 +201,9 @@ class Planner:
         return absorb(parameters, affine, self.params)
 
     def forward(self, value: Value, affine: Affine) -> Plan:
-        """Return a plan that lets all readers of `value` read x, where `value` is the affine of x.
-        O(region).
+        """Return a plan that takes `affine` off `value` for all readers. O(region).
 
-        Raises Refused where there is none.
+        Raises Refused if there is none.
         """
         self._left += OWN_EFFORT
         try:
@@ -245,9 +239,7 @@ class Planner:
         return replaced(transfer, constants=constants)
 
     def position(self, node: Node) -> float:
-        """Return a number that grows along the graph; a node made since `number` stands between its
-        neighbours.
-        """
+        """Return a number that grows along the graph, for nodes made later, too."""
         if self._unnumbered is not None:
             self._positions = {node: float(i) for i, node in enumerate(self._unnumbered)}
             self._unnumbered = None
@@ -335,9 +327,7 @@ class _ForwardSearch:
             )
 
     def into_layer(self, node: Node, given: dict[int, Affine]) -> list[Change]:
-        """Return the change of a layer, and those of the readers that add a shift which it has no
-        slot for.
-        """
+        """Return the change of a layer, and of readers that add a shift it has no slot for."""
         absorb = affine_rule(node.op).absorb_data
         assert absorb is not None
         (index, affine), *others = given.items()
@@ -362,9 +352,7 @@ def _reads(node: Node, index: int) -> bool:
 
 
 def _with_path(found: Refusal, path: Path | None) -> Refusal:
-    """Return the refusal with the operators that the affine passed before it; the innermost search
-    notes them.
-    """
+    """Return the refusal with the operators passed before it, unless it has them."""
     if found.notes:
         return found
     return _with_note(
@@ -377,8 +365,6 @@ def _with_note(refusal: Refusal, prefix: str) -> Refusal:
 
 
 def _of_rank(array: Array, operand: Value) -> Array:
-    """Return a vector along the last axis with as many axes as `operand`, which may give the result
-    its rank.
-    """
+    """Return a vector on the last axis at the rank of `operand`, which the result may need."""
     rank = len(shape_of(operand.type) or ())
     return array.reshape((1,) * (rank - 1) + (-1,))

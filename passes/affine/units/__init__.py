@@ -1,3 +1,1 @@
-"""Fused units: operators in a row that an affine passes or enters as one: activations, norms,
-attention.
-"""
+"""Fused units: operators in a row that an affine passes or enters as one."""

@@ -42,9 +42,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 @record
 class _Activation:
-    """x * gate(argument(x)) * factor, with 1 added to the gate if `one_more`; without x too if
-    `alone` names that.
-    """
+    """x * gate(argument(x)) * factor; `one_more` adds 1 to the gate, `alone` is without x."""
 
     kind: str
     argument: Callable[[float], float] | None
@@ -74,7 +72,7 @@ Swish is SiLU, and the quick Gelu.
 
 
 def activation_at(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
-    """Return the activation whose gate `anchor` is, None where it is that of none."""
+    """Return the activation whose gate `anchor` is, or None."""
     for form in _FORMS[anchor.op] if _is_gate(anchor, constants) else ():
         with suppress(Declined):
             return _activation(UnitMatch(anchor, constants, {anchor}), form)
@@ -109,9 +107,7 @@ def _activation(match: UnitMatch, form: _Activation) -> Unit:
 def _factor(
     match: UnitMatch, form: _Activation, last: Node, has_data: bool
 ) -> tuple[Node, float, bool]:
-    """Return the next product, the number that it multiplies by, and whether it multiplies by the
-    data, too.
-    """
+    """Return the next product, its number, and whether it multiplies by the data, too."""
     product = reader_of(last, *_PRODUCTS)
     other = other_operand(product, last.output)
     number = match.scalar(other)
@@ -129,7 +125,7 @@ def _factor(
 
 
 def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
-    """Return whether the attributes and bounds of an anchor are those of an activation."""
+    """Return whether an anchor has the attributes and bounds of an activation."""
     if anchor.op == "clip":
         bounds = clip_bounds(anchor, constants)
         return bounds is not None and tuple(bounds.ends) == (0.0, 6.0)
@@ -144,9 +140,7 @@ def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
 
 
 def _data(match: UnitMatch, form: _Activation, value: Value, product: Node) -> float:
-    """Return the number by which `value` multiplies the data of the activation; the operators found
-    are added.
-    """
+    """Return the number by which `value` multiplies the data; add the operators found."""
     candidates: list[tuple[Value, float, set[Node]]] = [(value, 1.0, set())]
     with suppress(Declined):
         node = result_of(value, *_PRODUCTS, only_for=product)
@@ -175,9 +169,7 @@ def _computing(match: UnitMatch, x: Value, expected: Callable[[float], float]) -
 
 
 def _at(match: UnitMatch, value: Value, x: Value, at: float, inside: set[Node]) -> float:
-    """Return the number that `value` is where `x` is `at`; it must be computed from that and
-    scalars alone.
-    """
+    """Return the number of `value` if `x` is `at`, computed from that and scalars alone."""
     if value is x:
         return at
     known = match.scalar(value)
@@ -214,9 +206,7 @@ def _argument(match: UnitMatch, form: _Activation, x: Value) -> set[Node]:
 
 
 def _alone(match: UnitMatch, form: _Activation) -> Unit | None:
-    """Return the unit of a gate that multiplies nothing, None where the form has none, or the
-    argument is another.
-    """
+    """Return the unit of a gate that multiplies nothing, if the form has one."""
     gate = match.anchor.operand().node
     for x in () if gate is None or form.alone is None else gate.inputs:
         if x is not None and form.argument is not None and not match.constants.is_constant(x):

@@ -27,10 +27,9 @@ _MASKING = frozenset(
 
 
 def scores_at(matmul: Node, constants: ConstantEvaluator) -> Unit:
-    """Return the unit of a MatMul of two computed operands that a Softmax reads, with the scales
-    beside it.
+    """Return the unit of a MatMul that a Softmax reads, with the scales beside it.
 
-    Raises Declined where one of these is missing.
+    Raises Declined if one of these is missing.
     """
     match = UnitMatch(matmul, constants, {matmul})
     # A runtime has the scale as a number of its attention, or of the product: of its operands or
@@ -57,7 +56,7 @@ def _is_scale(node: Node, match: UnitMatch) -> bool:
 
 
 def _scale_before(value: Value, reader: Node, match: UnitMatch) -> set[Node]:
-    """Return the scale of an operand with the transposes after it, nothing where there is none."""
+    """Return the scale of an operand and the transposes after it, if there is one."""
     passed: set[Node] = set()
     for _ in range(MOST_MOVES + 1):
         node = value.node
@@ -82,9 +81,7 @@ def _is_for_softmax(matmul: Node) -> bool:
 
 
 def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
-    """Return whether an Unsqueeze begins (1 - mask) * number, which is added to scores, as BERT has
-    it.
-    """
+    """Return whether an Unsqueeze begins (1 - mask) * number, as in BERT."""
     try:
         inverted = reader_of(unsqueeze, "cast", "subtract")
         if inverted.op == "cast":

@@ -21,9 +21,7 @@ SUMS = ("add", "sub", "sum")
 
 
 def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> None:
-    """Refuse a sum with `constant` that, with its neighbour, rounds the data: no affine moves into
-    or past it.
-    """
+    """Refuse a sum that rounds the data together with its neighbour."""
     own = (
         _summand(node, evaluator)
         if _leaves_whole_numbers(constant, dtype_of(node.output.type))
@@ -49,18 +47,14 @@ def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator
 
 
 def _leaves_whole_numbers(constant: Array, dtype: DType | None) -> bool:
-    """Return whether a constant is so large that between it and its double `dtype` has whole
-    numbers alone.
-    """
+    """Return whether `dtype` has only integers from a constant to its double."""
     if dtype is None or not dtype.is_float or not constant.size:
         return False
     return bool(2.0 ** finfo(dtype).nmant <= np.abs(constant).max() < np.inf)
 
 
 def _summand(node: Node, evaluator: ConstantEvaluator) -> Array | None:
-    """Return the constant that a sum adds to its data in float64, None where it is no sum of data
-    and a constant.
-    """
+    """Return the constant that a sum adds to its data, None for other operators."""
     info = op_info(node.op)
     form = None if info is None else info.affine
     if form is None or form.kind not in SUMS or len(node.inputs) != 2:

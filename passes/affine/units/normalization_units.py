@@ -14,7 +14,7 @@ from .unit import Unit, UnitMatch
 def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
     """Return the LayerNormalization or RMSNormalization of whose variance `anchor` is the root.
 
-    Raises Declined where there is none.
+    Raises Declined if there is none.
     """
     match = UnitMatch(anchor, constants, {anchor})
     square = _variance(match)
@@ -30,9 +30,7 @@ def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
 
 
 def _variance(match: UnitMatch) -> Node:
-    """Return the square of the data, of which the anchor is the root of the mean, with epsilon
-    added.
-    """
+    """Return the square whose mean, plus epsilon, the anchor takes the root of."""
     total = result_of(match.anchor.operand(), "add")
     epsilon = next((value for value in total.inputs if match.scalar(value) is not None), None)
     if epsilon is None:
@@ -77,7 +75,7 @@ def _before_cast(match: UnitMatch, value: Value) -> Value:
 
 
 def _centered(match: UnitMatch, value: Value) -> Value | None:
-    """Return the mean that `value` is the data without, None where it is something else."""
+    """Return the mean that `value` is the data without, None if it is something else."""
     node = producer_of(value, "subtract")
     mean = None if node is None else producer_of(node.operand(1), "mean")
     if node is None or mean is None or not _is_mean_of_row(mean, match.constants):
@@ -89,9 +87,7 @@ def _centered(match: UnitMatch, value: Value) -> Value | None:
 
 
 def _parameter(match: UnitMatch, last: Node, op: str) -> Node:
-    """Return the operator that applies gamma or beta, a constant along the last axis, to the result
-    of `last`.
-    """
+    """Return the operator that applies gamma or beta, constant along the last axis."""
     node = match.reader(last, "cast", op)
     if node.op == "cast":
         node = match.reader(node, op)

@@ -32,16 +32,14 @@ _HALF_ROTATED = op("add", op("multiply", _X, value()), op("multiply", _TURNED, v
 def rotary_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
     """Return the unit of a rotary embedding around the Neg or Sub in it.
 
-    Raises Declined where there is none.
+    Raises Declined if there is none.
     """
     nodes = _half_rotated(anchor) if anchor.op == "negative" else _rotated_pairs(anchor, constants)
     return Unit(ROTARY, nodes)
 
 
 def _half_rotated(negative: Node) -> frozenset[Node]:
-    """Return the operators of x * cos + concat(-x2, x1) * sin, where x1 and x2 are the
-    halves of x.
-    """
+    """Return the operators of x * cos + concat(-x2, x1) * sin, with the halves of x."""
     total = reader_of(reader_of(reader_of(negative, "concatenate"), "multiply"), "add")
     nodes = _HALF_ROTATED.bind(total).nodes
     if negative not in nodes:
@@ -66,9 +64,7 @@ def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
 
 
 def _multiplies(product: Node, x: Value, factor: Value, constants: ConstantEvaluator) -> bool:
-    """Return whether a product multiplies `x` by `factor`, or by a constant with the
-    same numbers.
-    """
+    """Return whether a product multiplies `x` by the numbers of `factor`."""
     return any(a is x and _is_same(b, factor, constants) for a, b in _orders(product))
 
 

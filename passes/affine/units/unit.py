@@ -1,6 +1,4 @@
-"""A unit, operators that together write out one that runtimes have, and the search for its
-operators.
-"""
+"""A unit: operators that together write out one that runtimes have, and their search."""
 
 from __future__ import annotations
 
@@ -38,18 +36,14 @@ class Unit:
 
 @record(frozen=False)
 class UnitMatch:
-    """The operators of a unit that were found so far around its `anchor`, and the constants of the
-    module.
-    """
+    """The operators of a unit found so far around its `anchor`, and the constants."""
 
     anchor: Node
     constants: ConstantEvaluator
     nodes: set[Node] = field(default_factory=set)
 
     def scalar(self, value: Value | None) -> float | None:
-        """Return the number that a constant of one element holds, None where it is
-        something else.
-        """
+        """Return the number that a constant of one element holds."""
         if value is None or not self.constants.is_constant(value):
             return None
         shape = static_shape_of(value.type)

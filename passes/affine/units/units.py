@@ -1,5 +1,4 @@
-"""Units: operators that together write out one that runtimes have, such as Gelu, LayerNormalization
-or attention.
+"""Units: operators that together write out Gelu, LayerNormalization or attention.
 
 A runtime fuses a unit that it finds as exporters write it. A scale that leaves the unit, or enters
 it, costs more at run time than it saves, so no affine goes out of a unit or into the middle of one.
@@ -45,7 +44,7 @@ def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
 
 
 def unit_of(node: Node, constants: ConstantEvaluator) -> Unit | None:
-    """Return the unit that `node` is part of, None where there is none. O(1)."""
+    """Return the unit that `node` is part of, or None. O(1)."""
     for inner in _SEARCHES:
         for near in _around(node, inner) if node.op in inner else ():
             if near.op in _ANCHORS:
@@ -56,9 +55,7 @@ def unit_of(node: Node, constants: ConstantEvaluator) -> Unit | None:
 
 
 def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
-    """Yield the operators around `node`, the nearest first; the search goes on from those that a
-    unit may have.
-    """
+    """Yield the operators around `node` that a unit may have, the nearest first."""
     queue, seen = [node], {node}
     for each in queue:
         yield each
@@ -82,7 +79,7 @@ def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
 
 
 def _anchored(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
-    """Return the unit around the operator that is typical of it, None where there is none."""
+    """Return the unit around the operator that is typical of it, or None."""
     # Most models have none of these operators, and do without the modules that look around them.
     try:
         if anchor.op in _GATES:
