@@ -123,11 +123,9 @@ class Fold:
         """The number of channels of the result of a layer with a quantized weight."""
         assert self.quantized_weight is not None
         count = self.quantized_weight.shape[self.weight_axis]
-        return (
-            count * integer_of(self.node, "group", 1)
-            if self.node.op == "nn.conv_transpose"
-            else count
-        )
+        if self.node.op == "nn.conv_transpose":
+            return count * integer_of(self.node, "group", 1)
+        return count
 
     @property
     def weight_bytes(self) -> int:
@@ -172,6 +170,26 @@ class Weight:
     def shape(self) -> tuple[int, ...]:
         """The shape. Nothing is read for it."""
         return self.elements.shape
+
+
+Spread = Callable[[Array], Array]
+"""Makes a factor of a weight from a vector with one number a channel."""
+
+
+@record
+class LayerNumbers:
+    """The numbers of a layer that a fold starts from.
+
+    - `largest` is the greatest magnitude in the weight for each channel that the affine scales.
+    - The layer adds `bias` now, its channels on the last axis.
+    - Without a `slot` for a bias, a shift is left to be added to the result.
+    """
+
+    weight: Weight
+    largest: Array
+    spread: Spread
+    bias: Array | None = None
+    slot: bool = True
 
 
 def read_weight(node: Node, index: int, params: Parameters) -> Weight:
@@ -240,14 +258,9 @@ def operands(
     weight = read_weight(node, 1, params)
     bias = None if any_bias else read_bias(node, params)
     value = node.input(2)
-    if (
-        bias is not None
-        and value is not None
-        and not params.float_bias
-        and not params.evaluator.is_constant(value)
-    ):
-        weight = replaced(weight, bias=_quantized(value, node, params))
-    return (weight, bias)
+    if bias is None or value is None or params.float_bias or params.evaluator.is_constant(value):
+        return weight, bias
+    return replaced(weight, bias=_quantized(value, node, params)), bias
 
 
 def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None:
@@ -255,14 +268,11 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
     if affine.axis is None:
         return
     if affine.axis != axis:
-        raise Refused(
-            "axis_mismatch",
-            f"axis {affine.axis} is not the channel axis {axis} of {node.description}",
-        )
+        problem = f"axis {affine.axis} is not the channel axis {axis} of {node.description}"
+        raise Refused("axis_mismatch", problem)
     if affine.channels != channels:
-        raise Refused(
-            "channel_mismatch", f"{node.description} has {channels} channels, not {affine.channels}"
-        )
+        problem = f"{node.description} has {channels} channels, not {affine.channels}"
+        raise Refused("channel_mismatch", problem)
 
 
 LARGEST_DATA = 2.0**64
@@ -288,13 +298,11 @@ def check_numbers(
     same results.
     """
     top = largest * np.abs(scale)
-    # Nothing exceeds the dtype with finite factors only; numbers just above the greatest are
-    # rounded down to it.
+    # Finite factors only, and none exceeds the dtype: numbers just above the greatest round to it.
     fine = np.count_nonzero(top <= largest_finite(dtype)) == top.size or fits(top, dtype)
     if not (fine or (all_finite(scale) and all_finite(largest))):
-        raise Refused(
-            "nonfinite", f"{node.description}: a scale or weight is infinite or not a number"
-        )
+        problem = f"{node.description}: a scale or weight is infinite or not a number"
+        raise Refused("nonfinite", problem)
     if not fine:
         raise Refused("overflow", f"{node.description}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
@@ -308,71 +316,37 @@ def check_numbers(
     if seen.any():
         channel = int(np.argmax(seen))
         weight = f"{largest[channel]:.3g} * {abs(scale[channel]):.3g}"
-        raise Refused(
-            "underflow",
-            f"{node.description}: the weights of channel {channel}, {weight}, vanish in {dtype}",
-        )
+        problem = f"the weights of channel {channel}, {weight}, vanish in {dtype}"
+        raise Refused("underflow", f"{node.description}: {problem}")
 
 
-def of_result(
-    fold: Fold,
-    weight: Weight,
-    largest: Array,
-    bias: Array | None,
-    spread: Callable[[Array], Array],
-    *,
-    slot: bool = True,
-) -> Fold:
+def of_result(fold: Fold, layer: LayerNumbers) -> Fold:
     """Return the fold of an affine of the result: weight times scale, and the affine of the bias.
 
-    `largest` is the greatest magnitude in the weight of each channel of the result. `bias` is added
-    by the layer now, its channels on the last axis. `spread` makes a factor of the weight from a
-    vector [channels].
+    `layer.largest` is by channel of the result.
     """
-    affine, channels = fold.affine, largest.shape[0]
+    affine, channels = fold.affine, len(layer.largest)
     check_channels(fold.node, affine, fold.axis, channels)
-    new = _per_channel(affine.shift, channels) if bias is None else np.asarray(affine.apply(bias))
-    least = (
-        np.abs(new) if new.shape == (channels,) else np.abs(new).reshape(-1, channels).min(axis=0)
-    )
+    if layer.bias is None:
+        bias = _per_channel(affine.shift, channels)
+    else:
+        bias = affine.apply(layer.bias)
+    least = np.abs(bias).reshape(-1, channels).min(axis=0)
     scale = _per_channel(affine.scale, channels)
-    return checked(
-        fold, weight, scale, largest, spread, bias, new, least, slot=slot, bias_scale=scale
-    )
+    return checked(fold, layer, scale, bias, least, scales_bias=True)
 
 
-def of_data(
-    fold: Fold,
-    weight: Weight,
-    largest: Array,
-    bias: Array | None,
-    spread: Callable[[Array], Array],
-    response: Array,
-    *,
-    slot: bool = True,
-) -> Fold:
-    """Return the fold of an affine of the data: weight times scale, and the bias plus the response
-    to the shift.
+def of_data(fold: Fold, layer: LayerNumbers, response: Array) -> Fold:
+    """Return the fold of an affine of the data: weight times scale, and bias plus response.
 
-    `largest` is the greatest magnitude in the weight of each channel of the data. `response` is the
-    result of the layer, without its bias, for data that is the shift everywhere.
+    `layer.largest` is by channel of the data. `response` is the result of the layer, without its
+    bias, for data that is the shift everywhere.
     """
-    affine, channels = fold.affine, largest.shape[0]
-    new = response if bias is None else np.asarray(bias + response)
-    least = np.zeros(
-        ()
-    )  # other channels of the data reach the same results, and may cancel the bias
-    return checked(
-        fold,
-        weight,
-        _per_channel(affine.scale, channels),
-        largest,
-        spread,
-        bias,
-        new,
-        least,
-        slot=slot,
-    )
+    bias = response if layer.bias is None else np.asarray(layer.bias + response)
+    scale = _per_channel(fold.affine.scale, len(layer.largest))
+    # Other channels of the data reach the same results, and may cancel the bias.
+    least = np.zeros(())
+    return checked(fold, layer, scale, bias, least)
 
 
 def _per_channel(array: Array, channels: int) -> Array:
@@ -382,70 +356,60 @@ def _per_channel(array: Array, channels: int) -> Array:
 
 def checked(
     fold: Fold,
-    weight: Weight,
+    layer: LayerNumbers,
     scale: Array,
-    largest: Array,
-    spread: Callable[[Array], Array],
-    old: Array | None,
-    new: Array,
+    bias: Array,
     least: Array,
     *,
-    slot: bool,
-    bias_scale: Array | None = None,
+    scales_bias: bool = False,
 ) -> Fold:
-    """Return the fold that multiplies the weight by `scale` and replaces the bias `old` by `new`,
-    with all numbers checked.
+    """Return the fold that multiplies the weight by `scale` and writes `bias`, if all numbers fit.
 
-    `least` is the least magnitude of the new bias, for each channel or for all. `bias_scale` is the
-    factor of the bias, where it has one.
+    `least` is the least magnitude of the new bias, for each channel or for all. With `scales_bias`
+    the factor of the bias is `scale`, too.
     """
-    written = new
+    weight, written = layer.weight, bias
     if fold.beta != 1.0:
         with np.errstate(all="ignore"):
-            written = new / fold.beta
-    weights = element_count(weight.shape) / len(largest)
-    check_numbers(fold.node, scale, largest, written, fold.dtype, least, weights)
-    factor = spread(scale) if fold.affine.has_scale else None
+            written = bias / fold.beta
+    weights = element_count(weight.shape) / len(layer.largest)
+    check_numbers(fold.node, scale, layer.largest, written, fold.dtype, least, weights)
+    factor = layer.spread(scale) if fold.affine.has_scale else None
     if factor is not None and weight.quantized is not None:
-        channels = fold.weight_axis if bias_scale is not None else None
+        channels = fold.weight_axis if scales_bias else None
         quantized = weight.quantized.scaled(factor, channels, per_channel=weight.per_channel)
         fold = replaced(fold, quantized_weight=quantized)
         factor = None
-    if not slot:
-        return replaced(fold, factor=factor, shift=np.ascontiguousarray(new) if new.any() else None)
-    changed = np.count_nonzero(new) > 0 if old is None else not np.array_equal(new, old)
+    if not layer.slot:
+        shift = np.ascontiguousarray(bias) if bias.any() else None
+        return replaced(fold, factor=factor, shift=shift)
+    if layer.bias is None:
+        changed = bool(np.count_nonzero(bias))
+    else:
+        changed = not np.array_equal(bias, layer.bias)
     if changed and weight.bias is not None:
-        fold, changed = _requantized(fold, weight, weight.bias, written, bias_scale), False
-    bias = written if changed else None
-    return (
-        replaced(fold, factor=factor, bias=bias)
-        if fold.is_quantized
-        else fold.writing(factor, bias)
-    )
+        fold = _requantized(fold, weight, weight.bias, written, scale if scales_bias else None)
+        changed = False
+    new = written if changed else None
+    if fold.is_quantized:
+        return replaced(fold, factor=factor, bias=new)
+    return fold.writing(factor, new)
 
 
 def _requantized(
     fold: Fold, weight: Weight, bias: QuantizedConstant, new: Array, scale: Array | None
 ) -> Fold:
-    """Return the fold with the integers of a bias that are nearest to `new`, at `scale` times the
-    scales before.
+    """Return the fold with a bias of the integers nearest to `new`, its scales times `scale`.
 
     The scale of the bias of an integer convolution is the product of the scales of data and weight,
     so it follows the weight.
     """
-    if (
-        bias.dtype.kind not in ("int", "uint")
-        or bias.block
-        or bias.perm
-        or new.shape != bias.integers.shape
-    ):
-        detail = (
-            f"{bias.node.description}: {bias.dtype}{list(bias.integers.shape)} cannot hold the"
-            " folded bias"
-        )
-        raise Refused(
-            "quantized_weight", f"{detail}: FoldScaleAxis{{quantized_bias=float}} keeps it float"
-        )
+    holds_integers = bias.dtype.kind in ("int", "uint") and not bias.block and not bias.perm
+    if not holds_integers or new.shape != bias.integers.shape:
+        type_ = f"{bias.dtype}{list(bias.integers.shape)}"
+        problem = f"{bias.node.description}: {type_} cannot hold the folded bias"
+        hint = "FoldScaleAxis{quantized_bias=float} keeps it float"
+        raise Refused("quantized_weight", f"{problem}: {hint}")
     if scale is not None and fold.affine.has_scale:
         factor = scale.reshape((1,) * (new.ndim - 1) + (-1,))
         bias = bias.rescaled(factor, new.ndim - 1, per_channel=weight.per_channel)

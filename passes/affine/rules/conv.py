@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -15,7 +14,16 @@ from ....ir.tensor import Array, round_to, to_float64
 from ....support.record import replaced
 from ....support.statement import states
 from ..algebra.affine import Affine
-from ..algebra.layers import Fold, Weight, check_channels, of_data, of_result, operands
+from ..algebra.layers import (
+    Fold,
+    LayerNumbers,
+    Spread,
+    Weight,
+    check_channels,
+    of_data,
+    of_result,
+    operands,
+)
 from ..algebra.operands import Parameters, fits_operand
 from .affine_rule import layer
 from .zero_padding import bias_map, constant_padding
@@ -23,9 +31,8 @@ from .zero_padding import bias_map, constant_padding
 
 def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> None:
     if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
-        raise Refused(
-            "channel_mismatch", f"{node.description}: weight {list(shape)} and its bias do not fit"
-        )
+        problem = f"weight {list(shape)} and its bias do not fit"
+        raise Refused("channel_mismatch", f"{node.description}: {problem}")
 
 
 @states(
@@ -36,10 +43,34 @@ def conv_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     weight, bias = operands(node, params)
     shape = weight.shape
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
-    tail = (1,) * (len(shape) - 1)
     largest = params.largest_of_rows(weight.value, weight.elements)
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
-    return of_result(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail))
+    return of_result(fold, LayerNumbers(weight, largest, _by_row(weight), bias))
+
+
+def _by_row(weight: Weight) -> Spread:
+    """Spread a vector along the first axis of the weight."""
+    tail = (1,) * (weight.rank - 1)
+    return lambda scale: scale.reshape(-1, *tail)
+
+
+def _by_column(weight: Weight, group: int) -> Spread:
+    """Spread a vector [groups * columns] along the second axis; each group has its own rows."""
+    rows, columns = weight.shape[0] // group, weight.shape[1]
+    tail = (1,) * (weight.rank - 2)
+
+    def spread(scale: Array) -> Array:
+        if group == 1:
+            return scale.reshape(1, columns, *tail)
+        return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
+
+    return spread
+
+
+def _check_groups(node: Node, shape: tuple[int, ...], group: int) -> None:
+    if len(shape) < 3 or group < 1 or shape[0] % group:
+        problem = f"weight {list(shape)} does not fit its groups"
+        raise Refused("channel_mismatch", f"{node.description}: {problem}")
 
 
 @states(
@@ -57,60 +88,36 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     weight, bias = operands(node, params, any_bias=not affine.has_shift)
     shape, group = weight.shape, integer_of(node, "group", 1)
     _check_shapes(node, shape, bias, shape[0] if shape else 0)
-    if group < 1 or shape[0] % group:
-        raise Refused(
-            "channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups"
-        )
+    _check_groups(node, shape, group)
     rows, columns = shape[0] // group, shape[1]
     check_channels(node, affine, 1, columns * group)
     array = weight.array
     grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
     largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
-    tail = (1,) * (array.ndim - 2)
-
-    def spread(scale: Array) -> Array:
-        if group == 1:
-            return scale.reshape(1, columns, *tail)
-        return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
-
     fold = Fold(node, affine, 1, 0, 1, weight.dtype)
+    numbers = LayerNumbers(weight, largest, _by_column(weight, group), bias)
     if not affine.has_shift:
-        return of_data(fold, weight, largest, bias, spread, np.zeros(array.shape[0]))
+        return of_data(fold, numbers, np.zeros(array.shape[0]))
     shift = np.broadcast_to(affine.shift, (columns * group,)).reshape(group, columns)
     taps = np.einsum("grck,gc->grk", grouped, shift).reshape(array.shape[0], -1)
     response = taps.sum(axis=1)
-    if params.border != "ignore" and may_read_padding(node, array.shape[2:]):
-        if params.border == "map":
-            return _with_map(
-                fold, weight, largest, bias, spread, taps.reshape(-1, *array.shape[2:])
-            )
-        padding = constant_padding(node, affine) if params.border == "pad" else None
-        pads = explicit_pads(node, array.shape[2:])
-        if (
-            padding is not None
-            and pads is not None
-            and fits_operand("nn.pad", "value", node, padding)
-        ):
-            fold = replaced(fold, padding=(pads, padding))
-        else:
-            raise Refused(
-                "nonzero_padding",
-                f"{node.description} pads its data with zeros, which the shift is not",
-            )
-    return of_data(fold, weight, largest, bias, spread, response)
+    kernel = array.shape[2:]
+    if params.border == "ignore" or not may_read_padding(node, kernel):
+        return of_data(fold, numbers, response)
+    if params.border == "map":
+        return _with_map(fold, numbers, taps.reshape(-1, *kernel))
+    padding = constant_padding(node, affine) if params.border == "pad" else None
+    pads = explicit_pads(node, kernel)
+    if padding is None or pads is None or not fits_operand("nn.pad", "value", node, padding):
+        problem = f"{node.description} pads its data with zeros, which the shift is not"
+        raise Refused("nonzero_padding", problem)
+    return of_data(replaced(fold, padding=(pads, padding)), numbers, response)
 
 
-def _with_map(
-    fold: Fold,
-    weight: Weight,
-    largest: Array,
-    bias: Array | None,
-    spread: Callable[[Array], Array],
-    taps: Array,
-) -> Fold:
+def _with_map(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
     """Return the fold of the scale, with the shift's response to be added after the layer."""
     shift = bias_map(fold.node, taps)
-    scaled = of_data(fold, weight, largest, bias, spread, np.zeros(taps.shape[0]))
+    scaled = of_data(fold, numbers, np.zeros(taps.shape[0]))
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
         raise Refused("overflow", f"{fold.node.description}: the bias map exceeds {fold.dtype}")
     return replaced(scaled, shift=shift)
@@ -122,10 +129,7 @@ def _transposed(
     """Return the weight, bias and group of a ConvTranspose whose shapes fit each other."""
     weight, bias = operands(node, params, any_bias=any_bias)
     shape, group = weight.shape, integer_of(node, "group", 1)
-    if len(shape) < 3 or group < 1 or shape[0] % group:
-        raise Refused(
-            "channel_mismatch", f"{node.description}: weight {list(shape)} does not fit its groups"
-        )
+    _check_groups(node, shape, group)
     _check_shapes(node, shape, bias, shape[1] * group)
     return weight, bias, group
 
@@ -142,16 +146,10 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
     weight, bias, group = _transposed(node, params)
     array = weight.array
     rows, columns = array.shape[0] // group, array.shape[1]
-    tail = (1,) * (array.ndim - 2)
-
-    def spread(scale: Array) -> Array:
-        if group == 1:
-            return scale.reshape(1, columns, *tail)
-        return np.repeat(scale.reshape(group, columns), rows, axis=0).reshape(-1, columns, *tail)
-
     grouped = array.reshape(group, rows, columns, prod(array.shape[2:]))
     largest = params.largest(weight.value, grouped, (1, 3)).reshape(-1)
-    return of_result(Fold(node, affine, 1, 1, 1, weight.dtype), weight, largest, bias, spread)
+    fold = Fold(node, affine, 1, 1, 1, weight.dtype)
+    return of_result(fold, LayerNumbers(weight, largest, _by_column(weight, group), bias))
 
 
 @states(
@@ -172,28 +170,24 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     response = np.zeros(shape[1] * group)
     if affine.has_shift:
         if _spreads(node, shape):
-            raise Refused(
-                "nonzero_padding", f"{node.description}: not every position is reached by every tap"
-            )
+            problem = f"{node.description}: not every position is reached by every tap"
+            raise Refused("nonzero_padding", problem)
         shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
         grouped = weight.array.reshape(group, -1, shape[1])
         response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)
-    tail = (1,) * (len(shape) - 1)
     fold = Fold(node, affine, 1, 1, 1, weight.dtype)
-    return of_data(fold, weight, largest, bias, lambda scale: scale.reshape(-1, *tail), response)
+    return of_data(fold, LayerNumbers(weight, largest, _by_row(weight), bias), response)
 
 
 def _spreads(node: Node, shape: tuple[int, ...]) -> bool:
     """Return whether a ConvTranspose does anything but multiply each position by a matrix."""
-    plain = (
-        prod(shape[2:]) == 1 and auto_pad_of(node) == "NOTSET" and "output_shape" not in node.attrs
-    )
-    strides, pads, extra = (
-        node.attrs.get(name, ()) for name in ("strides", "pads", "output_padding")
-    )
+    if prod(shape[2:]) != 1 or auto_pad_of(node) != "NOTSET" or "output_shape" in node.attrs:
+        return True
+    strides = node.attrs.get("strides", ())
     ones = isinstance(strides, tuple) and all(stride == 1 for stride in strides)
-    zeros = all(isinstance(found, tuple) and not any(found) for found in (pads, extra))
-    return not (plain and ones and zeros)
+    added = [node.attrs.get(name, ()) for name in ("pads", "output_padding")]
+    zeros = all(isinstance(found, tuple) and not any(found) for found in added)
+    return not (ones and zeros)
 
 
 RULES = {

@@ -13,7 +13,16 @@ from ....ir.tensor import Array
 from ....ir.types import shape_of
 from ....support.statement import states
 from ..algebra.affine import Affine
-from ..algebra.layers import Fold, Weight, check_channels, of_data, of_result, operands, read_weight
+from ..algebra.layers import (
+    Fold,
+    LayerNumbers,
+    Weight,
+    check_channels,
+    of_data,
+    of_result,
+    operands,
+    read_weight,
+)
 from ..algebra.operands import Parameters
 from ..algebra.stored import is_stored
 from ..algebra.transfer import Transfer
@@ -35,13 +44,11 @@ def _dense(
         return weight, None, transposed, 1.0
     if bias.ndim > 2 or (bias.ndim and bias.shape[-1] not in (1, columns)):
         raise Refused("channel_mismatch", f"{node.description}: C has shape {list(bias.shape)}")
-    bias = bias * float(beta) if beta else np.zeros(columns)
-    bias = (
-        np.broadcast_to(bias, (*bias.shape[:-1], columns))
-        if bias.ndim
-        else np.full(columns, float(bias))
-    )
-    return weight, bias, transposed, float(beta) if beta else 1.0
+    if not beta:
+        return weight, np.zeros(columns), transposed, 1.0
+    bias = bias * float(beta)
+    bias = np.broadcast_to(bias, (*bias.shape[:-1], columns))
+    return weight, bias, transposed, float(beta)
 
 
 @states(
@@ -52,13 +59,19 @@ def _dense(
 def dense_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Gemm: s (alpha A B + beta C) + t = alpha A (s B) + beta C', C' = (s beta C + t) / beta."""
     weight, bias, transposed, beta = _dense(node, params)
+    columns = 0 if transposed else 1
+    largest = params.largest(weight.value, weight.array, (1 - columns,))
+    fold = Fold(node, affine, 1, columns, 1, weight.dtype, beta=beta)
+    spread = _over_rows if transposed else _over_columns
+    return of_result(fold, LayerNumbers(weight, largest, spread, bias))
 
-    def spread(scale: Array) -> Array:
-        return scale.reshape(-1, 1) if transposed else scale.reshape(1, -1)
 
-    largest = params.largest(weight.value, weight.array, (1,) if transposed else (0,))
-    fold = Fold(node, affine, 1, 0 if transposed else 1, 1, weight.dtype, beta=beta)
-    return of_result(fold, weight, largest, bias, spread)
+def _over_rows(scale: Array) -> Array:
+    return scale.reshape(-1, 1)
+
+
+def _over_columns(scale: Array) -> Array:
+    return scale.reshape(1, -1)
 
 
 @states(
@@ -76,13 +89,11 @@ def dense_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     assert isinstance(alpha, float | int)
     shift = np.broadcast_to(affine.shift, (matrix.shape[0],))
     response = float(alpha) * (shift @ matrix) if affine.has_shift else np.zeros(matrix.shape[1])
-
-    def spread(scale: Array) -> Array:
-        return scale.reshape(1, -1) if transposed else scale.reshape(-1, 1)
-
+    columns = 0 if transposed else 1
     largest = params.largest(weight.value, matrix, (1,))
-    fold = Fold(node, affine, 1, 0 if transposed else 1, 1, weight.dtype, beta=beta)
-    return of_data(fold, weight, largest, bias, spread, response)
+    fold = Fold(node, affine, 1, columns, 1, weight.dtype, beta=beta)
+    spread = _over_columns if transposed else _over_rows
+    return of_data(fold, LayerNumbers(weight, largest, spread, bias), response)
 
 
 def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
@@ -91,14 +102,11 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     weight = read_weight(node, side, params)
     shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
     if shape is None or data is None:
-        raise Refused(
-            "unknown_rank", f"{node.description}: the rank of its data or result is unknown"
-        )
+        problem = f"{node.description}: the rank of its data or result is unknown"
+        raise Refused("unknown_rank", problem)
     if weight.rank < 2 or weight.rank > len(shape) or len(data) < 2:
-        raise Refused(
-            "channel_mismatch",
-            f"{node.description}: an operand is a vector or the weight has more axes",
-        )
+        problem = f"{node.description}: an operand is a vector or the weight has more axes"
+        raise Refused("channel_mismatch", problem)
     return weight, side
 
 
@@ -112,15 +120,18 @@ def matmul_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     There is no slot for a bias: the fold leaves a shift to be added.
     """
     weight, side = _matrix(node, params)
-    array, channel, axis = weight.array, _weight_axis(weight), _result_axis(node, side)
-    largest = params.largest(
-        weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel)
-    )
-    fold = Fold(node, affine, side, channel, axis, weight.dtype)
-    tail = (1,) * (array.ndim - 1 - channel)
-    return of_result(
-        fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), slot=False
-    )
+    channel = _weight_axis(weight)
+    numbers = _product_numbers(weight, channel, params)
+    fold = Fold(node, affine, side, channel, _result_axis(node, side), weight.dtype)
+    return of_result(fold, numbers)
+
+
+def _product_numbers(weight: Weight, channel: int, params: Parameters) -> LayerNumbers:
+    """Return the numbers of a MatMul whose weight an affine scales along the axis `channel`."""
+    others = tuple(axis for axis in range(weight.rank) if axis != channel)
+    largest = params.largest(weight.value, weight.array, others)
+    tail = (1,) * (weight.rank - 1 - channel)
+    return LayerNumbers(weight, largest, lambda scale: scale.reshape(-1, *tail), slot=False)
 
 
 @states(
@@ -144,14 +155,9 @@ def matmul_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         response = shift @ array if side else (array @ shift)[..., None]
         if side and array.ndim > 2:
             response = response[..., None, :]
-    largest = params.largest(
-        weight.value, array, tuple(axis for axis in range(array.ndim) if axis != channel)
-    )
+    numbers = _product_numbers(weight, channel, params)
     fold = Fold(node, affine, side, _weight_axis(weight), _result_axis(node, side), weight.dtype)
-    tail = (1,) * (array.ndim - 1 - channel)
-    return of_data(
-        fold, weight, largest, None, lambda scale: scale.reshape(-1, *tail), response, slot=False
-    )
+    return of_data(fold, numbers, response)
 
 
 @states("s * (x @ y) + t == (s * x) @ y if t == 0; s * (x @ y) + t == x @ (s * y) if t == 0")
@@ -177,10 +183,8 @@ def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) 
 
 def _check_scalar(node: Node, affine: Affine) -> None:
     if affine.axis is not None or affine.has_shift:
-        raise Refused(
-            "dynamic_weight",
-            f"{node.description}: only one number passes a product of computed operands",
-        )
+        problem = f"{node.description}: only one number passes a product of computed operands"
+        raise Refused("dynamic_weight", problem)
 
 
 def _weight_axis(weight: Weight) -> int:

@@ -7,11 +7,21 @@ import numpy as np
 from ....ir.graph import Node
 from ....ir.ops.inference import input_dtype, input_shape, integer_of
 from ....ir.provenance import Refused
-from ....ir.tensor import to_float64
+from ....ir.tensor import Array, to_float64
 from ....ir.types import shape_of
 from ....support.statement import states
 from ..algebra.affine import Affine
-from ..algebra.layers import Fold, checked, of_result, operands, read_bias, read_weight
+from ..algebra.layers import (
+    Fold,
+    LayerNumbers,
+    Weight,
+    check_channels,
+    checked,
+    of_result,
+    operands,
+    read_bias,
+    read_weight,
+)
 from ..algebra.operands import Parameters
 from .affine_rule import layer
 
@@ -19,25 +29,24 @@ from .affine_rule import layer
 @states("affine(batch_norm(x, g, b, m, v), s, t, 1, 3) == batch_norm(x, s * g, s * b + t, m, v)")
 def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """BatchNormalization that stays: gamma' = scale * gamma, beta' = scale * beta + shift."""
-    weight, bias = read_weight(node, 0, params), read_bias(node, params, 1)
+    weight = read_weight(node, 0, params)
+    numbers = _vectors(node, weight, read_bias(node, params, 1))
+    return of_result(Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1), numbers)
+
+
+def _vectors(node: Node, weight: Weight, bias: Array | None) -> LayerNumbers:
+    """Return gamma and beta, which must be vectors of one length."""
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
-        raise Refused(
-            "channel_mismatch", f"{node.description}: its parameters are not vectors of one length"
-        )
-    fold = Fold(node, affine, 0, 0, 1, weight.dtype, bias_index=1)
-    return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
+        problem = f"{node.description}: its parameters are not vectors of one length"
+        raise Refused("channel_mismatch", problem)
+    return LayerNumbers(weight, np.abs(to_float64(weight.array)), lambda scale: scale, bias)
 
 
 @states("affine(instance_norm(x, g, b), s, t, 1, 3) == instance_norm(x, s * g, s * b + t)")
 def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """InstanceNormalization: gamma' = scale * gamma, beta' = scale * beta + shift."""
     weight, bias = operands(node, params)
-    if weight.rank != 1 or bias is None or bias.shape != weight.shape:
-        raise Refused(
-            "channel_mismatch", f"{node.description}: its parameters are not vectors of one length"
-        )
-    fold = Fold(node, affine, 1, 0, 1, weight.dtype)
-    return of_result(fold, weight, np.abs(to_float64(weight.array)), bias, lambda scale: scale)
+    return of_result(Fold(node, affine, 1, 0, 1, weight.dtype), _vectors(node, weight, bias))
 
 
 @states(
@@ -51,17 +60,13 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     Where the parameters are per group (GroupNormalization before opset 21), the affine must be
     constant inside every group. Where they are per channel, there are as many as channels.
     """
-    weight, groups, channels = (
-        read_weight(node, 1, params),
-        integer_of(node, "num_groups", 0),
-        affine.channels,
-    )
+    weight = read_weight(node, 1, params)
+    groups, channels = integer_of(node, "num_groups", 0), affine.channels
     if affine.axis is None or groups == channels or weight.shape != (groups,):
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
-        raise Refused(
-            "axis_mismatch", f"axis {affine.axis} is not the channel axis 1 of {node.description}"
-        )
+        problem = f"axis {affine.axis} is not the channel axis 1 of {node.description}"
+        raise Refused("axis_mismatch", problem)
     assert channels is not None
     data = input_shape(node)
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
@@ -70,10 +75,8 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
         )
     view = (groups, channels // groups)
     if any((array.reshape(view) != array.reshape(view)[:, :1]).any() for array in affine.vectors()):
-        raise Refused(
-            "channel_mismatch",
-            f"{node.description}: its parameters are per group, and the affine is not",
-        )
+        problem = f"{node.description}: its parameters are per group, and the affine is not"
+        raise Refused("channel_mismatch", problem)
     per_group = affine.map(1, lambda array: np.ascontiguousarray(array.reshape(view)[:, 0]))
     return instance_norm_result(node, per_group, params)
 
@@ -94,29 +97,21 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     axis = len(shape) - 1 if affine.axis is None else affine.axis
     start = integer_of(node, "axis", -1) % len(shape)
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
-        raise Refused(
-            "axis_mismatch",
-            f"{node.description}: the affine acts on axis {axis}, its parameters from {start} on",
-        )
+        problem = f"the affine acts on axis {axis}, its parameters from {start} on"
+        raise Refused("axis_mismatch", f"{node.description}: {problem}")
     inner = axis - first
-    if affine.axis is not None and array.shape[inner] != affine.channels:
-        raise Refused(
-            "channel_mismatch",
-            f"{node.description} has {array.shape[inner]} channels, not {affine.channels}",
-        )
-    moved = np.moveaxis(array if bias is None else bias, inner, -1)
-    total = np.broadcast_to(
-        affine.apply(np.zeros_like(moved) if bias is None else moved), moved.shape
-    )
-    least = np.abs(total).reshape(-1, array.shape[inner]).min(axis=0)
-    tail = (1,) * (array.ndim - 1 - inner)
-    scale = np.broadcast_to(affine.scale, (array.shape[inner],))
+    channels = array.shape[inner]
+    check_channels(node, affine, axis, channels)
+    moved = np.moveaxis(np.zeros_like(array) if bias is None else bias, inner, -1)
+    total = np.broadcast_to(affine.apply(moved), moved.shape)
+    least = np.abs(total).reshape(-1, channels).min(axis=0)
+    scale = np.broadcast_to(affine.scale, (channels,))
     largest = np.abs(array).max(axis=tuple(i for i in range(array.ndim) if i != inner))
+    tail = (1,) * (array.ndim - 1 - inner)
+    numbers = LayerNumbers(weight, largest, lambda s: s.reshape(-1, *tail), bias)
     fold = Fold(node, affine, 1, inner, axis, weight.dtype)
     new = np.ascontiguousarray(np.moveaxis(total, -1, inner))
-    return checked(
-        fold, weight, scale, largest, lambda s: s.reshape(-1, *tail), bias, new, least, slot=True
-    )
+    return checked(fold, numbers, scale, new, least)
 
 
 @states(
@@ -143,50 +138,44 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     GroupNormalization for each group, LayerNormalization over all axes from `axis` on.
     """
     if affine.has_scale:
-        raise Refused(
-            "activation_between", f"{node.description}: epsilon does not scale with the data"
-        )
+        problem = f"{node.description}: epsilon does not scale with the data"
+        raise Refused("activation_between", problem)
     if any(value.users for value in node.outputs[1:]):
         raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
     if affine.axis is not None:
         _check_is_removed(node, affine)
     dtype = input_dtype(node, 1)
     if dtype is None or not dtype.is_float:
-        raise Refused(
-            "dtype_mismatch", f"{node.description}: the type of its parameters is unknown"
-        )
+        problem = f"{node.description}: the type of its parameters is unknown"
+        raise Refused("dtype_mismatch", problem)
     return Fold(node, affine, 1, 0, 1, dtype)
 
 
 def _check_is_removed(node: Node, affine: Affine) -> None:
     """Refuse a shift along `affine.axis` that subtracting the mean does not remove."""
+    problem = f"{node.description}: the mean is taken over axis {affine.axis}"
     shape = input_shape(node)
     if node.op == "nn.layer_norm":
         start = integer_of(node, "axis", -1)
         start += len(shape) if shape is not None and start < 0 else 0
         if start >= 0 and affine.axis is not None and affine.axis < start:
             return
-        raise Refused(
-            "axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}"
-        )
+        raise Refused("axis_mismatch", problem)
     if affine.axis == 0:
         return
     if affine.axis != 1:
-        raise Refused(
-            "axis_mismatch", f"{node.description}: the mean is taken over axis {affine.axis}"
-        )
-    groups, channels = integer_of(node, "num_groups", 0), affine.channels
+        raise Refused("axis_mismatch", problem)
     if node.op == "nn.instance_norm":
         return
+    groups, channels = integer_of(node, "num_groups", 0), affine.channels
     if groups < 1 or channels is None or channels % groups:
         raise Refused(
             "channel_mismatch", f"{node.description}: {channels} channels in {groups} groups"
         )
     view = affine.shift.reshape(groups, -1)
     if (view != view[:, :1]).any():
-        raise Refused(
-            "channel_mismatch", f"{node.description}: the shift is not constant in every group"
-        )
+        problem = f"{node.description}: the shift is not constant in every group"
+        raise Refused("channel_mismatch", problem)
 
 
 RULES = {
