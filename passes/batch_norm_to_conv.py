@@ -47,7 +47,7 @@ class BatchNormToConv(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         changed = False
-        while _round(module, ctx):  # what is too large for one Conv may fit a second one
+        while _round(module, ctx):  # an affine too large for one Conv may fit a second one
             changed = True
         if changed:
             FoldScaleAxis().run(module, ctx)  # affines before the new layers go into them, too

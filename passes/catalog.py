@@ -1,6 +1,4 @@
-"""Names of all passes, and their options, which are listed without importing the passes: numpy
-alone takes longer.
-"""
+"""Names and options of all passes, listed without importing the passes or numpy."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ DEFINED: dict[str, str] = {}
 
 
 class Description(TypedDict):
-    """The first line of a pass's docstring, its options with their defaults, and its home in
-    another package.
-    """
+    """The first line of a pass's docstring, its options with defaults, and its package."""
 
     summary: str
     options: dict[str, object]

@@ -147,8 +147,7 @@ class ConstantRegions:
         return [node for node in order if node in found]
 
     def is_worth_it(self, node: Node, for_runtime: bool) -> bool:
-        """Return whether results of `node` may be written, or constant expressions that are worth
-        it read one.
+        """Return whether results of `node` may be written, or serve an expression that is.
 
         Asked of readers before producers. The budget of the evaluator bounds what the runtime makes
         beyond what may be written.
@@ -166,9 +165,7 @@ class ConstantRegions:
         return made <= self.max_bytes or made <= dying_bytes(node)
 
     def leave_large(self) -> None:
-        """Take the nodes for not computed of which a result is needed that is too large to be
-        written.
-        """
+        """Take for not computed the nodes with a needed result too large to be written."""
         for node in list(reversed(self.computed)):
             if not self.may_write(node, _made(node)) and not all(map(self.is_done, _readers(node))):
                 del self.computed[node]
@@ -184,9 +181,7 @@ class ConstantRegions:
         return value is None or is_constant(value) or value in self.constants
 
     def is_for_runtime(self, node: Node) -> bool:
-        """Return whether `node` is a deterministic operator of ONNX that the op table cannot
-        compute.
-        """
+        """Return whether `node` is a deterministic ONNX operator beyond the operator table."""
         info = op_info(node.op)
         if info is None:
             standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(
@@ -208,8 +203,7 @@ class ConstantRegions:
         return standard and bool(node.inputs) and self.fits(node)
 
     def fits(self, node: Node) -> bool:
-        """Return whether all types are known, static and exchangeable, and sizes and work are
-        within the limits.
+        """Return whether all types are known, static and exchangeable, and within the limits.
 
         No operator here has a region in ONNX: one that has is malformed.
         """
@@ -240,9 +234,7 @@ class ConstantRegions:
         return made <= dying and read <= max(2 * dying, MAX_READ)
 
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
-        """Return the nodes whose operands are all known, or computed by other nodes
-        that are ready.
-        """
+        """Return the nodes whose operands are all known, or computed by other ready nodes."""
         ready: dict[Node, None] = {}
         if not waiting or self.ctx.runtime.gave_up:
             return ready
@@ -255,9 +247,7 @@ class ConstantRegions:
         return ready
 
     def run(self, ready: dict[Node, None], opset: int) -> bool:
-        """Compute the values of the region that are read outside it, and return whether any could
-        be computed.
-        """
+        """Compute the values that are read outside the region; return whether any succeeded."""
         outside = [
             node
             for node in ready
@@ -278,9 +268,7 @@ class ConstantRegions:
     def run_in_halves(
         self, nodes: Sequence[Node], ready: dict[Node, None], opset: int
     ) -> list[Node]:
-        """Compute `nodes` in one session, or in halves if that fails, and return the nodes that
-        could be computed.
-        """
+        """Compute `nodes` in one session, or in halves if that fails; return those computed."""
         done: list[Node] = []
         stack = [list(nodes)] if nodes else []
         while stack and self.sessions < MAX_SESSIONS:
@@ -293,8 +281,7 @@ class ConstantRegions:
         return done
 
     def run_singly(self, ready: dict[Node, None], opset: int) -> bool:
-        """Compute each node in a session of its own after a crash, and return whether any could be
-        computed.
+        """Compute each node in a session of its own after a crash; return whether any succeeded.
 
         The operator that crashes the runtime stays, as do all others of its type, and a warning
         names it.
@@ -323,8 +310,7 @@ class ConstantRegions:
         return any(node in self.computed for node in ready)
 
     def run_session(self, nodes: Sequence[Node], ready: dict[Node, None], opset: int) -> bool:
-        """Compute the results of `nodes` in one session, and return whether that gave the inferred
-        types.
+        """Compute `nodes` in one session; return whether that gave the inferred types.
 
         Raises WorkerDiedError if the runtime crashes.
         """
@@ -348,9 +334,7 @@ class ConstantRegions:
         return True
 
     def feeds(self, nodes: Sequence[Node], ready: dict[Node, None]) -> dict[Value, Array]:
-        """Return the known values that `nodes` are computed from, through other nodes that are
-        ready.
-        """
+        """Return the known values that `nodes` are computed from, through other ready nodes."""
         feeds: dict[Value, Array] = {}
         stack, seen = list(nodes), set(nodes)
         while stack:

@@ -93,17 +93,16 @@ def merge_constants(node: Node, rewriter: Rewriter, seen: _EqualConstants) -> bo
 
 
 class _EqualOperators:
-    """The operators seen so far, by operator and first computed operand; keys are made when a
-    second one comes.
+    """The operators seen so far, by operator and first computed operand.
+
+    A key is made when a second operator comes.
     """
 
     def __init__(self) -> None:
         self.alike: dict[Key, Node | dict[Key, Node]] = {}
 
     def first_equal(self, node: Node) -> Node | None:
-        """Return the first operator seen that is equal to `node`; None if there is none, and `node`
-        is the first.
-        """
+        """Return the first operator seen that is equal to `node`, or record `node` as it."""
         first: Value | None = None
         for value in node.inputs:
             if value is not None and (value.node is None or value.node.op != "constant"):
@@ -151,9 +150,7 @@ def _key(node: Node) -> Key:
 
 
 def _operand_key(value: Value | None) -> Key:
-    """Return a key that is equal only for equal values: type and elements of a small constant, or
-    else the value.
-    """
+    """Return a key equal only for equal values: the value, or a small constant's content."""
     payload = payload_of(value)
     if not (isinstance(payload, Tensor) and payload.nbytes <= COMPARED_BYTES):
         return value
@@ -166,9 +163,7 @@ def _operand_key(value: Value | None) -> Key:
 
 
 def _content(value: Attribute) -> str:
-    """Return a text that is equal only for attribute values that compute the same; 0.0 and -0.0
-    differ.
-    """
+    """Return a text equal only for attributes that compute the same; 0.0 and -0.0 differ."""
     if isinstance(value, tuple):
         return "(" + ",".join(map(_content, value)) + ")"
     if isinstance(value, SparseTensor):

@@ -55,8 +55,7 @@ def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool
 
 
 def drop_unused_functions(rewriter: Rewriter) -> bool:
-    """Remove the functions that no call in the main graph reaches, and return whether there were
-    any. O(nodes).
+    """Remove functions that no call reaches; return whether there were any. O(nodes).
 
     A function in the default domain stays: it may define an operator that the reader imported from
     the op table, so that no call is visible here. A function with a node that is kept stays as

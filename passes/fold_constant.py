@@ -115,7 +115,7 @@ class _Constants:
         """Operators that may be constant expressions, by their first operands."""
 
         self.staying: set[Node] = set()
-        """Constant expressions that stay because of their size, or because what reads them does."""
+        """Constant expressions that are not folded: too large, or read by such ones only."""
 
         self.widens = widens
         self.narrow: dict[Node, None] | None = None if widens else {}
@@ -167,8 +167,7 @@ class _Constants:
         return None
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
-        """Yield the operators of `graph` of which a rule by the op table may change something, in
-        order.
+        """Yield the operators of `graph` that a rule by the op table may change, in order.
 
         Their first operand is constant, or they need it by type only, or they have a float64
         parameter.
@@ -210,9 +209,7 @@ class _Constants:
         return True
 
     def stay_with_large(self, graph: Graph) -> bool:
-        """Add to `staying` what only such expressions read, and return whether there are any in
-        `graph`. O(nodes).
-        """
+        """Add to `staying` operators that these alone read; return whether there are any. O(nodes)."""
         if not self.staying:
             return False
         for node in reversed(list(graph.operators())):
@@ -239,17 +236,14 @@ class _Constants:
         return not self.staying.isdisjoint(readers) and self.is_part(node)
 
     def replaced_bytes(self, node: Node) -> int:
-        """Return the bytes of constants that a constant for `node` makes room for; none for a
-        result of the graph.
+        """Return the bytes of constants that go for `node`; none for a result of the graph.
 
         That is an attribute of a Constant, which no data file holds.
         """
         return 0 if node.output.is_returned else dying_bytes(node)
 
     def has_room(self, node: Node, tensor: Tensor) -> bool:
-        """Return whether `tensor`, the result of `node`, is small enough to be written, or a weight
-        that is widened.
-        """
+        """Return whether `tensor`, the result of `node`, is small enough, or a widened weight."""
         if tensor.nbytes <= self.max_bytes or tensor.nbytes <= self.replaced_bytes(node):
             return True
         is_narrow = reads_narrow(node)
@@ -257,9 +251,7 @@ class _Constants:
         return is_narrow and self.widens
 
     def postpones(self, node: Node, tensor: Tensor) -> bool:
-        """Return whether `node` waits: it casts a narrow weight, and its result `tensor` makes the
-        file larger.
-        """
+        """Return whether `node` waits: it casts a narrow weight to a larger `tensor`."""
         if self.narrow is None or tensor.nbytes <= CAST_BYTES or not reads_narrow(node):
             return False
         if tensor.nbytes - self.replaced_bytes(node) <= CAST_BYTES:
@@ -268,9 +260,7 @@ class _Constants:
         return True
 
     def is_part(self, node: Node) -> bool:
-        """Return whether the results of `node` are small enough to be written for an expression
-        that stays.
-        """
+        """Return whether the results of `node` are small enough for an expression that stays."""
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(
             MAX_PART, self.max_bytes
@@ -282,9 +272,7 @@ def _is_float64(value: Value | None) -> bool:
 
 
 def _names_constant(node: Node) -> bool:
-    """Return whether `node` is an Identity by which a graph has a constant as its result: there is
-    no work to save.
-    """
+    """Return whether `node` is an Identity that names a constant result: no work to save."""
     return node.op == "identity" and node.output.is_returned and is_constant(node.operand())
 
 
@@ -380,9 +368,7 @@ def product(weight: Array, factor: Array) -> Array:
 
 
 def _exact(weight: Value, data: Tensor, evaluator: ConstantEvaluator) -> Array:
-    """Return the elements of `weight`, which are `data`, as they were before an earlier fold
-    rounded them.
-    """
+    """Return the elements of `weight` before an earlier fold rounded them to `data`."""
     found = evaluator.exact(weight)
     return data.numpy() if found is None else found
 

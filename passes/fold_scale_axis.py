@@ -1,5 +1,4 @@
-"""FoldScaleAxis: per-channel scales and shifts move into the weights and biases of the layers
-around them.
+"""FoldScaleAxis: channel scales and shifts move into the weights and biases around them.
 
 Invariant, backward: for a value v and an affine A along an axis, a plan is a way to make the graph
 compute A(v) wherever it computed v, with no operator for A. It exists if v has no other reader and

@@ -1,6 +1,4 @@
-"""Which calls of model-local functions hold back a fold, so that their bodies have to stand in the
-graph.
-"""
+"""The calls of functions that hold back a fold, so that their bodies must be inlined."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ AFFINE, LAYER = 1, 2
 
 
 def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
-    """Return those of `calls` that let an affine move or a shape become known once they are
-    inlined, in their order.
+    """Return those of `calls` that free an affine or a shape once inlined, in their order.
 
     O(nodes of the bodies) for each call.
     """
@@ -54,9 +51,7 @@ def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
 
 
 def _is_beside(call: Node, affines: Collection[Node]) -> bool:
-    """Return whether an affine, or one of the calls `affines`, makes an operand of `call` or reads
-    a result.
-    """
+    """Return whether an affine, or a call in `affines`, is next to `call`."""
     around = [*_producers(call), *(reader for value in call.outputs for reader in value.users)]
     return any(node in affines or node.op == "nn.batch_norm" or _is_affine(node) for node in around)
 
@@ -68,9 +63,7 @@ def _is_affine(node: Node) -> bool:
 
 
 def _between(module: Module, bodies: Mapping[Node, _Body]) -> set[Node]:
-    """Return the calls that part an affine which FoldScaleAxis has left from a layer, or have one
-    of them. O(edges).
-    """
+    """Return the calls that part an affine from a layer, or have one of them. O(edges)."""
     nodes = list(module.graph.walk())
     ends = {node: bodies[node].ends if node in bodies else _ends(module, node) for node in nodes}
     passed = {
@@ -81,7 +74,7 @@ def _between(module: Module, bodies: Mapping[Node, _Body]) -> set[Node]:
     before, after = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
 
     def met(node: Node, beyond: Mapping[Node, int]) -> int:
-        """Return what an affine meets at `node`, and beyond it where it passes."""
+        """Return the ends that an affine meets at `node`, and beyond it if it passes."""
         return ends[node] | (beyond[node] if node in passed and not ends[node] & LAYER else 0)
 
     for node in nodes:
@@ -99,9 +92,7 @@ def _producers(node: Node) -> list[Node]:
 
 
 def _ends(module: Module, node: Node) -> int:
-    """Return AFFINE for an affine that FoldScaleAxis has left, LAYER for a layer that has a
-    constant weight.
-    """
+    """Return AFFINE for an affine that is left, LAYER for a layer with a constant weight."""
     if has_trait(node, Trait.ABSORBS) and any(map(is_constant, node.inputs[1:])):
         return LAYER
     return AFFINE if node.op in AFFINE_KINDS and _is_left(module, node) else 0
@@ -159,9 +150,7 @@ class _Body:
         )
 
     def parts(self, before: int, after: int) -> bool:
-        """Return whether an affine and a layer could meet, of those before and after the call and
-        in its body.
-        """
+        """Return whether an affine and a layer could meet across the call or in its body."""
         around = before | after
         if (self.ends & AFFINE and around & LAYER) or (self.ends & LAYER and around & AFFINE):
             return True
@@ -223,9 +212,7 @@ class _Body:
 
 
 def _is_parameter(value: Value, payload: Tensor) -> bool:
-    """Return whether a constant has at most one extent above 1, and affines and biases are all that
-    it is for.
-    """
+    """Return whether a constant is a vector at most, for affines and biases alone."""
     return sum(extent > 1 for extent in payload.shape) <= 1 and all(
         _is_norm(reader)
         or reader.op in AFFINE_KINDS
@@ -235,7 +222,5 @@ def _is_parameter(value: Value, payload: Tensor) -> bool:
 
 
 def _is_norm(node: Node) -> bool:
-    """Return whether `node` is a BatchNormalization, also one whose attributes are those of the
-    function.
-    """
+    """Return whether `node` is a BatchNormalization, even with attributes of the function."""
     return node.op in ("nn.batch_norm", "::BatchNormalization")

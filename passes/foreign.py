@@ -25,9 +25,7 @@ Dropout is among the foreign operators only in training mode.
 
 
 def standard_type(node: Node, module: Module) -> str | None:
-    """Return the type of a foreign node that ONNX's default domain has in the node's opset, None
-    for any other.
-    """
+    """Return the type of a foreign node of ONNX's default domain, None for others."""
     domain, _, op_type = node.op.partition("::")
     if domain or not op_type or node.overload or node.graph is None:
         return None
@@ -37,9 +35,7 @@ def standard_type(node: Node, module: Module) -> str | None:
 
 
 def is_deterministic(node: Node, module: Module) -> bool:
-    """Return whether equal operands give equal results without side effects; False for control
-    flow.
-    """
+    """Return whether equal operands give equal results; False for control flow."""
     if node.regions or any(isinstance(value, AttributeRef) for value in node.attrs.values()):
         return False
     info = op_info(node.op)

@@ -13,8 +13,7 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class FreezeInitializers(Pass):
-    """Turn initializers that are also graph inputs into constants, so that callers can no longer
-    override them.
+    """Turn initializers that are also graph inputs into constants, which callers cannot override.
 
     1. Every graph input with an initializer becomes a `constant`, and is removed from the inputs.
        In ONNX IR versions before 4 every initializer is a graph input, but the reader takes it for

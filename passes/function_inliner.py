@@ -1,6 +1,4 @@
-"""The machinery of InlineFunctions: copies of function bodies in place of calls, and the calls that
-stay.
-"""
+"""The machinery of InlineFunctions: copies of bodies in place of calls, and calls that stay."""
 
 from __future__ import annotations
 
@@ -54,8 +52,7 @@ class Inliner:
         self.refuse_callers()
 
     def refuse_callers(self) -> None:
-        """Refuse functions with a call that stays, if the main graph does not import the domain of
-        that call.
+        """Refuse functions with a call that stays, but whose domain the main graph lacks.
 
         The call would be invalid outside the function.
         """
@@ -72,9 +69,7 @@ class Inliner:
                     stack.append(key)
 
     def opset_conflict(self, function: Function) -> str:
-        """Return why the body has another meaning in the opsets of the main graph, empty if it
-        has the same.
-        """
+        """Return why the body has another meaning in the main graph's opsets, or ""."""
         here, there = self.module.graph.opsets, function.graph.opsets
         for node in function.graph.walk():
             if node.op in ("return", "constant") or call_key(node) in self.module.functions:
@@ -125,9 +120,7 @@ class Inliner:
         return None if function is None or self.is_misfit(node) else function
 
     def is_misfit(self, call: Node) -> bool:
-        """Return whether `call` has more results than the function, or omits an operand that the
-        body requires.
-        """
+        """Return whether `call` has too many results or lacks an operand that the body requires."""
         key = call_key(call)
         function = self.module.functions.get(key)
         if function is None:
@@ -177,9 +170,7 @@ class Inliner:
 
 
 class _Copier:
-    """Copies the body of a function for one call; `values` maps values of the body to
-    their copies.
-    """
+    """Copies the body of a function for one call; `values` maps values to their copies."""
 
     def __init__(
         self,
@@ -196,9 +187,7 @@ class _Copier:
         self.values: dict[Value, Value | None] = {}
 
     def copy_nodes(self, source: Graph, target: Graph, anchor: Node, prefix: str) -> list[Node]:
-        """Copy the nodes of `source` before `anchor`, and return the copies with those in their
-        regions.
-        """
+        """Copy the nodes of `source` before `anchor`; return all copies, with inner ones."""
         made: list[Node] = []
         for node in source:
             regions = []
@@ -216,9 +205,7 @@ class _Copier:
     def copy_graph(
         self, region: Graph, prefix: str, *, keeps_names: bool
     ) -> tuple[Graph, list[Node]]:
-        """Return a copy of a region and its nodes, with new names except, if so asked, for inputs
-        and results.
-        """
+        """Return a copy of a region, with new names, but for inputs and results if asked."""
         copy = Graph(region.name, self.opsets, source=region.source)
         for value in region.inputs:
             name = value.name if keeps_names else self.module.fresh_name(prefix + value.name)
@@ -237,9 +224,7 @@ class _Copier:
     def copy_node(
         self, node: Node, regions: list[Graph], prefix: str, insert: Callable[[Node], Node]
     ) -> Node:
-        """Return a copy of `node`; `insert` places the constants that it reads beside operands of
-        `node`.
-        """
+        """Return a copy of `node`; `insert` places the constants that it reads."""
         inputs = tuple([None if value is None else self.values[value] for value in node.inputs])
         resolved = attrs = self.resolve_references(node.attrs)
         outputs = [
@@ -275,9 +260,7 @@ class _Copier:
         inputs: tuple[Value | None, ...],
         origin: object,
     ) -> tuple[str, dict[str, Attribute]]:
-        """Return operator and attributes after lowering, unchanged where the operator stays
-        foreign.
-        """
+        """Return operator and attributes after lowering, unchanged if it stays foreign."""
         domain, _, op_type = op.partition("::")
         if any(isinstance(value, AttributeRef) for value in attrs.values()) or node.overload:
             return op, attrs
@@ -295,9 +278,7 @@ class _Copier:
         return lowered or op, attrs
 
     def resolve_references(self, attrs: Mapping[str, Attribute]) -> dict[str, Attribute]:
-        """Return the attributes with the values of those that refer to attributes of
-        the function.
-        """
+        """Return the attributes with values for references to the function's attributes."""
         found: dict[str, Attribute] = {}
         for name, value in attrs.items():
             if not isinstance(value, AttributeRef):
@@ -310,8 +291,7 @@ class _Copier:
 def _source_of_copy(
     source: Source, resolved: Mapping[str, Attribute], attrs: Mapping[str, Attribute]
 ) -> Source:
-    """Return the source of a copy with `attrs`, of which some have become operands since they were
-    `resolved`.
+    """Return the source of a copy with `attrs`, some of which became operands as `resolved`.
 
     An attribute counts as read only if neither a reference nor a pass has replaced it.
     """
@@ -331,8 +311,7 @@ def required(node: Node) -> int:
 
 
 def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:
-    """Return the functions that never end, each with a recursive function: itself, or one that it
-    calls.
+    """Return the functions that never end, each with a recursive one that it is or calls.
 
     O(nodes in functions).
     """
@@ -391,9 +370,7 @@ def _called(function: Function, module: Module) -> list[FunctionKey]:
 
 
 def _endless(calls: Mapping[FunctionKey, Sequence[FunctionKey]]) -> dict[FunctionKey, None]:
-    """Return the functions left when those are taken away, again and again, that call none that is
-    left.
-    """
+    """Return the functions left after removing, again and again, those that call none left."""
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in calls}
     for key, callees in calls.items():
         for callee in callees:

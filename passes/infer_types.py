@@ -1,6 +1,4 @@
-"""InferTypes: types that became known since import, by the operator table or onnx's shape
-inference.
-"""
+"""InferTypes: types that became known since import, by the table or onnx's inference."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class InferTypes(Pass):
 
 
 def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
-    """Return whether inference may learn more about `node` than from the operands that it had
-    `before`.
-    """
+    """Return whether inference may learn more about `node` than from the operands `before`."""
     if before is None:  # a pass has made it, and the op table inferred what it can
         return not all(is_known(value.type) for value in node.outputs if value.name)
     return before[: len(after)] != after[: len(before)]  # one more is a bias
@@ -85,8 +81,7 @@ def _is_by_types(module: Module) -> bool:
 
 
 def _open_operands(module: Module) -> dict[Node, Operands]:
-    """Return the operands of the operators of ONNX, and of the calls, of whose results inference
-    may learn more.
+    """Return the operands of operators and calls whose results inference may learn more of.
 
     Not all extents of these results are numbers.
     """
@@ -106,9 +101,7 @@ def _open_operands(module: Module) -> dict[Node, Operands]:
 
 
 def _operands(node: Node) -> Operands:
-    """Return the facts on which inference of the results depends: types of operands, and which are
-    constants.
-    """
+    """Return the facts that inference depends on: types of operands, and constants."""
     values: Sequence[Value | None] = node.inputs
     if node.regions:
         values = [*values, *[value for region in node.regions for value in region.outputs]]

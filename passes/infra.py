@@ -58,7 +58,7 @@ class ConstantRuntime(Protocol):
         """
 
     def close(self) -> None:
-        """End what the runtime has started."""
+        """End the processes of the runtime."""
 
 
 class PassContext:
@@ -86,16 +86,14 @@ class PassContext:
 
     @property
     def runtime(self) -> ConstantRuntime:
-        """The evaluator of constant expressions that the operator table cannot compute, within
-        `running`.
-        """
+        """The evaluator, within `running`, of what the operator table cannot compute."""
         if self._runtime is None:
             self._runtime = provided("constant runtime")()
         return self._runtime
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """End what passes start for others to use at the end of the outermost pass or sequence."""
+        """End at the outermost pass or sequence the helpers that passes start for others."""
         self._depth += 1
         try:
             yield
@@ -114,7 +112,7 @@ class Pass:
     """
 
     name: ClassVar[str]
-    """The name on the command line, by default that of the class."""
+    """The name on the command line, by default the name of the class."""
     after: ClassVar[tuple[str, ...]] = ()
     """Names of passes that make room for this one: a sequence in which they come only later gives a
     warning.
@@ -188,9 +186,7 @@ class Pass:
         return module
 
     def _changed(self, returned: object, ctx: PassContext) -> bool:
-        """Return whether the pass changed anything; one that does not say counts as a change, with
-        a warning.
-        """
+        """Return whether the pass changed anything; None counts as a change, with a warning."""
         if isinstance(returned, bool | np.bool_):
             return bool(returned)
         note = (
@@ -212,9 +208,7 @@ class Pass:
         )
 
     def __str__(self) -> str:
-        """Return the pass as written on the command line, without the options that have their
-        default.
-        """
+        """Return the pass as on the command line, without options that have their default."""
         options = [
             f"{option.name}={format_option(value)}"
             for option in fields_of(type(self))
@@ -316,7 +310,7 @@ class Sequential:
 
     @property
     def flat(self) -> tuple[Pass, ...]:
-        """Return the passes of the sequence, those of each `Repeat` once."""
+        """Return the passes of the sequence, each of a `Repeat` once."""
         return tuple(
             pass_
             for step in self.passes
@@ -395,9 +389,7 @@ def _run_pass(pass_: Pass, module: Module, ctx: PassContext, done: list[str]) ->
 
 
 def _line_of(pass_: Pass, error: Exception) -> str:
-    """Return the place in the file of a pass of one's own that raised `error`, or
-    called what did.
-    """
+    """Return the place in the file of a user's pass that raised `error`, or led to it."""
     if pass_.name in CATALOG:
         return ""
     from traceback import extract_tb  # only here: a compile without errors need not import it

@@ -1,6 +1,4 @@
-"""Instruments that time passes, print, compare or dump the IR after them, verify it, and trace
-rules.
-"""
+"""Instruments: time passes, print or dump the IR, verify it, and trace rules."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ class Timing:
 
 
 class PrintIR:
-    """Prints the IR after the named passes, or with `all` after every pass that changed
-    something.
-    """
+    """Prints the IR after the named passes, or with `all` after every pass that changed it."""
 
     def __init__(self, name: str = "all", write: Callable[[str], object] = _to_stderr) -> None:
         """Check the name. Raises UsageError if `name` is neither a pass nor `all`."""
@@ -90,9 +86,7 @@ class DiffIR:
 
 
 class DumpIR:
-    """Writes numbered files `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, created
-    if needed.
-    """
+    """Writes `00-source.irc`, `01-SimplifyInference.irc`, ... into a folder, created if needed."""
 
     def __init__(self, folder: str | Path) -> None:
         """Create the folder. Raises PassError if that fails."""
@@ -121,9 +115,7 @@ class DumpIR:
 
 
 class Verify:
-    """Runs the IR verifier after every pass, and checks that a pass which reports no change made
-    none.
-    """
+    """Verifies the IR after every pass, and that a pass which reports no change made none."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -143,9 +135,7 @@ class Verify:
 
 
 class TraceRules:
-    """Prints a tree of passes, operators and rules: each rule that was tried, applied or declined
-    and why.
-    """
+    """Prints a tree of passes, operators and the rules that were tried, and why they declined."""
 
     def __init__(self, write: Callable[[str], object] = _to_stderr) -> None:
         self._write = write

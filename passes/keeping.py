@@ -1,5 +1,4 @@
-"""Nodes that passes leave alone: by the names that the user gives, or because their rewrites have
-no proof.
+"""Nodes that passes leave alone: named by the user, or rewritten without a proof.
 
 While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine
 passes it, and nothing erases or computes it, in any pass.
@@ -34,8 +33,7 @@ def kept_nodes(module: Module) -> KeptNodes:
 
 
 def keep_nodes(module: Module, names: Iterable[str]) -> None:
-    """Let passes leave alone the nodes of these names, and those that compute the values of these
-    names.
+    """Let passes leave alone the nodes with these names, or whose results have them.
 
     A text is one name. A name may be that of a node or value of any graph or function body, and of
     several. Inputs of graphs stay in any case. Raises UsageError for a name that the module does
@@ -58,9 +56,7 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
 
 
 def leave_alone(module: Module, origins: Collection[int]) -> None:
-    """Let passes leave alone the nodes of these origins, whose rewrites have no proof, in a module
-    as it was read.
-    """
+    """Let passes leave alone the nodes of these origins, without a proof, in a module as read."""
     wanted = kept_nodes(module).unproved = frozenset(origins)
     for node in module.walk() if wanted else ():
         if not wanted.isdisjoint(flatten_origins(node.origins)):
@@ -78,9 +74,7 @@ def _keep(module: Module, node: Node, reason: str) -> None:
 
 
 def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
-    """Return the nodes by their names, the names of their results, and those of graph outputs;
-    inputs have none.
-    """
+    """Return the nodes by their names, and by those of results and graph outputs."""
     found: dict[str, list[Node]] = {}
     for graph in module.graphs():
         for value in graph.inputs:

@@ -10,7 +10,7 @@ from ..ir.tensor import Tensor
 from ..ir.types import dtype_of, element_count
 
 CAST_BYTES = 64
-"""About what a Cast takes in a file: a result that needs no more bytes beyond its operand makes it
+"""About the bytes of a Cast in a file: a result that needs no more bytes beyond its operand makes it
 no larger.
 """
 

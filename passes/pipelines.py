@@ -1,5 +1,4 @@
-"""The default pipeline: its passes in order, and the reason of each. It is data, and imports no
-pass.
+"""The default pipeline: its passes in order, each with a reason. It imports no pass.
 
 The text of the pipeline, `irc passes` and the table of docs/passes.md are made of it.
 """

@@ -1,6 +1,4 @@
-"""Passes of other packages: by `module:Class`, or by a name of the entry point group
-`irc.passes`.
-"""
+"""Passes of other packages: `module:Class`, or entry points of the group `irc.passes`."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from .infra import Pass
 
 
 def load_own(name: str) -> type[Pass]:
-    """Return the class of a pass that is not irc's: `module:Class`, an entry point, or a class that
-    was imported.
+    """Return the class of a user's pass: `module:Class`, an entry point, or an imported class.
 
     Raises UsageError if there is none, and PassError where its module fails.
     """

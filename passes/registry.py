@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import the passes when `PASSES` (all, by name) or `DEFAULT_PIPELINE` (its passes in order) is
-    first read.
-    """
+    """Import the passes when `PASSES` or `DEFAULT_PIPELINE` is first read."""
     if name == "PASSES":
         return {each: lookup(each) for each in CATALOG}
     if name == "DEFAULT_PIPELINE":

@@ -98,9 +98,7 @@ class SimplifyExpr(Pass):
 def simplifier(
     rewriter: Rewriter, evaluator: ShapeEvaluator, rules: Rules[ShapeEvaluator]
 ) -> RuleDriver[ShapeEvaluator]:
-    """Return a driver of `rules` that infers missing types and erases operators that
-    nothing reads.
-    """
+    """Return a driver of `rules` that infers missing types and erases unread operators."""
     return RuleDriver(
         rewriter,
         rules,

@@ -1,6 +1,4 @@
-"""SimplifyInference: operators with a training mode become plain arithmetic, or are removed, for
-inference.
-"""
+"""SimplifyInference: operators with a training mode become arithmetic, or go."""
 
 from __future__ import annotations
 
@@ -108,8 +106,7 @@ RULES: Rules[Numbers] = {"nn.batch_norm": (lower_batch_norm,), "nn.dropout": (dr
 def scales_and_shifts(
     nodes: Iterable[Node], evaluator: ConstantEvaluator
 ) -> dict[Node, tuple[Array, Array] | Refusal]:
-    """Return scale and shift of every BatchNormalization, or the Refusal where its parameters make
-    no affine.
+    """Return scale and shift of every BatchNormalization, or the Refusal of its parameters.
 
     Nodes with equally many channels are computed together, because numpy takes about as long for
     one short vector as for many.

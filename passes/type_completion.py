@@ -1,6 +1,4 @@
-"""Completion of the types of a module, by the operator table or by the inference of the source
-format.
-"""
+"""Completion of types by the operator table or the inference of the source format."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from ..ir.types import UNKNOWN, Shape, TensorType, Type, is_static, shape_of
 
 
 def complete_types(module: Module) -> bool:
-    """Complete the types of values of the main graph and its subgraphs, and return whether any
-    changed.
-    """
+    """Complete the types of values in all graphs; return whether any changed."""
     symbols = {
         dim
         for value in module.graph.inputs
@@ -43,9 +39,7 @@ def complete_types(module: Module) -> bool:
 
 
 def _is_complete(node: Node) -> bool:
-    """Return whether the inference of the source format may not know more of the results than the
-    operator table.
-    """
+    """Return whether the source format's inference cannot add to the operator table."""
     return not any(
         value.name and not is_static(value.type) and may_infer_more(node, value)
         for value in node.outputs
@@ -53,16 +47,13 @@ def _is_complete(node: Node) -> bool:
 
 
 def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
-    """Return the types of the results by the row of the operator, which it has unless they are
-    known.
-    """
+    """Return the types of the results by the row of the operator, unless they are known."""
     info = op_info(node.op)
     return () if info is None else info.infer(node, constants)
 
 
 def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:
-    """Return `known` with the extents of `found` where those are numbers, or symbols in `symbols`
-    for unknown ones.
+    """Return `known` with extents of `found` that are numbers, or known `symbols`.
 
     Inference numbers the symbols that it makes anew, so that only those of the inputs mean the same
     in both.

@@ -19,8 +19,7 @@ from .infra import Pass, PassContext
 
 @dataclass(frozen=True)
 class UnfuseBias(Pass):
-    """Split the bias of a layer off as `nn.bias_add`, as in Relay; the ONNX backend joins the two
-    again.
+    """Split the bias of a layer off as `nn.bias_add`, as Relay; the ONNX backend joins them again.
 
     1. `nn.conv(x, w, b)` becomes `nn.bias_add(nn.conv(x, w), b)`, and so do `nn.conv_transpose` and
        `nn.dense` with beta 1. b has to be constant, with one value for each channel of the result,
@@ -41,9 +40,7 @@ class UnfuseBias(Pass):
 
 
 def has_vector_bias(node: Node) -> bool:
-    """Return whether a layer has a bias with one value per channel, and the number of channels is
-    known.
-    """
+    """Return whether a layer has a bias with one value for each of its known channels."""
     shape, result = input_shape(node, 2), shape_of(node.output.type)
     if (
         shape is None

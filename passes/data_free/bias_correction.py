@@ -1,5 +1,4 @@
-"""BiasCorrection: the mean error of the results with quantized weights is subtracted from the
-biases in advance.
+"""BiasCorrection: subtract in the bias the mean error that quantized weights will make.
 
 After Nagel et al. (2019), section 4.2 and appendix C: with W~ = Q(W) = W + eps, E[W~ x] = E[W x] +
 eps E[x], and E[x] follows from the statistics of BatchNormalization without data.
@@ -109,8 +108,7 @@ class BiasCorrection(Pass):
 def quantized(
     weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool
 ) -> Array:
-    """Return Q(W), the numbers that the integers of a quantized weight stand for, in float64 and of
-    W's shape.
+    """Return Q(W), the numbers that quantized weights stand for, in float64 and of W's shape.
 
     There is one scale, of `dtype`, for each index on `axis`, or one for all of W.
     """
@@ -127,9 +125,7 @@ def quantized(
 
 
 class _Corrector:
-    """The state of one run: `left` of `total` layers keep their bias, and `applied` has the
-    corrections of the rest.
-    """
+    """The state of one run: `left` of `total` layers keep their bias; `applied` has the rest."""
 
     def __init__(
         self, options: BiasCorrection, rewriter: Rewriter, moments: Mapping[Value, Moments]
@@ -178,9 +174,7 @@ class _Corrector:
         return True
 
     def change(self, node: Node, affine: Affine) -> Change | None:
-        """Return the change of the bias, or of the constant that an Add, the only reader, adds to
-        the result.
-        """
+        """Return the change of the bias, or of the constant of an Add, the only reader."""
         absorb = affine_rule(node.op).absorb_result
         assert absorb is not None
         with suppress(Refused):

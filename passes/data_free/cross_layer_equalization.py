@@ -1,5 +1,4 @@
-"""CrossLayerEqualization: the weights of two neighbouring layers get equal ranges in every channel
-between them.
+"""CrossLayerEqualization: two neighbouring layers get equal ranges in every channel.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019),
 section 4.1. With f(s x) = s f(x) for s > 0, W2 f(W1 x + b1) = (W2 S) f(S^-1 W1 x + S^-1 b1) for any
@@ -142,9 +141,7 @@ class CrossLayerEqualization(Pass):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Probed:
-    """A pair found by a probe; `first` and `second` are r [C] of the layers before and after, 0
-    without a layer.
-    """
+    """A pair found by a probe; `first` and `second` are r [C] of both sides, 0 without a layer."""
 
     pair: LayerPair
     axis: int
@@ -157,9 +154,7 @@ class _Probed:
 
 
 class _Equalizer:
-    """The state of one run: `done` has the depthwise convolutions that were equalized with the
-    layer before them.
-    """
+    """The state of one run: `done` has depthwise convolutions equalized with the layer before."""
 
     def __init__(self, options: CrossLayerEqualization, module: Module) -> None:
         self.options = options
@@ -298,8 +293,7 @@ class _Equalizer:
         return plain and all(is_whole(fold.node) for _, fold in ends)
 
     def write(self, probed: _Probed, scale: Array, gained: float) -> bool:
-        """Divide the channels by `scale` [C], unless it is nearly 1 or a weight would leave the
-        range of its dtype.
+        """Divide the channels by `scale` [C], unless it is nearly 1 or weights overflow.
 
         Where that adds operators, it has to pay: `gained` is the relative gain in precision.
         """
@@ -383,9 +377,7 @@ class _Equalizer:
         self.moments[value] = self.moments[limited] = moved
 
     def loses_digits(self, fold: Fold) -> bool:
-        """Return whether some weight would become subnormal, where the error of rounding is no
-        longer relative.
-        """
+        """Return whether some weight would become subnormal, and lose digits."""
         weight = self.pairs.params.evaluator.exact(fold.weight)
         if weight is None or fold.factor is None:
             return False
@@ -394,9 +386,7 @@ class _Equalizer:
 
 
 def has_subnormal_limit(pair: LayerPair) -> bool:
-    """Return whether a bound per channel would become subnormal, where the error of rounding is no
-    longer relative.
-    """
+    """Return whether a bound per channel would become subnormal, and lose digits."""
     for change in (*pair.backward.changes, *pair.forward.changes):
         dtype = dtype_of(change.node.output.type)
         for limit in () if change.transfer is None or dtype is None else change.transfer.limits:
@@ -409,11 +399,10 @@ def has_subnormal_limit(pair: LayerPair) -> bool:
 
 
 def gain(before: Sequence[Array], after: Sequence[Array]) -> float:
-    """Return by how much the precision of weights with the ranges r [C] grows, as a share of the
-    precision `before`.
+    """Return the relative gain in precision of weights with the ranges r [C].
 
-    The precision of channel i of a tensor with one scale is r_i / max r, and that of the layers
-    that share the channel the product of theirs (Nagel et al. 2019, equation 9). Equalization keeps
+    The precision of channel i of a tensor with one scale is r_i / max r. Layers that share the
+    channel have the product of theirs (Nagel et al. 2019, equation 9). Equalization keeps
     the product of all r_i.
     """
     first, second = (float(np.prod([ranges.max() for ranges in each])) for each in (before, after))
@@ -421,17 +410,13 @@ def gain(before: Sequence[Array], after: Sequence[Array]) -> float:
 
 
 def pair_scale(first: Array, second: Array) -> Array:
-    """Return s [C] = r1 / sqrt(r1 r2), with r1 over the result channels of a layer and r2 over the
-    data of the next.
-    """
+    """Return s [C] = r1 / sqrt(r1 r2), for results of one layer with r1 and data of r2."""
     with np.errstate(all="ignore"):
         return _safe(first / np.sqrt(first * second))
 
 
 def triple_scales(first: Array, middle: Array, last: Array) -> tuple[Array, Array]:
-    """Return s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3) and r1 of a
-    depthwise layer.
-    """
+    """Return s12 = r0 / r and s23 = r / r2, both [C], with r = (r0 r1 r2)^(1/3)."""
     with np.errstate(all="ignore"):
         root = np.cbrt(first * middle * last)
         return _safe(first / root), _safe(root / last)
@@ -443,9 +428,7 @@ def _safe(scale: Array) -> Array:
 
 
 def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
-    """Return r [C] = max |W| over the layers in the plan of a probe, 0 in channels
-    without a layer.
-    """
+    """Return r [C] = max |W| over the layers of a probe's plan, 0 in channels without one."""
     found = np.zeros(channels)
     for change in plan.changes:
         fold = change.fold
@@ -466,31 +449,25 @@ def ranges(plan: Plan, channels: int, evaluator: ConstantEvaluator) -> Array:
 
 
 def named(scale: Array) -> Array:
-    """Return the channel index that each scale of a probe encodes, -1 where the scale is one."""
+    """Return the channel index that each scale of a probe encodes, -1 for a scale of one."""
     return np.rint((scale - 1) / STEP).astype(np.int64) - 1
 
 
 def channel_order(fold: Fold) -> Array | None:
-    """Return the channels of a probe in the order in which a layer has them, None unless it has
-    each once.
-    """
+    """Return the channels of a probe in the order of a layer, if it has each once."""
     order = np.atleast_1d(named(fold.affine.scale))
     return order if np.array_equal(np.sort(order), np.arange(len(order))) else None
 
 
 def is_depthwise(node: Node) -> bool:
-    """Return whether each channel of a convolution's result depends on the same channel of its data
-    alone.
-    """
+    """Return whether each channel of a convolution depends on the same channel alone."""
     shape = input_shape(node, 1) if node.op == "nn.conv" else None
     group = integer_of(node, "group", 1)
     return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
 
 
 def is_whole(node: Node) -> bool:
-    """Return whether a layer is a convolution without groups or a depthwise one, as in
-    the paper.
-    """
+    """Return whether a layer is a convolution without groups or depthwise, as in the paper."""
     return node.op in ("nn.conv", "nn.conv_transpose") and (
         integer_of(node, "group", 1) == 1 or is_depthwise(node)
     )

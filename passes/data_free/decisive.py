@@ -1,6 +1,4 @@
-"""Values that decide: those whose clipping would change what a result, a Softmax, an ArgMax or a
-comparison says.
-"""
+"""Values that decide: clipping one changes an ArgMax, a Softmax or a comparison."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ class ElementwiseFunctions:
         return found
 
     def between(self, value: Value, root: Value) -> Function | None:
-        """Return the function that maps elements of `root` to those of `value`, on arrays [C, n],
-        None without one.
-        """
+        """Return the function from elements of `root` to `value`, on arrays [C, n], if any."""
         functions: list[Function] = []
         while value is not root:
             source = self.element(value)

@@ -31,8 +31,7 @@ def below(x: Array) -> Array:
 
 
 def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) -> MeanAndStd:
-    """Return mean and deviation of a normal variable clipped to [low, high] (Nagel et al. 2019,
-    appendix C).
+    """Return mean and deviation of a clipped normal variable (Nagel et al. 2019, appendix C).
 
     Let a = (low - mean) / std and b = (high - mean) / std. The mean is mean + std (phi(a) - phi(b)
     + a Phi(a) + b (1 - Phi(b))). The second moment around the mean of the variable is std^2 (Phi(b)

@@ -1,5 +1,4 @@
-"""HighBiasAbsorption: the part of a bias that an activation almost never cuts off moves into the
-next layer's bias.
+"""HighBiasAbsorption: bias that an activation hardly ever cuts off moves to the next layer.
 
 After Nagel et al. (2019), section 4.1.3. Where x >= c >= 0 for nearly all x, relu(x) = relu(x - c)
 + c. The layer before gets the bias b1 - c and the layer after b2 + W2 c, so that the activations
@@ -98,9 +97,7 @@ class HighBiasAbsorption(Pass):
         return pairs.rewriter.changed
 
     def pair(self, pairs: LayerPairs, value: Value, statistic: Statistic) -> LayerPair | None:
-        """Return the layer pair that absorbs the bias at `value`, None if c is zero or the rules
-        allow no pair.
-        """
+        """Return the layer pair that absorbs the bias at `value`, if c is not zero."""
         reader = sole_reader(value)
         if reader is None or reader.inputs[0] is not value:
             return self.pair_at(pairs, value, statistic, None)
@@ -113,9 +110,7 @@ class HighBiasAbsorption(Pass):
     def pair_at(
         self, pairs: LayerPairs, value: Value, statistic: Statistic, activated: Value | None
     ) -> LayerPair | None:
-        """Return the layer pair that absorbs the bias at `value` behind the activation with the
-        result `activated`.
-        """
+        """Return the pair at `value` behind the activation with the result `activated`."""
         active = activated is not None
         amount = self.amount(statistic, active=active)
         if not amount.any() or value.node is None:
@@ -128,9 +123,7 @@ class HighBiasAbsorption(Pass):
         return pairs.find(value, backward, forward, activated)
 
     def amount(self, statistic: Statistic, *, active: bool) -> Array:
-        """Return c [C], the amount to absorb; `active` tells whether an activation
-        reads the value.
-        """
+        """Return c [C], the amount to absorb; an activation reads an `active` value."""
         spread = statistic.std if self.spread == "std" else np.abs(statistic.gamma)
         amount = (
             np.maximum(0.0, statistic.mean - self.sigmas * spread) if active else statistic.mean
@@ -160,9 +153,7 @@ def record(applied: LayerEdits, pair: LayerPair) -> None:
 
 
 class _Absorber:
-    """The state of one run: `applied` has the amounts, `padded` the convolutions that pad shifted
-    data with zeros.
-    """
+    """The state of one run: the amounts `applied`, and convolutions that pad shifted data."""
 
     def __init__(self, options: HighBiasAbsorption, pairs: LayerPairs) -> None:
         self.options = options

@@ -1,6 +1,4 @@
-"""Clips whose upper bound hardly any element reaches, by statistics of BatchNormalization and
-folded weights.
-"""
+"""Clips whose upper bound hardly any element reaches, by statistics and folded weights."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from .statistic_ranges import propagate
 
 
 def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:
-    """Return the Clips to [0, b] that a Relu may replace if no value leaves mean +- `sigmas`
-    deviations.
+    """Return the Clips to [0, b] that may be a Relu for values within `sigmas` deviations.
 
     Both have to say so, in every channel:
 
@@ -60,9 +57,7 @@ def _upper_bound(node: Node, params: Parameters) -> float | None:
 def _is_bounded(
     node: Node, bound: float, params: Parameters, ranges: Mapping[Value, Moments]
 ) -> bool:
-    """Return whether the layer before a Clip has no result above `bound` for data in
-    their range.
-    """
+    """Return whether no result of the layer before exceeds `bound`, for data in range."""
     layer = node.operand().node
     linear = None if layer is None else read_linear(layer, params)
     data = None if linear is None else ranges.get(linear.data)

@@ -1,6 +1,4 @@
-"""Intervals of values with one number a channel: those that rows of the operator table give, and
-those of layers.
-"""
+"""Intervals of values with one number a channel, by rows of the operator table and layers."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ Ends = tuple[int | None, Array, Array]
 
 
 def interval_of(found: Moments | None, shape: Shape) -> Interval:
-    """Return the range of a value as arrays that broadcast against it, unbounded where there is
-    none.
-    """
+    """Return the known range of a value, as arrays that broadcast against it, or no bounds."""
     if found is None:
         return UNBOUNDED
     if found.axis is None or shape is None or not 0 <= found.axis < len(shape):
@@ -35,9 +31,7 @@ def interval_of(found: Moments | None, shape: Shape) -> Interval:
 
 
 def ends_of(interval: Interval, shape: Shape, preferred: int | None) -> Ends:
-    """Return an interval with one number a channel, along `preferred` if it has several there, else
-    along axis 1.
-    """
+    """Return an interval with one number a channel, along `preferred` if it varies there."""
     low, high = np.broadcast_arrays(*interval.corners)
     rank = low.ndim if shape is None else len(shape)
     axes = [axis + rank - low.ndim for axis, extent in enumerate(low.shape) if extent > 1]
@@ -55,9 +49,7 @@ def ends_of(interval: Interval, shape: Shape, preferred: int | None) -> Ends:
 def to_channels(
     array: Array, rank: int, axis: int | None, count: int, function: Callable[..., Array]
 ) -> Array:
-    """Return an array that broadcasts against a value of `rank`, reduced to `count` numbers along
-    `axis`.
-    """
+    """Reduce an array that broadcasts at `rank` to `count` numbers along `axis`."""
     if axis is None or array.ndim > rank or not array.ndim:
         return np.full(count, float(function(array)))
     padded = array.reshape((1,) * (rank - array.ndim) + array.shape)
@@ -70,9 +62,7 @@ def to_channels(
 
 
 def contracted(node: Node) -> float:
-    """Return how many products each element of the result of a matrix product or convolution sums
-    up.
-    """
+    """Return how many products a matrix product or convolution sums up."""
     shape = input_shape(node, 1)
     if node.op in ("matmul", "nn.dense"):
         terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
@@ -86,8 +76,7 @@ def contracted(node: Node) -> float:
 
 
 def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
-    """Return the interval of a matrix product or convolution of two operands that are computed at
-    run time.
+    """Return the interval of a product or convolution of two computed operands.
 
     The rows of a Softmax along its last axis add up to 1: the product with them is an average.
     """

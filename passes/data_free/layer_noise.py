@@ -1,5 +1,4 @@
-"""The tensors of layers in a row as they are quantized, and how their rounding reaches the result
-of the last one.
+"""The tensors of layers in a row as they are quantized, and their noise in the last result.
 
 The layers k = 0 .. n have channels in common: between two layers no channels mix, and a layer
 between the first and the last is depthwise. Noise in one channel adds up over the weights that read
@@ -30,8 +29,7 @@ longer tails.
 def quantized_tensors(
     layers: Sequence[Linear], ranges: Sequence[Array], moments: Mapping[Value, Moments]
 ) -> list[QuantizedTensor] | None:
-    """Return the weights of `layers` and their data but the first, None if the moments of their
-    data are not known.
+    """Return the weights of `layers` and the data between them, if their moments are known.
 
     `ranges` are the greatest magnitudes [C] of the weights by channel. Unknown k is the divisor of
     the channels between layer k and layer k + 1. Data of the first layer that are not known have
@@ -70,9 +68,7 @@ def quantized_tensors(
 
 
 def _response(layer: Linear, square: Array) -> Array:
-    """Return the variance [M] of a layer's results for noise of variance 1 in its weights, by the
-    mean squares [C] of its data.
-    """
+    """Return the variance [M] of results for noise of variance 1 in the weights."""
     noisy = replaced(layer, weight=np.ones_like(layer.weight))
     return np.asarray(
         np.mean([variance for _, variance in noisy.phases(np.zeros_like(square), square)], axis=0)
@@ -89,9 +85,7 @@ def _known(layer: Linear, moments: Mapping[Value, Moments]) -> Moments | None:
 
 
 def _passed(result: Moments | None, read: Moments) -> Array | float:
-    """Return the share of a layer's results, by channel, that lie within the range that the next
-    layer reads.
-    """
+    """Return the share of results, by channel, in the range that the next layer reads."""
     if result is None or not result.has_mean or result.mean.shape != read.mean.shape:
         return 1.0
     unit = np.where(result.std > 0, result.std, 1.0)

@@ -52,18 +52,14 @@ class LayerPair:
         return self.backward.limits + self.forward.limits
 
     def folds(self) -> Iterator[tuple[str, Fold]]:
-        """Yield the folds into layers: `out` where the result of the layer changes, `in` where its
-        data change.
-        """
+        """Yield the folds into layers: `out` changes the result, `in` reads other data."""
         for side, plan in (("out", self.backward), ("in", self.forward)):
             for change in plan.changes:
                 if change.fold is not None:
                     yield side, change.fold
 
     def changed(self) -> dict[Value, Affine]:
-        """Return each value that changes, with the affine that maps its old elements to the new
-        ones.
-        """
+        """Return each value that changes, with the affine from its old elements to the new ones."""
         found = {self.value: self.backward_affine}
         for change in self.backward.changes:
             for index, part in change.transfer.operands if change.transfer is not None else ():
@@ -78,9 +74,7 @@ class LayerPair:
 
 
 class LayerPairs:
-    """Finds layer pairs in a module and rewrites them; `border` and `limits` are options of
-    `Parameters`.
-    """
+    """Finds layer pairs in a module and rewrites them, with options of `Parameters`."""
 
     def __init__(self, module: Module, *, border: str = "keep", limits: bool = False) -> None:
         self.module = module
@@ -97,8 +91,7 @@ class LayerPairs:
         forward_affine: Affine,
         activated: Value | None = None,
     ) -> LayerPair | None:
-        """Return the layer pair at `value`, or None if the rules allow none. The module stays as
-        it is. O(region).
+        """Return the layer pair at `value`, if the rules allow one; nothing changes. O(region).
 
         `activated` is the result of the activation that is the only reader of `value`, if there is
         one: a rectifier, or a Clip, of which the upper bound is shifted.
@@ -143,9 +136,7 @@ class LayerPairs:
 
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
-    """Return the statistic of an affine of its value, None if the two have different
-    channels.
-    """
+    """Return the statistic of an affine of its value, if both have the same channels."""
     same_channels = affine.axis is None or (
         affine.axis == reference.source.axis and affine.channels == reference.source.channels
     )
@@ -162,9 +153,7 @@ def inverse(affine: Affine) -> Affine:
 
 
 def _check(pair: LayerPair) -> None:
-    """Refuse a pair whose plans are legal alone but not together, or that would add operators or
-    copy weights.
-    """
+    """Refuse a pair of plans that are legal alone only, that add operators or copy weights."""
     both = pair.backward.joined(pair.forward)
     label = repr(pair.value.source_name)
     if not both.is_sound:

@@ -1,5 +1,4 @@
-"""Likely mean and deviation of every value, where `moments` finds none: guesses, from which ranges
-are made.
+"""Likely mean and deviation of values that `moments` cannot tell: guesses, for ranges.
 
 - The axis along which channels are known is changed where an operator needs another one: channels
   are pooled.
@@ -60,9 +59,7 @@ class LikelyMoments(Propagator):
         return data
 
     def aligned(self, node: Node) -> list[Moments] | None:
-        """Return the operands along the axis of the first that has channels in the result, else as
-        a whole.
-        """
+        """Return the operands along the first axis of channels in the result, else as a whole."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
@@ -81,9 +78,7 @@ class LikelyMoments(Propagator):
         return [part.whole for part in known]
 
     def result_axis(self, node: Node, index: int, part: Moments) -> int | None:
-        """Return the axis of the result on which the channels of an operand are, None if they
-        are not known.
-        """
+        """Return the axis of the result that has the channels of an operand, if it is known."""
         own, shape = input_shape(node, index), shape_of(node.output.type)
         if (
             part.axis is None
@@ -124,9 +119,7 @@ class LikelyMoments(Propagator):
     def guess(
         self, node: Node, index: int, low: Array, high: Array, axis: int | None
     ) -> tuple[Moments, bool]:
-        """Return moments of a result between `low` and `high`, and whether only this interval
-        speaks for them.
-        """
+        """Return moments of a result in [low, high], and whether they rest on that alone."""
         if node.op in NORMALIZATIONS and index == 0:
             return self.normalized(node, low, high, axis), False
         if has_trait(node, Trait.LINEAR) or node.op == "einsum":
@@ -167,9 +160,7 @@ class LikelyMoments(Propagator):
         return Moments(axis, mean, std, low, high)
 
     def contraction(self, node: Node) -> Moments | None:
-        """Return the moments of sums of products of two operands, for independent elements; of the
-        whole result.
-        """
+        """Return the moments of sums of products of two independent operands, as a whole."""
         first, second = self.get(node), self.get(node, 1)
         terms = contracted(node)
         if first is None or second is None or not math.isfinite(terms):
@@ -192,9 +183,7 @@ def evenly(axis: int | None, low: Array, high: Array) -> Moments:
 
 
 def of_elements(array: Array) -> Moments:
-    """Return the moments of known elements, along the only axis that has several of them if there
-    is just one.
-    """
+    """Return the moments of known elements, along the only axis of several if there is one."""
     axes = [axis for axis, extent in enumerate(array.shape) if extent > 1]
     if len(axes) == 1:
         flat = array.reshape(-1)

@@ -1,6 +1,4 @@
-"""Layers as linear maps of vectors with one number per channel: the result for data constant in
-each channel.
-"""
+"""Layers as linear maps of vectors with one number a channel, for data constant in each."""
 
 from __future__ import annotations
 
@@ -50,14 +48,11 @@ class Linear:
         return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
 
     def accepts(self, axis: int | None, vector: Array) -> bool:
-        """Return whether `vector` [C] has one number for each channel of the data, and these lie on
-        `axis`.
-        """
+        """Return whether `vector` [C] has one number for each channel of the data, on `axis`."""
         return axis == self.data_axis and vector.size == self.channels
 
     def apply(self, weight: Array, vector: Array, *, padding: str = "exact") -> Array:
-        """Return the mean response [M] of the layer with `weight`, without its bias, to data that
-        are `vector` [C].
+        """Return the mean response [M] of `weight`, without the bias, to data `vector` [C].
 
         A tap of a convolution counts by the share of windows in which it is inside the data. The
         share is 1 where extents are unknown, or `padding` is not exact. A tap of a transposed
@@ -87,8 +82,7 @@ class Linear:
         return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
 
     def over_results(self, weight: Array) -> Array:
-        """Return the sums [C] of `weight` over the results and taps that read a channel of the
-        data.
+        """Return the sums [C] of `weight` over the results and taps that read a channel.
 
         Of the taps of a transposed convolution it is the share that reaches one position.
         """
@@ -112,8 +106,7 @@ class Linear:
         return float(self.weight.size / self.weight.shape[self.weight_axis])
 
     def bounds(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Return the least and the greatest result [M] without the bias, for data between `low` and
-        `high`, both [C].
+        """Return the least and greatest result [M] without the bias, for data in [low, high].
 
         Taps may lie outside the data, where it is 0.
         """
@@ -143,8 +136,7 @@ class Linear:
     def phases(
         self, vector: Array, variance: Array, *, padding: str = "exact"
     ) -> list[tuple[Array, Array]]:
-        """Return mean and variance [M] of the result without its bias, for independent data of mean
-        and variance [C].
+        """Return mean and variance [M] of the result without its bias, for independent data [C].
 
         There is one pair for each kind of position. A transposed convolution has prod(strides)
         kinds, each reached by other taps; any other layer has one kind.
@@ -170,9 +162,7 @@ class Linear:
         return found
 
     def bias(self, params: Parameters) -> Array | None:
-        """Return the bias, [M] or [], None if it is not constant or not one number
-        per channel.
-        """
+        """Return the bias, [M] or [], None unless it is constant with one number a channel."""
         if self.node.op == "matmul":
             return np.zeros(())
         try:

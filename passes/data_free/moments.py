@@ -1,5 +1,4 @@
-"""Mean, deviation and range of values per channel, derived from the values for which they are
-known.
+"""Mean, deviation and range of values per channel, derived from known ones.
 
 The assumptions are taken from Nagel et al. (2019): the data of an activation are normal in each
 channel; the channels, positions and operands that a layer or sum combines are independent.
@@ -51,8 +50,7 @@ KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
 
 @record
 class Moments:
-    """Mean and deviation of a value per channel along `axis`, and a range that holds nearly all of
-    it.
+    """Mean and deviation of a value per channel along `axis`, and a range of nearly all of it.
 
     Without an axis there is one channel, the whole value.
 
@@ -83,9 +81,7 @@ class Moments:
         )
 
     def along(self, axis: int | None, count: int) -> Moments:
-        """Return the moments of `count` channels along `axis`; those of the whole value where it
-        has other channels.
-        """
+        """Return the moments of `count` channels along `axis`, or of the whole value."""
         if self.axis == axis and len(self.mean) == count:
             return self
         mean = self.mean.mean()
@@ -120,14 +116,12 @@ class Moments:
 
 
 def normal(axis: int, mean: Array, std: Array, sigmas: float) -> Moments:
-    """Return the moments of a normal variable, with the range mean - sigmas * std to mean + sigmas
-    * std.
-    """
+    """Return the moments of a normal variable, with the range mean +- sigmas * std."""
     return Moments(axis, mean, std, mean - sigmas * std, mean + sigmas * std)
 
 
 class Propagator:
-    """The walk that finds the moments of each value from those of the operands of its node."""
+    """The walk that finds the moments of each value from the operands of its node."""
 
     def __init__(self, evaluator: ConstantEvaluator, sigmas: float) -> None:
         self.sigmas = sigmas
@@ -170,7 +164,7 @@ class Propagator:
         return None if value is None else self.found.get(value)
 
     def along(self, value: Value, axis: int | None, count: int) -> Moments | None:
-        """Return the moments of a value if they are those of `count` channels along `axis`."""
+        """Return the moments of a value if they have `count` channels along `axis`."""
         found = self.found.get(value)
         return (
             found if found is not None and found.axis == axis and len(found.mean) == count else None
@@ -212,9 +206,7 @@ class Propagator:
         return results
 
     def extremum(self, data: Moments) -> Moments:
-        """Return the moments of the greatest or least of some elements: only their
-        range is known.
-        """
+        """Return the moments of the greatest or least of some elements: only their range."""
         unknown = np.full_like(data.mean, np.nan)
         return replaced(data, mean=unknown, std=unknown)
 
@@ -236,9 +228,7 @@ class Propagator:
         )
 
     def aligned(self, node: Node) -> list[Moments] | None:
-        """Return the operands of an elementwise operator, None unless all are known with channels
-        on one axis.
-        """
+        """Return the operands of an elementwise operator, if all have channels on one axis."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         ranks = {len(shape_of(value.type) or ()) for value in node.inputs if value is not None}
         known = [part for part in parts if part is not None]
@@ -266,8 +256,7 @@ class Propagator:
         return self.bounded(Moments(parts[0].axis, mean, std, low, high))
 
     def product(self, node: Node) -> Moments | None:
-        """Return the moments of f(x) g(x) for one normal x, or of a product of independent
-        operands.
+        """Return the moments of f(x) g(x) for one normal x, or of independent operands.
 
         For other products only the range is known.
         """
@@ -327,8 +316,7 @@ class Propagator:
         )
 
     def limited(self, node: Node) -> Moments | None:
-        """Return the moments of the Max or Min of a constant and a value, or of a Relu or Clip of
-        the value.
+        """Return the moments of a Relu, Clip, or Max or Min with a constant.
 
         A Clip and the Max and Min after it are one function of its data.
         """
@@ -351,9 +339,7 @@ class Propagator:
         return x.through(lambda v: np.clip(v, *columns), clipped(x.mean, x.std, low, high))
 
     def limits(self, node: Node, x: Moments) -> tuple[Array, Array] | None:
-        """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value with the
-        moments `x`.
-        """
+        """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value `x`."""
         limit = None if x.axis is None else limit_of(node, x.axis, self.params)
         if limit is not None:
             free = np.array(np.inf)

@@ -1,5 +1,4 @@
-"""Scales of channels that minimize the estimated noise of int8 quantization, from the moments of
-activations.
+"""Scales of channels that minimize the estimated noise of int8 quantization.
 
 A tensor with one scale is rounded in steps of its greatest range over its levels, whatever the
 channel. Let f_i be the factor that a rescaling applies to channel i of the tensor. Its rounding
@@ -68,17 +67,14 @@ class QuantizedTensor:
 
 
 def noise_gain(tensors: Sequence[QuantizedTensor], scales: Array) -> float:
-    """Return by how much the signal to noise ratio grows, as a share, from no scales to `scales`
-    [n, C].
-    """
+    """Return the relative gain of the signal to noise ratio by `scales` [n, C]."""
     with np.errstate(all="ignore"):
         problem, x = _problem(tensors), np.log(scales)
         return problem.noise_at(np.zeros_like(x)) / problem.noise_at(x) - 1
 
 
 def least_noise(tensors: Sequence[QuantizedTensor], start: Array) -> Array:
-    """Return the scales [n, C] that minimize the noise of all tensors together, from the scales
-    `start` [n, C].
+    """Return the scales [n, C] of least noise of all tensors, searched from `start` [n, C].
 
     Returns `start` where no better ones are found, or a number is infinite or not a number. O(C
     n^3) for each step.
@@ -107,9 +103,7 @@ def _problem(tensors: Sequence[QuantizedTensor]) -> _Problem:
 
 @record
 class _Problem:
-    """The noise as a function of the logarithms x [n, C] of the scales; all arrays begin with the
-    axis of tensors.
-    """
+    """The noise as a function of the logarithms x [n, C] of the scales, by tensor."""
 
     powers: Array
     ranges: Array
@@ -117,9 +111,7 @@ class _Problem:
     levels: Array
 
     def minimized(self, x: Array, sharpness: float) -> Array:
-        """Return x after damped Newton steps, with a curvature that neglects the coupling of
-        channels.
-        """
+        """Return x after damped Newton steps, without the coupling of channels."""
         value, gradient, curvature = self.expanded(x, sharpness)
         for _ in range(STEPS):
             step = np.linalg.solve(curvature, gradient[..., None])[..., 0].T

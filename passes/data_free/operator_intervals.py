@@ -30,7 +30,7 @@ DIVISORS = {"divide": 1, "reciprocal": 0, "power": 0, "log": 0}
 """The operand of an operator that makes the result infinite if it is zero."""
 
 Found = Mapping[Value, Moments]
-"""The moments of the results of a node, where they follow from those of its operands."""
+"""The moments of the results of a node, if they follow from its operands."""
 
 
 class OperatorIntervals:
@@ -41,8 +41,7 @@ class OperatorIntervals:
         self.evaluator = likely.params.evaluator
 
     def of_results(self, node: Node, found: Found) -> tuple[list[Interval], bool]:
-        """Return the intervals of the results of a node, of the first ones at least, and whether
-        they are likely only.
+        """Return the intervals of the first results of a node, and whether they are likely only.
 
         They are those for the likely part of the operands' ranges where the others are
         astronomically wide.
@@ -94,7 +93,7 @@ class OperatorIntervals:
         return interval_of(replaced(data, low=low, high=high), shape_of(value.type))
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
-        """Return the intervals of the results of a node for those of its operands."""
+        """Return the intervals of the results of a node by those of its operands."""
         if "axis" in node.attrs and has_trait(
             node, Trait.BROADCASTS
         ):  # the limited broadcast of old opsets

@@ -1,6 +1,4 @@
-"""The part of a statistic's range that the operator of the value can make, and moments that follow
-from statistics.
-"""
+"""The possible part of a statistic's range, and moments that follow from statistics."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ from .operator_intervals import OperatorIntervals
 def propagate(
     module: Module, known: Mapping[Value, Statistic] | None = None, *, sigmas: float = 6.0
 ) -> dict[Value, Moments]:
-    """Return moments of every value for which they follow from `known`, by default
-    `known_statistics(module)`.
+    """Return the moments that follow from `known`, by default `known_statistics(module)`.
 
     A known statistic takes precedence over a derived one. Values without moments are graph inputs,
     values computed from them alone up to the first known statistic, and results of operators
@@ -71,9 +68,7 @@ def statistic_moments(
 
 
 def _certain_ranges(module: Module, values: Iterable[Value]) -> dict[Value, Moments]:
-    """Return the ranges, with ends that may be infinite, which hold for any inputs and any results
-    of layers.
-    """
+    """Return the ranges, infinite perhaps, which hold for any inputs and any layers."""
     makers = _makers(values)
     certain = LikelyMoments(module.constants, math.inf)
     operators = OperatorIntervals(certain)

@@ -1,6 +1,4 @@
-"""Ranges of all values of a module: from statistics, from guesses that cut intervals, and from
-intervals alone.
-"""
+"""Ranges of all values of a module, from statistics, guesses within intervals, or intervals."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class Origin(Enum):
 
 @record
 class ValueRange:
-    """The likely moments of a value, with its range as `low` and `high`, and the origin of the
-    range.
-    """
+    """The likely moments of a value, its range from `low` to `high`, and its origin."""
 
     moments: Moments
     origin: Origin
@@ -90,7 +86,7 @@ def value_ranges(
 
 
 class RangeWalk:
-    """The walk that finds the range of each value from those of the operands of its node."""
+    """The walk that finds the range of each value from the operands of its node."""
 
     def __init__(
         self,
@@ -112,15 +108,13 @@ class RangeWalk:
         layer between.
         """
         self.guessed: set[Value] = set()
-        """Values whose moments follow from those of the result of a layer, which are guesses."""
+        """Values whose moments follow from guesses, the moments of a layer's result."""
         self.later: dict[Value, Moments] = {}
         for value in module.graph.inputs:
             self.enter(value, None)
 
     def enter(self, value: Value, ends: Ends | None) -> None:
-        """Record the range of an input of a graph: the given one, that of its
-        statistic, or `ends`.
-        """
+        """Record the range of an input of a graph: given, by its statistic, or `ends`."""
         self.forget(value)
         if value in self.given or value in self.known:
             self.record(value, None, None)
@@ -175,10 +169,9 @@ class RangeWalk:
         *,
         is_likely: bool,
     ) -> None:
-        """Record the range of a result: the part of its interval that is likely, or safe where the
-        value decides.
+        """Record the likely part of a result's interval, or the whole if the value decides.
 
-        `is_likely` tells that the interval is that of likely operands only.
+        With `is_likely` the interval holds for likely operands only.
         """
         interval = representable(value, interval)
         axis, low, high = ends_of(
@@ -201,8 +194,7 @@ class RangeWalk:
     def moments(
         self, node: Node, index: int, value: Value, ends: Ends, found: Moments | None
     ) -> tuple[Moments, bool]:
-        """Return the likely moments of a result along the axis of `ends`, and whether only an
-        interval speaks for them.
+        """Return likely moments along the axis of `ends`, and whether they rest on these alone.
 
         `found` are those that follow from the operands.
         """
@@ -226,9 +218,7 @@ class RangeWalk:
         return (replaced(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
 
     def reach(self, node: Node, value: Value, likely: Moments, width: float) -> float:
-        """Return how many likely deviations from its mean a value may be, infinity where its
-        interval is the limit.
-        """
+        """Return how many deviations from its mean a value may be; inf leaves the interval."""
         decisive, rough = (
             value in self.decisive,
             any(operand in self.rough for operand in node.inputs),
@@ -261,9 +251,7 @@ class RangeWalk:
     def record(
         self, value: Value, found: Moments | None, origin: Origin | None, *, rough: bool = False
     ) -> None:
-        """Record moments and range of a value: the given range, and those of its statistic, if it
-        has any.
-        """
+        """Record moments and range of a value: the given range, or its statistic's."""
         statistic = self.known.get(value)
         if statistic is not None:
             found, origin, rough = statistic, Origin.STATISTIC, False

@@ -94,9 +94,7 @@ def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
     ),
 )
 def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, where x is an integer or the constant varies along
-    several axes
-    """
+    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, of integers or a constant along several axes"""
     operands = _operands(node, evaluator)
     if (operands.rounded != (1 if _GROUP[node.op] == "multiply" else 0)).any():
         return rewriter.decline("its constant is not neutral")
@@ -155,9 +153,7 @@ def _has_zero_factor(node: Node, evaluator: ShapeEvaluator) -> bool:
     ),
 )
 def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """(x + a) + b -> x + (a + b), also where a - or b - takes the place of a sum; (x * a) * b -> x
-    * (a * b)
-    """
+    """(x + a) + b -> x + (a + b), with - too; (x * a) * b -> x * (a * b)"""
     outer = _one_affine(node, evaluator)
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *AFFINE_KINDS)
@@ -187,9 +183,7 @@ def merge_affines(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _sign(affine: AffineOp) -> int | None:
-    """Return 1 for x + c, -1 for c - x, None for an affine that scales otherwise, as a product by
-    -1 does.
-    """
+    """Return 1 for x + c, -1 for c - x, None for other scales."""
     node = affine.nodes[0]
     if not affine.has_scale:
         return 1
@@ -252,8 +246,7 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
 
 @record
 class _Operands:
-    """The operands of an arithmetic operator that computes `data` op `constant`, which has the
-    element type `dtype`.
+    """The operands of an operator `data` op `constant`, of element type `dtype`.
 
     The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator
     reads it.
@@ -341,9 +334,7 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     ),
 )
 def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers and of constants of any
-    shape
-    """
+    """(x + a) + b -> x + (a + b); (x * a) * b -> x * (a * b), of integers or any shape"""
     outer, op = _operands(node, evaluator), _GROUP[node.op]
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op))
@@ -389,9 +380,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 @rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression, as
-    exporters write it
-    """
+    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression"""
     bias = node.input(2)
     if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")

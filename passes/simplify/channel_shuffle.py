@@ -27,9 +27,7 @@ from .rules import int_vector
     ),
 )
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i is one index and the other
-    axes are in order
-    """
+    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i keeps the axes in order"""
     transpose = result_of(node.operand(), "transpose")
     perm = permutation(transpose)
     if not perm or not _is_scalar(node):
@@ -56,9 +54,7 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     ),
 )
 def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as ShuffleNet splits shuffled
-    channels
-    """
+    """reshape(transpose(reshape(x)))[i] -> reshape(x)[..., i, ...], as in ShuffleNet"""
     transpose = result_of(node.operand(), "transpose", only_for=node)
     first = result_of(transpose.operand(), *_RESHAPES, only_for=transpose)
     takes = list(node.output.users)

@@ -100,7 +100,7 @@ class _Limits:
         return _Limits(self.data, limited(self.low, outer.low), limited(self.high, outer.high))
 
     def is_as(self, other: _Limits) -> bool:
-        """Return whether the limits are those of `other`."""
+        """Return whether `other` has the same limits."""
         pairs = (self.low, other.low), (self.high, other.high)
         return all(
             a is b or (a is not None and b is not None and bool(np.equal(a, b).all()))
@@ -166,9 +166,7 @@ def _small(value: Value, evaluator: ShapeEvaluator) -> Array:
     ),
 )
 def merge_extrema(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """min(max(x, a), b) -> clip(x, min(a, b), b); rows of max, min, clip and relu -> one of these,
-    or max and min
-    """
+    """min(max(x, a), b) -> clip(x, min(a, b), b); rows of max, min, clip, relu -> one or two"""
     own = merged = _limits(node, evaluator)
     row, best = [node], 0
     found = own
@@ -191,9 +189,7 @@ def merge_extrema(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 def _count(limits: _Limits, row: Sequence[Node], own: _Limits, node: Node) -> int:
-    """Return how many operators set `limits` in place of a row that ends with `node`, whose own
-    limits are `own`.
-    """
+    """Return how many operators set `limits` in place of a row that ends with `node`."""
     if limits.is_as(own):
         return 1
     if sum(each.nbytes for each in limits.bounds) > MAX_BYTES:

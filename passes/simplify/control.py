@@ -1,6 +1,4 @@
-"""Rules for control flow: If nodes whose condition is a constant, or of whose branches one cannot
-be taken.
-"""
+"""Rules for If nodes with a constant condition, or a branch that cannot be taken."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 @rule(affine="untouched")
 def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """if(c) {a} else {b} -> a, where every run fails that takes b: an LSTM, say, refuses the rank
-    that follows
-    """
+    """if(c) {a} else {b} -> a, where every run that takes b fails, as of an LSTM by its rank"""
     if node.graph is None or rewriter.module.graph not in node.graph.ancestors():
         return rewriter.decline(
             "it is in a function, of which a caller may not need the result that fails"
@@ -71,7 +67,7 @@ def _inline(node: Node, taken: Graph, rewriter: Rewriter) -> bool:
     results = taken.outputs
     if len(results) != len(node.outputs):
         return rewriter.decline("its branch and the If node have different numbers of outputs")
-    # A name in a branch may be that of a value of the outer graph.
+    # A name in a branch may also name a value of the outer graph.
     for inner in taken:
         for value in inner.outputs:
             if value.name:
@@ -94,7 +90,7 @@ def _region(node: Node, name: str) -> Graph:
 
 
 def stand_in(old: Value, new: Value, rewriter: Rewriter, *, before: Node) -> None:
-    """Replace every use of `old` by `new`, which takes over what is known of the type.
+    """Replace every use of `old` by `new`, which takes over the known type.
 
     `new` takes the name of `old` if both are computed in the same graph. An output of a graph may
     not be an input, a constant or another output: then an `identity` before the node `before`

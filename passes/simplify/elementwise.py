@@ -92,9 +92,7 @@ def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 
 def _casts_alike(source: DType, via: DType, target: DType) -> bool:
-    """Whether equal numbers of types `source` and `via` are the same number after a cast to
-    `target`.
-    """
+    """Return whether equal numbers of `source` and `via` are equal after a cast to `target`."""
     # The text of a number depends on its type: 1 and 1.0.
     if target.kind == "string":
         return False

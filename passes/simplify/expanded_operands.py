@@ -20,9 +20,7 @@ from .extents import ShapeEvaluator, piece_of
     identity="x + expand(y, n) == x + y if repeats_nothing(n, x)",
 )
 def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; also a ConstantOfShape of the
-    shape of x
-    """
+    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; ConstantOfShape likewise"""
     # Broadcasting is associative: the shape of y, the target and the shape of x together give the
     # shape of the result, and a target that broadcasts into the shape of x adds nothing to it.
     if not is_legal(node.op, NUMPY_BROADCAST, node):
@@ -47,9 +45,7 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value | None:
-    """Return the value that the data is expanded from along the axis of a constant parameter, None
-    if it is not.
-    """
+    """Return the value that the data is expanded from along a parameter's axis, if it is."""
     data, parameter = node.operand(0), node.operand(1)
     producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
     if (
@@ -95,9 +91,7 @@ def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
 def _unexpanded(
     node: Node, index: int, rewriter: Rewriter, evaluator: ShapeEvaluator
 ) -> Value | None:
-    """Return the value that an operand is expanded from, None if it is not, or to another shape
-    than an operand.
-    """
+    """Return the value that an operand is expanded from, to the shape of another."""
     producer = producer_of(node.inputs[index], "broadcast_to", "full")
     if producer is None:
         return None

@@ -1,5 +1,4 @@
-"""Evaluation of shape vectors element by element, for vectors of which only some elements are
-constants.
+"""Evaluation of shape vectors element by element, some of which are constants.
 
 The result of Shape, and of the integer arithmetic on it, is an array of pieces: numbers, symbols
 and extents of values.
@@ -108,9 +107,7 @@ class ShapeEvaluator(ConstantEvaluator):
         return array.astype(object) if array is not None and is_small else None
 
     def _moved_pieces(self, node: Node, parts: Sequence[Array | None]) -> Array | None:
-        """Return the result of an operator that moves elements; its other operands must be
-        constant.
-        """
+        """Return the result of an operator that moves elements, by constant operands."""
         info = op_info(node.op)
         assert info is not None and info.evaluate is not None
         others = node.inputs[len(parts) :]
@@ -124,9 +121,7 @@ class ShapeEvaluator(ConstantEvaluator):
 
 
 def _cast(value: Value, pieces: Array | None) -> Array | None:
-    """Return `pieces` cast to the dtype of `value`, None if a number would wrap or the dtype is
-    not an integer.
-    """
+    """Return `pieces` cast to the integers of `value`, None if a number would wrap."""
     dtype = dtype_of(value.type)
     if pieces is None or dtype is None or dtype.kind != "int":
         return None
@@ -143,9 +138,7 @@ def _may_be_shape(value: Value) -> bool:
 
 
 def shape_pieces(node: Node) -> Array | None:
-    """Return the elements of the result of a `shape_of`, None if the rank of its data is
-    unknown.
-    """
+    """Return the elements of the result of a `shape_of`, if the rank of its data is known."""
     dims = input_shape(node)
     if dims is None:
         return None
@@ -155,9 +148,7 @@ def shape_pieces(node: Node) -> Array | None:
 
 
 def piece_of(value: Value, axis: int) -> Piece:
-    """Return the extent of `value` along `axis`: a number or symbol if its type states one, else an
-    Extent.
-    """
+    """Return the extent of `value` along `axis`: a number or symbol of its type, or an Extent."""
     dims = shape_of(value.type)
     known: Dim = None if dims is None else dims[axis]
     if known is not None or dims is None:
@@ -175,9 +166,7 @@ _MAX_CHAIN = 32
 
 
 def data_of_shape(value: Value) -> Value | None:
-    """Return the operand of which a value of known rank certainly has the shape, None if there
-    is none.
-    """
+    """Return an operand that a value of known rank certainly has the shape of, or None."""
     node, dims = value.node, shape_of(value.type)
     if node is None or dims is None or len(node.outputs) != 1 or not node.inputs:
         return None
@@ -266,9 +255,7 @@ def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) 
 
 
 def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
-    """Return the elementwise arithmetic of `node` on pieces, None if a number may
-    overflow i32.
-    """
+    """Return the elementwise arithmetic of `node` on pieces, unless i32 may overflow."""
     assert a is not None and b is not None
     result = None if "axis" in node.attrs else _elementwise(_ARITHMETIC[node.op], [a, b])
     if result is None:

@@ -1,6 +1,4 @@
-"""Rules for axes of extent 1: what moves, adds, drops or indexes them keeps all elements in their
-order.
-"""
+"""Rules for axes of extent 1: moving, adding or dropping them keeps elements in order."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     ),
 )
 def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any rank
-    and extents
-    """
+    """unsqueeze(squeeze(x, a), a) -> x, squeeze(unsqueeze(x, a), a) -> x, of any shape"""
     producer = node.operand().node
     if producer is None or {node.op, producer.op} != {"squeeze", "expand_dims"}:
         return rewriter.decline("it is no Squeeze after an Unsqueeze, nor the reverse")
@@ -141,9 +137,7 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     ),
 )
 def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); the same of squeeze, of
-    any extents
-    """
+    """unsqueeze(unsqueeze(x, a), b) -> unsqueeze(x, a and b); squeeze likewise"""
     producer = result_of(node.operand(), node.op, only_for=node)
     if node.op == "expand_dims" and is_of_mask(node, evaluator):
         return rewriter.decline(MASK)

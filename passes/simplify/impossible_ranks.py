@@ -53,9 +53,7 @@ def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
 def _ranks_of(
     reader: Node, value: Value, known: dict[Value, Ranks], evaluator: ConstantEvaluator
 ) -> list[tuple[Value, Ranks]]:
-    """Return results of `reader`, or of the If whose branch returns `value`, whose ranks follow
-    from the known ones.
-    """
+    """Return results of `reader`, or of the If that returns `value`, with known ranks."""
     if reader.op == "return":
         branch = reader.graph
         choice = None if branch is None else branch.parent
@@ -75,7 +73,7 @@ def _ranks_of(
 
 
 def _of_branches(choice: Node, index: int, known: dict[Value, Ranks]) -> Ranks | None:
-    """Return the ranks that a result of an If may have, None if those of a branch are unknown."""
+    """Return the ranks that a result of an If may have, None if a branch has unknown ones."""
     found: set[int] = set()
     for branch in choice.regions:
         results = branch.outputs
@@ -94,9 +92,7 @@ def _ranks(value: Value, known: dict[Value, Ranks]) -> Set[int] | None:
 
 
 def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
-    """Return by how many axes the result of `node` exceeds its first operand, None if that is
-    unknown.
-    """
+    """Return how many axes the result of `node` has more than its first operand."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     if node.op == "identity" or (has_trait(node, Trait.ELEMENTWISE) and len(node.inputs) == 1):

@@ -113,7 +113,7 @@ def merge_slices(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 
 def _composed(first: slice, second: slice, extent: int | None) -> slice:
-    """Return one slice that selects what `second` selects of what `first` selects."""
+    """Compose two slices: `second` of the result of `first`."""
     (a, b, step), (c, d, pace) = ((each.start, each.stop, each.step) for each in (first, second))
     if step > 0 and pace > 0 and extent is not None:
         chosen = range(extent)[first][second]

@@ -1,6 +1,4 @@
-"""A rule for operators that importing left foreign, of which constants say by now that the operator
-table has them.
-"""
+"""A rule for foreign operators that the operator table has, now that constants are known."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rules for Transpose: in a row, before a reduction, and around operators that work in any order of
-axes.
+"""Rules for Transpose: in a row, before reductions, around operators that take any order.
 
 Exporters from channels-last frameworks write a Transpose before every convolution and the inverse
 after it. The operators between two such pairs (activations, additions per channel, residual sums,
@@ -104,9 +103,7 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     ),
 )
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the axes that remain
-    are in order
-    """
+    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the other axes are in order"""
     producer = result_of(node.operand(), "transpose")
     perm, axes = _permutation(producer), integers(node, "axes", 1, evaluator)
     if not axes or integer_of(node, "keepdims", 1):

@@ -1,6 +1,4 @@
-"""Rules of windows: an explicit Pad goes into the `pads` attribute of a Conv or a pool, and
-`ceil_mode` goes.
-"""
+"""Rules of windows: a Pad goes into the `pads` of a Conv or pool, and `ceil_mode` goes."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     ),
 )
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, c)) -> max_pool(x) with pads, of integers, where c is the least
-    of their type
-    """
+    """max_pool(pad(x, c)) -> max_pool(x) with pads, where c is the least integer of the type"""
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
     dtype = known_dtype(node.output)
@@ -153,9 +149,7 @@ def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, .
 
 
 def _check_has_elements(pad: _SpatialPad) -> None:
-    """Decline where a padded extent may be 0: onnxruntime pads data without elements, but does not
-    pool them.
-    """
+    """Decline if a padded extent may be 0: onnxruntime pads no elements, but pools none."""
     sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
     if any(
         (begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes
@@ -164,9 +158,7 @@ def _check_has_elements(pad: _SpatialPad) -> None:
 
 
 def _check_windows(node: Node, pad: _SpatialPad) -> None:
-    """Decline unless every window of a pool keeps an element of the data when its pads grow by
-    those of `pad`.
-    """
+    """Decline unless every window of a pool, padded by `pad` too, keeps an element."""
     (window, own), kernel = _explicit_window(node, pad), list_attribute(node, "kernel_shape") or ()
     if integer_of(node, "ceil_mode", 0) or any(item != 1 for item in window.dilations):
         raise Declined("it has ceil_mode or dilations")
@@ -177,7 +169,7 @@ def _check_windows(node: Node, pad: _SpatialPad) -> None:
 
 
 def _grow_pads(node: Node, rewriter: Rewriter, pad: _SpatialPad) -> bool:
-    """Add the pads of `pad` to those of `node`, and read the data of the `nn.pad`."""
+    """Let `node` read the data of `pad`, an `nn.pad`, and add its pads."""
     _, own = _explicit_window(node, pad)
     if node.attrs.get("auto_pad", "NOTSET") != "NOTSET":
         rewriter.set_attr(node, "auto_pad", "NOTSET")

@@ -19,9 +19,7 @@ MAX_DEPTH = 16
 
 @rule(affine="untouched", identity="rnn(x, w, u, h) == rnn(x, w, u, None) if h == 0")
 def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), where the initial states are
-    computed zeros
-    """
+    """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), where the zeros are computed"""
     # An initial state that is absent is 0. Its shape follows from the other operands.
     inputs = list(node.inputs)
     for i in (FIRST_STATE, LAST_STATE):

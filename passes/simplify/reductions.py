@@ -63,9 +63,7 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 
 def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | None:
-    """Return the axes that a reduction reduces, counted from the left; None if they are unknown
-    or none.
-    """
+    """Return the axes that a reduction reduces, counted from the left; None if unknown or none."""
     if axes is None and node.input(1) is not None:
         return None
     if not axes:
@@ -81,9 +79,7 @@ def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | 
     ),
 )
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """sum(x, axes) -> squeeze(x, axes), or x with keepdims, where the axes have extent 1; also
-    mean, max, min, prod
-    """
+    """sum(x, axes) -> squeeze(x, axes) or x, where the axes have extent 1; likewise mean, max"""
     axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
     if (
         not axes

@@ -1,6 +1,4 @@
-"""Rules for operators that leave the result of another as it is, and for operands that are given
-twice.
-"""
+"""Rules for operators without effect on another's result, and for repeated operands."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def drop_settled(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 
 def _known_of(value: Value) -> set[str]:
-    """Return what is known of all elements of a value."""
+    """Return the facts that hold for all elements of a value."""
     chain: list[Node] = []
     while value.node is not None and value.node.op in _KEPT and len(chain) < MAX_CHAIN:
         chain.append(value.node)
@@ -75,9 +73,7 @@ def _of_type(value: Value) -> set[str]:
 
 
 def _of_cast(node: Node) -> set[str]:
-    """Return what is known of numbers that were integers: the nearest float of a whole number is
-    whole.
-    """
+    """Return the facts on numbers that were integers: the nearest float is whole."""
     if node.op not in ("cast", "cast_like"):
         return set()
     source, target = (dtype_of(each.type) for each in (node.operand(), node.output))

@@ -68,8 +68,7 @@ def compute_unshaped(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 @record(frozen=False)
 class _Unshaped:
-    """Operators of `graph` that can be computed in the shape `wanted`, which a Reshape of their
-    results gives.
+    """Operators of `graph` that can be computed in the shape `wanted` of a later Reshape.
 
     `sources` maps the results of Reshapes that they read to the data of these, `constants` the
     operands that need another shape to the elements in it.
@@ -116,9 +115,7 @@ class _Unshaped:
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """Raise Declined unless all values of the region have one shape, in which constants can be
-        broadcast, too.
-        """
+        """Decline unless all values of the region have one shape, or broadcast to it."""
         if not self.sources:
             raise Declined("no operand has the inverse Reshape before it")
         has_rest = any(_extents(data) != self.wanted for data in self.sources.values())
@@ -139,9 +136,7 @@ class _Unshaped:
         return shape_of(reshaped.type), shape_of(data.type) or ()
 
     def _shape(self, value: Value) -> list[Piece]:
-        """Return what the shape of the result of a Reshape depends on: its target and, if needed,
-        that of the data.
-        """
+        """Return the values that the shape of a Reshape's result depends on."""
         pieces = (
             self.evaluator.pieces(value.node.input(1))
             if value.node and value.node.op == "reshape"
@@ -153,8 +148,7 @@ class _Unshaped:
         return [*target, *(_extents(self.sources[value]) if {0, -1}.intersection(target) else ())]
 
     def _unshaped(self, value: Value, varying: int | None) -> Array:
-        """Return a constant in another shape: of its last axes, or that of the data where it has
-        all of their elements.
+        """Return a constant with only its last axes, or with the shape of the data.
 
         Raises Declined for any other operand.
         """
@@ -216,9 +210,7 @@ class _Unshaped:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Return whether every element of the only result depends on the elements of the operands at
-    its place.
-    """
+    """Return whether every element of the only result depends on its place alone."""
     if len(node.outputs) != 1 or "axis" in node.attrs or "folded" in node.attrs:
         return False
     return has_trait(node, Trait.ELEMENTWISE) or (
@@ -236,9 +228,7 @@ def _is_one(value: Value) -> bool:
 
 
 def _varying(given: Shape, shape: Shape, target: tuple[Dim, ...]) -> int | None:
-    """Return how many last axes an operand varies along; None if both shapes do not end with
-    these axes.
-    """
+    """Return how many last axes an operand varies along, if both shapes end with them."""
     if given is None:
         return None
     count = next((len(given) - axis for axis, dim in enumerate(given) if dim != 1), 0)

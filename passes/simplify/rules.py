@@ -1,6 +1,4 @@
-"""Helpers of the rules of SimplifyExpr: replacing a node, making constants, and
-comparing shapes.
-"""
+"""Helpers of the rules of SimplifyExpr: new nodes, constants, and comparison of shapes."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def substitute(
     *,
     name: str | None = None,
 ) -> bool:
-    """Replace `node` by a new node with the same name and result, and return True, as a
-    rule does.
-    """
+    """Replace `node` by a new node with the same name and result; return True."""
     name = node.name if name is None else name
     made = rewriter.make(
         op, inputs, attrs, before=node, hint=node.output.name, name=name, type_=node.output.type
@@ -71,9 +67,7 @@ def int_vector(items: Sequence[int], node: Node, rewriter: Rewriter, hint: str) 
 
 
 def broadcasts_into(small: Shape, shape: Shape) -> bool:
-    """Whether broadcasting a tensor of shape `small` against one of `shape` certainly yields
-    `shape`.
-    """
+    """Return whether `small` broadcast against `shape` certainly yields `shape`."""
     if small is not None and all(dim == 1 for dim in small) and shape is None:
         return not small
     if small is None or shape is None or len(small) > len(shape):
@@ -83,9 +77,7 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
 
 
 def check_keeps_shape(data: Value, constant: Array) -> None:
-    """Decline unless an elementwise operator on `data` and `constant` certainly has the shape of
-    `data`.
-    """
+    """Decline unless `data` and `constant` certainly broadcast to the shape of `data`."""
     if not broadcasts_into(constant.shape, shape_of(data.type)) and constant.shape != (
         _columns(data),
     ):
@@ -93,9 +85,7 @@ def check_keeps_shape(data: Value, constant: Array) -> None:
 
 
 def _columns(data: Value) -> Dim:
-    """Return the last extent of a product of unknown rank, or of what is elementwise of one; None
-    of any other.
-    """
+    """Return the last extent of a MatMul of unknown rank, looking through elementwise operators."""
     for _ in range(MAX_CHAIN):
         node = data.node
         if node is None or shape_of(data.type) is not None:

@@ -23,9 +23,7 @@ MAX_PARTS = 1024
     identity="part_of_sequence(x, n, a, k) == split(x, sizes(n, x.shape[a]), a)[k]",
 )
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """split_to_sequence(x)[i], ... -> split(x), where all readers take one part by a
-    constant index
-    """
+    """split_to_sequence(x)[i], ... -> split(x), where all readers take a part by constant"""
     sizes = _part_sizes(node, evaluator)
     parts = [
         (reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users
@@ -62,9 +60,7 @@ def _index_of(reader: Node, node: Node, count: int, evaluator: ShapeEvaluator) -
 
 
 def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int]:
-    """Return the extents of the parts of a SplitToSequence, which must be known and
-    keep the axis.
-    """
+    """Return the extents of the parts of a SplitToSequence that keeps the axis."""
     shape, axis = shape_of(node.operand().type), integer_of(node, "axis", 0)
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(extent, int):
@@ -82,9 +78,7 @@ _UNKNOWN_SIZES = "the sizes of its parts are unknown"
 
 
 def _sizes_of(split: Array, extent: int) -> list[int]:
-    """Return the sizes that the operand `split` states: each of them, or one for all parts but a
-    shorter last one.
-    """
+    """Return the sizes in the operand `split`: each, or one for all but a shorter last part."""
     if split.ndim > 1 or split.dtype.kind not in "iu" or split.size > MAX_PARTS:
         raise Declined(_UNKNOWN_SIZES)
     if split.ndim == 1:

@@ -1,6 +1,4 @@
-"""Rules for shapes: successive reshapes, operators that keep all elements, and shapes that are
-known statically.
-"""
+"""Rules for shapes: reshapes in a row, operators that keep elements, static shapes."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     identity="reshape(x, extents(n, x.shape, e)) == reshape(x, constant_target(n, e))",
 )
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for an extent of another
-    axis
-    """
+    """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for another axis"""
     target = node.input(1)
     pieces = evaluator.pieces(target)
     if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
@@ -62,17 +58,13 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 def _constant_target(
     pieces: list[Piece], data: Value, *, allowzero: bool
 ) -> tuple[list[Piece], list[int]]:
-    """Return the extents that a computed target gives, and a constant target that gives
-    the same.
-    """
+    """Return the extents of a computed target, and a constant target for them."""
     wanted = _without_rest(pieces, data, allowzero=allowzero)
     return wanted, reshape_target(wanted, data, allowzero=allowzero)
 
 
 def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:
-    """Write the numbers and symbols of `wanted`, which a -1 does not tell any more, to unknown
-    extents of `result`.
-    """
+    """Write extents of `wanted`, which a -1 no longer tells, to unknown ones of `result`."""
     known = shape_of(result.type) or (None,) * len(wanted)
     if len(known) != len(wanted):
         return  # a declared rank that is impossible
@@ -110,9 +102,7 @@ def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
 
 
 def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
-    """Return `wanted` with the number that its -1 stands for, where the extents of
-    `data` give it.
-    """
+    """Return `wanted` with the number for its -1, if the extents of `data` give it."""
     # Only where no element is left out: without elements, -1 beside an extent of 0 is an error. A 0
     # at another position than the extent of the data that it is would not be an error: it copies
     # another extent, unless `allowzero` is set.
@@ -205,9 +195,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 
 def keeps_extents(wanted: Sequence[Piece], data: Value) -> bool:
-    """Return whether the extents `wanted`, for as many elements as `data` has, are certainly those
-    of `data`.
-    """
+    """Return whether the extents `wanted`, for the elements of `data`, are its extents."""
     shape = shape_of(data.type)
     if shape is None or len(wanted) != len(shape):
         return False
@@ -234,9 +222,7 @@ def merge_reshapes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Piece]) -> bool:
-    """Replace `node` by a Reshape of the data of `before` to the extents `wanted`, or by these
-    data.
-    """
+    """Replace `node` by a Reshape of the data of `before` to `wanted`, or by the data."""
     data = before.operand()
     shape = known_shape(data)
     if 0 in shape or 0 in known_shape(before.output):
@@ -266,13 +252,11 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
         return False
     return substitute(
         node, rewriter, "identity", [data]
-    )  # a result of the graph, without what computes the target
+    )  # a result of the graph, without the operators of the target
 
 
 def open_end(node: Node) -> int:
-    """Return the largest integer in the type of the ends of a `strided_slice`, which stands for an
-    open end.
-    """
+    """Return the greatest end of a `strided_slice` in its type, which is an open end."""
     ends = node.input(2)
     return int(
         np.iinfo(

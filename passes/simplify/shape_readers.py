@@ -1,6 +1,4 @@
-"""Rules for Shapes of values of which nothing but the shape is read, and for the Gathers that order
-the extents.
-"""
+"""Rules for Shapes of values whose shape alone is read, and for Gathers of extents."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def _only_shape_is_read(value: Value) -> bool:
     identity="shape(transpose(x, p)) == take(shape(x), p, 0)",
 )
 def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """shape(transpose(x, p)) -> take(shape(x), p), or a part of shape(x), where only shapes of the
-    result are read
-    """
+    """shape(transpose(x, p)) -> take(shape(x), p), or a part, where only shapes are read"""
     transpose = result_of(node.operand(), "transpose")
     perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
     if (

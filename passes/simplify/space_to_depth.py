@@ -1,6 +1,4 @@
-"""Rule for the Focus layer of YOLO: slices of every second row and column, which are
-concatenated.
-"""
+"""Rule for the Focus layer of YOLO: concatenated slices of every second row and column."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ DTYPES = ("f16", "f32", "f64")
     ),
 )
 def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather if the parts come
-    in another order
-    """
+    """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather for the order"""
     # Parts with all offsets have equal extents, which Concat requires, only where b divides the
     # extents of x.
     size = isqrt(len(node.inputs))
@@ -100,9 +96,7 @@ def _slice_of(value: Value | None, node: Node) -> Node:
 def _offsets(
     slices: Mapping[int, slice] | None, shape: tuple[Dim, ...], size: int, limit: int
 ) -> tuple[int, int]:
-    """Return the first row and column of a part that has every row and column in steps
-    of `size`.
-    """
+    """Return the first row and column of a part that steps by `size` in both."""
     if slices is None or set(slices) != {2, 3}:
         raise Declined("a part is not sliced along rows and columns")
     for axis, part in slices.items():

@@ -1,6 +1,4 @@
-"""How an operator changes if its data are transposed: operands, constants and attributes in the new
-order of axes.
-"""
+"""How operands, constants and attributes of an operator change if its data are transposed."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ Perm = tuple[int, ...]
 
 @record(frozen=False)
 class TransposedForm:
-    """The changes of an operator whose data are transposed: with them, it computes the transposed
-    result.
-    """
+    """The changes of an operator by which it computes the transposed result."""
 
     moved: list[int]
     """Indices of the operands that must be transposed at run time."""
@@ -41,9 +37,7 @@ class TransposedForm:
 
 
 def transposed_form(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    """Return how `node` changes if its data are transposed by `perm`, None if it cannot compute
-    on them.
-    """
+    """Return how `node` changes for data transposed by `perm`, if it can."""
     if not _has_rank(node.output, perm):
         return None
     if has_trait(node, Trait.ELEMENTWISE):
@@ -61,9 +55,7 @@ def _has_rank(value: Value, perm: Perm) -> bool:
 
 
 def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    """Return the form of a broadcasting operator: constants are transposed, operands of one element
-    stay.
-    """
+    """Return the form of a broadcasting operator: constants are transposed too."""
     if not is_legal(node.op, NUMPY_BROADCAST, node):
         return None
     axis = node.attrs.get("axis")
