@@ -209,7 +209,7 @@ class _Constants:
         return True
 
     def stay_with_large(self, graph: Graph) -> bool:
-        """Add to `staying` operators that these alone read; return whether there are any. O(nodes)."""
+        """Add to `staying` the operators that these alone read; return whether any do. O(nodes)."""
         if not self.staying:
             return False
         for node in reversed(list(graph.operators())):

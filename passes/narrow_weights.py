@@ -10,9 +10,7 @@ from ..ir.tensor import Tensor
 from ..ir.types import dtype_of, element_count
 
 CAST_BYTES = 64
-"""About the bytes of a Cast in a file: a result that needs no more bytes beyond its operand makes it
-no larger.
-"""
+"""About the bytes of a Cast in a file, which a result may need beyond those of its operand."""
 
 
 def narrow_weights(module: Module) -> Iterator[Node]:
