@@ -1,6 +1,4 @@
-"""Certificates of compiles: the log of rewrites, and the search for the steps that `irc certify`
-replays.
-"""
+"""Certificates of compiles: the log of rewrites, and the search for steps to replay."""
 
 from .withdrawal import Withdrawal
 from .writing import certificate_of

@@ -46,9 +46,7 @@ def ends_of(proof: Proof) -> list[Operation]:
 
 
 def _is_open(proof: Proof, value: Datum) -> bool:
-    """Return whether an operation computes a value that is neither one of the source nor an affine
-    of one.
-    """
+    """Return whether an operation computes neither a source value nor an affine of one."""
     if value.producer is None or value.stored is not None or value.term in proof.known:
         return False
     return value.term < 0 or not value.is_float or proof.base(value) is None

@@ -1,5 +1,4 @@
-"""Affines of the source that follow a value, position by position: a fold may have moved each of
-them up to it.
+"""Affines of the source that follow a value, by position: a fold may have moved them to it.
 
 Positions go along in a line: its scale at an element is the number of the element's position, so
 the rows of the checker that let a line pass say where positions go. Number 0 stands for elements of
@@ -32,15 +31,12 @@ MAX_FOUND = 96
 """Most affines of a value."""
 
 SNAP = {"float64": 2.0**-46, "float32": 2.0**-20}
-"""The distance, relative to the magnitudes, at which a number is taken for the rounding
-of another.
-"""
+"""The relative distance at which a number is taken for the rounding of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseAffine:
-    """An affine by position: scale and shift, and the scale of the part that follows the value. NaN
-    where it ends.
+    """An affine by position: scale, shift, and scale of the rest behind it. NaN at its end.
 
     `count` elements were added up: each has its share of a shift behind that.
     """
@@ -65,14 +61,10 @@ class ElementwiseAffine:
 
 
 Seen = Callable[[Datum, Datum], Groups | None]
-"""Returns how the second value, which an operator makes of the first, is a view of it; None if it
-is none.
-"""
+"""Returns how the second value, made of the first, is a view of it, or None."""
 
 _State = tuple[Datum, Line | None, ElementwiseAffine, int]
-"""A value, the positions of its elements, None where only affines of one number apply, and the
-affine so far.
-"""
+"""A value, its elements' positions (None if affines must be of one number), and the affine."""
 
 
 def followers(
@@ -82,9 +74,7 @@ def followers(
     same: Callable[[Datum], list[Datum]],
     seen: Seen,
 ) -> Iterator[ElementwiseAffine]:
-    """Yield the affine of a value that `start` is, and those that follow it, by position in
-    `extents`.
-    """
+    """Yield the affine that `start` is, and those that follow it, by position in `extents`."""
     yield start
     count, rank = start.scale.size, len(extents)
     yield from _followers(value, start, np.arange(count).reshape(extents), same, seen)
@@ -172,9 +162,7 @@ def _after(
 def _behind(
     reader: Operation, value: Datum, positions: Line | None, numbers: ElementwiseAffine, seen: Seen
 ) -> Iterator[tuple[Datum, Line | None, ElementwiseAffine]]:
-    """Yield the results of an operator that an affine may cross, with the positions of their
-    elements.
-    """
+    """Yield the results of an operator that an affine may cross, with their positions."""
     crossing = None if reader.domain else CROSSINGS.get(reader.kind)
     if reader.kind == "ReduceSum":
         numbers = replace(numbers, count=numbers.count * _summands(reader))
@@ -220,9 +208,7 @@ def _summands(reduction: Operation) -> int:
 def snapped(
     scale: Array, shift: Array, reach: Array, candidates: list[ElementwiseAffine], dtype: str
 ) -> tuple[Array, Array]:
-    """Return scale and shift with each number replaced by the nearest candidate that it may be a
-    rounding of.
-    """
+    """Return scale and shift, each number replaced by the candidate that it rounds."""
     limit = SNAP.get(dtype, 2.0**-8)
     candidates = [
         *candidates,
@@ -245,9 +231,7 @@ def _nearest(given: Array, candidates: list[Array], limit: Array) -> Array:
 
 
 def approximate(source: Operation, result: Operation) -> Line | None:
-    """Return the affine that a layer applies to another with the same data, as its rounded
-    constants have it.
-    """
+    """Return the affine from one layer to another with the same data, as stored."""
     given, made, rank = weights_of(source), weights_of(result), source.outputs[0].rank or 0
     if given is None or made is None:
         try:

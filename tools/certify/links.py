@@ -1,6 +1,4 @@
-"""Which steps of a proof explain a rewrite: those that name its operator, or an operator of the
-source that is gone.
-"""
+"""The steps of a proof that explain a rewrite: they name its operator, or a lost one."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ def linked(
     search: Search,
     models: Sequence[ModelProto],
 ) -> list[list[Any]]:
-    """Return the rewrites of a log, each with the numbers of its steps, none where congruence alone
-    explains it.
-    """
+    """Return the rewrites of a log with their steps' numbers; congruence needs none."""
     names: dict[str, set[str]] = defaultdict(set)
     for model in models:
         for name, label in _names(model.graph, ""):
@@ -58,9 +54,7 @@ def _inherit(
     search: Search,
     logged: set[str],
 ) -> None:
-    """Let a step about no operator of the log be about those of the steps behind it: an affine came
-    through it.
-    """
+    """Let a step about an unlogged operator serve later steps: an affine came through it."""
     places = {step["operation"]: step["step"] for step in steps if step["at"] != SOURCE}
     for step in reversed(steps):
         operation = (
@@ -83,9 +77,7 @@ def _names(graph: GraphProto, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterator[str]:
-    """Yield the labels that a step is about: its own, and those of operators of the source that end
-    in it.
-    """
+    """Yield the labels of a step: its own, and of source operators that end in it."""
     yield step["operation"]
     parts = (part.get(name) for part in step.get("applies", ()) for name in ("of", "value"))
     found = [label for label in (step.get("source"), *parts) if label is not None]

@@ -1,6 +1,4 @@
-"""The search for the steps of a certificate: where congruence ends, identities are tried until one
-holds.
-"""
+"""The search for the steps of a certificate: where congruence ends, identities are tried."""
 
 from __future__ import annotations
 
@@ -62,17 +60,14 @@ LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear
 
 
 def stem(label: str) -> str:
-    """Return the name that a value had before a rewrite gave its scaled or transposed
-    form another.
-    """
+    """Return the name of a value before a rewrite named its scaled or transposed form."""
     for mark in (".scaled", ".transposed", ".reshaped"):
         label = label.split(mark)[0]
     return label
 
 
 class Search(Proof):
-    """A proof that finds its own steps. `found` has them in order, `gaps` the operations that no
-    identity covers.
+    """A proof that finds its steps: `found` in order, `gaps` for uncovered operations.
 
     `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
     """
@@ -86,8 +81,7 @@ class Search(Proof):
         *,
         is_rounding: bool = False,
     ) -> None:
-        """Search with the claims of layers, and the constants that a runtime computed, by the names
-        of values.
+        """Search with the claims of layers, and constants of a runtime, by value names.
 
         `is_rounding` rounds constants at every operator of the source that computes one; `computes`
         is whether that makes a difference.
@@ -198,8 +192,7 @@ class Search(Proof):
         return is_move(operation) and self._moves(operation)
 
     def _relate(self, operation: Operation) -> bool:
-        """Try the steps that may relate an operation to the source, until one makes it a value of
-        the same name.
+        """Try steps that may relate an operation to the source until a value of its name is one.
 
         If none does so, the first that relates it to the family of that value is taken, or the
         first that holds.
@@ -270,9 +263,7 @@ class Search(Proof):
                     yield {"identity": "layer", "source": source.label, "applies": [part]}
 
     def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an affine crosses an operator, with affines that constants
-        beside it may take.
-        """
+        """Yield steps by which affines cross an operator, with affines of constants beside."""
         step = {"identity": "crosses", "source": source.label}
         yield step
         has_constants = any(
@@ -284,9 +275,7 @@ class Search(Proof):
             )
 
     def _reshaped(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation does what one of the source does on data in another
-        shape.
-        """
+        """Yield steps that match `operation` to a source operation on reshaped data."""
         if operation.kind not in ELEMENTWISE and operation.kind not in BROADCASTING:
             return
         for source in self._of_same_name(operation):
@@ -294,9 +283,7 @@ class Search(Proof):
                 yield {"identity": "reshaped", "source": source.label}
 
     def _of_same_name(self, operation: Operation) -> dict[Operation, None]:
-        """Return the operations of the source with the operator and name of one, or that make what
-        it is a view of.
-        """
+        """Return the source operations of its kind and name, or that it is a view of."""
         labels = dict.fromkeys((operation.label, stem(operation.label)))
         named = [self.source.data.get(label) for label in labels]
         found = [
@@ -311,9 +298,7 @@ class Search(Proof):
         )
 
     def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        """Yield the steps by which an operation does what one of the source does on data whose axes
-        are permuted.
-        """
+        """Yield steps that match `operation` to a source operation on transposed data."""
         found = dict.fromkeys((*self._of_same_name(operation), *self._turned_readers(operation)))
         name = (
             "same bounds"
@@ -329,9 +314,7 @@ class Search(Proof):
                     yield {"identity": name, "source": source.label, "perm": list(perm)}
 
     def _turned_readers(self, operation: Operation) -> Iterator[Operation]:
-        """Yield operations of the source that read the value that an operand is an affine of with
-        permuted axes.
-        """
+        """Yield source operations that read a value permuted and scaled as an operand is."""
         bases = [
             self.base(each)
             for each in operation.inputs[:2]
@@ -396,9 +379,7 @@ class Search(Proof):
         )[:MAX_TRIED]
 
     def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
-        """Yield the affines of the source that follow a value, as parts of a claim: they may have
-        moved up to it.
-        """
+        """Yield the source's affines after a value, as parts of a claim: they may have moved up."""
         if depth > MAX_AHEAD:
             return
         for same in self._same(value):
@@ -473,9 +454,7 @@ class Search(Proof):
             return None
 
     def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the affine of which a line of a value is a rounding, by numbers that follow its
-        family.
-        """
+        """Yield the affine that a line rounds, by numbers that follow the value's family."""
         extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
         own = self.family(first)
         if product(extents) > MAX_SNAPPED or own is None:
@@ -529,9 +508,7 @@ class Search(Proof):
             yield from (parts, [{**each, "only": "scale"} for each in parts])
 
     def _counterparts(self, operation: Operation) -> list[Operation]:
-        """Return operations of the source with the operator of this one, whose operands are related
-        to its operands.
-        """
+        """Return source operations of the same kind on operands related to its operands."""
         same = self.source.operations.get(operation.label) or self.source.operations.get(
             stem(operation.label)
         )
@@ -585,9 +562,7 @@ class Search(Proof):
         return False
 
     def _leaves(self, operation: Operation, *, nearest: bool) -> list[Datum] | None:
-        """Return the values of the source from which moves lead to `operation`, None if one is
-        unknown.
-        """
+        """Return the source values that moves turn into `operation`, None if one is unknown."""
         found: dict[int, Datum] = {}
         seen, queue = {operation}, [operation]
         while queue:

@@ -44,8 +44,7 @@ class Withdrawal:
     def extend(
         self, gap: Gap, failed: Module, name_of: Callable[[Value], str], source: Module
     ) -> None:
-        """Leave more operators alone in `source`, a module as it was read, after the compile
-        `failed` with `gap`.
+        """Leave more operators of `source` alone after the compile `failed` with `gap`.
 
         `name_of` gives the names of values in its result. Where `is_whole` is true afterwards, no
         pass may run.
@@ -62,9 +61,7 @@ class Withdrawal:
         leave_alone(source, {each for each in self._origins if known[each].op != IDENTITY})
 
     def _add(self, label: str, origins: set[int], known: dict[int, Node], failed: Module) -> None:
-        """Add operators around `origins`, farther away each time, until one is new or there are no
-        more.
-        """
+        """Add operators around `origins`, farther each time, until one is new or none is left."""
         tries, size = self._tries.get(label, 0), 0
         near = _around(origins, (1 << tries) >> 1, known)
         while near <= self._origins and size < len(near):
@@ -78,9 +75,7 @@ class Withdrawal:
         rules.extend(rule for rule in _rules(failed, named.values()) if rule not in rules)
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each gap: the rules without an identity, and the operators that are
-        left alone.
-        """
+        """Return a sentence for each gap: rules without identity, and operators left alone."""
         hint = "compile without a certificate to rewrite"
         if self.is_whole:
             return [f"{self._sentence}; so the model is left as it is; {hint} it all the same"]
@@ -113,9 +108,7 @@ def _origin(node: Node) -> int:
 def _blocked(
     labels: Iterable[str], failed: Module, name_of: Callable[[Value], str]
 ) -> Iterator[tuple[str, set[int]]]:
-    """Yield the labels of operators in a proof with the origins of their nodes, and of the
-    constants that they read.
-    """
+    """Yield the labels of operators and their constants, with the nodes' origins."""
     by_name: dict[str, list[Node]] = {}
     for node in failed.walk():
         for value in node.outputs if node.op not in NO_OPERATORS else ():
@@ -134,8 +127,7 @@ def _blocked(
 
 
 def _name_in(label: str, names: Container[str]) -> str:
-    """Return the name of a value whose label in a proof is `label`: it stands behind the path of
-    the bodies around it.
+    """Return the value's name in a proof's `label`, which follows the path of bodies.
 
     onnx appends a number to the names in functions that it inlines.
     """
@@ -148,9 +140,7 @@ def _name_in(label: str, names: Container[str]) -> str:
 
 
 def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int]:
-    """Return the operators of the source that are so many edges from others, or fewer, against or
-    along the data.
-    """
+    """Return source operators at most so many edges away, along the data or against."""
     found, border = set(origins), set(origins)
     while border and distance:
         border = {other for each in border for other in _neighbours(known[each])} - found
@@ -160,9 +150,7 @@ def _around(origins: set[int], distance: int, known: dict[int, Node]) -> set[int
 
 
 def _neighbours(node: Node) -> Iterator[int]:
-    """Yield the operators that compute operands or results of bodies, those that read results, and
-    the one around.
-    """
+    """Yield the operators of a node's operands, results and bodies, and the one around."""
     read = [*node.inputs, *(value for region in node.regions for value in region.outputs)]
     near = [None if value is None else value.node for value in read]
     near += [user for value in node.outputs for user in value.users]

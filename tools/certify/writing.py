@@ -81,8 +81,9 @@ def certificate_of(
 def _searched(
     source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
 ) -> Search:
-    """Return a search that proved the result, or the first: constants are rounded at each operator
-    in the second.
+    """Return a search that proved the result, or else the first one.
+
+    The second one rounds constants at each operator.
     """
     sources = fold_records(module).sources or {}
     first: Search | None = None
@@ -103,9 +104,7 @@ def _searched(
 def _claim(
     folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program
 ) -> list[dict[str, Any]]:
-    """Return the affines that a layer applies to its result, by reference to the source where they
-    are its own.
-    """
+    """Return the affines that a layer applies, its own by reference to the source."""
     parts = []
     for fold in folds:
         if fold.direction == "backward":
@@ -162,9 +161,7 @@ def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
 
 
 def _refused(source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> Gap | None:
-    """Return the gap of the steps that a search kept, None if they hold: it may use facts of those
-    that it tried.
-    """
+    """Return the gap of the steps that a search kept, or None: it may use facts of others."""
     replay = Replay(source, result, steps)
     try:
         replay.run()

@@ -45,9 +45,7 @@ FREE = {"Pad": ("value",), **dict.fromkeys(SLOPES_OF, SLOPES)}
 
 
 def _same_operands(proof: Relations, source: Operation, result: Operation) -> bool:
-    """Return whether two operations have the same attributes and equal operands, and so equal
-    results.
-    """
+    """Return whether operations have equal attributes and operands, and so equal results."""
     pairs = list(zip_longest(source.inputs, result.inputs))
     if source.attributes != result.attributes or any(
         (a is None) is not (b is None) for a, b in pairs
@@ -57,9 +55,7 @@ def _same_operands(proof: Relations, source: Operation, result: Operation) -> bo
 
 
 def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation has a counterpart in the source, and the affine of the operands
-    crosses it.
-    """
+    """Prove that the source has the same operation, and that the operands' affine crosses it."""
     source = counterpart(proof, step, operation)
     if step.get("perm") is not None and source.kind == operation.kind:
         operation = in_order(operation, len(step["perm"]))
@@ -116,9 +112,7 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
-    """Relate a Slice to several of the source in a row, with affines between, that select the same
-    positions.
-    """
+    """Relate a Slice to several of the source, with affines between, of the same positions."""
     data = operation.operand(0)
     with suppress(Unproved, ValueError, IndexError):
         own = places_of(operation)
@@ -181,9 +175,7 @@ def _choices(
 
 
 def _filled(line: Line, fixed: Line | None) -> tuple[Line, ...]:
-    """Return lines with the same values whose constant parts take the scale of others: of all, or
-    of their channel.
-    """
+    """Return equal lines whose constant parts take the scale of others, or of their channel."""
     if fixed is None or fixed.rank != line.rank:
         return ()
     return tuple(
@@ -253,9 +245,7 @@ def _operand_lines(
 
 
 def _same_bounds(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that clamps in a row limit an affine of a value to the affine of the bounds of a value
-    of the source.
-    """
+    """Prove that clamps in a row bound an affine by the affine of the source's bounds."""
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
     if source.producer is not None and not source.index:
         source = permuted(proof, step, source.producer).outputs[0]
@@ -421,9 +411,7 @@ def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is an affine whose rounded constants make it `applies`
-    of a value.
-    """
+    """Prove that the operation is an affine whose constants are `applies`, rounded."""
     target = proof.value_of_source(step.get("source"))
     family = proof.family(target)
     operands = [

@@ -1,6 +1,4 @@
-"""The operators that are an affine of one operand by themselves: y = scale * x + shift with
-constants of the model.
-"""
+"""The operators that are affines by themselves: y = scale * x + shift by constants."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def own_line(operation: Operation) -> tuple[Datum, Line] | None:
 
 
 def batch_norm_numbers(operation: Operation) -> tuple[Array, Array, Array] | None:
-    """Return scale, shift and reach of a BatchNormalization in inference mode, in the extents of
-    its parameters.
-    """
+    """Return scale, shift and reach of a BatchNormalization in inference, a number a channel."""
     attributes = operation.attributes
     if operation.version >= 14:
         is_inference = not attributes.get("training_mode", 0)
@@ -113,9 +109,7 @@ def _binary(operation: Operation) -> tuple[Datum, Line] | None:
 
 
 def fitted(operation: Operation, data: Datum, number: Array) -> Array | None:
-    """Return a constant operand with the axes of the data; None where it may make the result larger
-    than the data.
-    """
+    """Return a constant operand with the axes of the data; None if it may enlarge the result."""
     assert data.extents is not None
     rank = len(data.extents)
     if number.ndim > rank or (

@@ -1,5 +1,4 @@
-"""Types of the values that Loop and Scan carry from one run of their body to the next, by
-induction.
+"""Types of the values that Loop and Scan carry between runs of their body, by induction.
 
 The first run reads operands whose types are known. If the results of a body have the types of its
 inputs whenever its inputs have them, they have them in every run, and the results of the operator
@@ -72,9 +71,7 @@ def infer_carried(
 
 
 def _carried(program: Program) -> Iterator[tuple[Datum, Datum, tuple[str, int], Datum]]:
-    """Yield for each carried value the operand, the input of the body, its result by path and
-    place, and the result.
-    """
+    """Yield operand, body input, body result by path and place, and result of carried values."""
     for operation in program.operations.values():
         if (
             operation.domain

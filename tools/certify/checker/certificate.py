@@ -1,6 +1,4 @@
-"""Certificates: the JSON document that `irc compile --certificate` writes, and the checker that
-replays it.
-"""
+"""Certificates: the JSON document of `irc compile --certificate`, and the checker."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ MAX_DEPTH = 16
 
 
 class Rejected(Exception):
-    """Raised for a certificate that proves nothing; the argument is one sentence with the step and
-    the reason.
-    """
+    """Raised for a certificate that proves nothing; its sentence has the step and the reason."""
 
 
 class Replay(Proof):
@@ -52,9 +48,7 @@ class Replay(Proof):
             self.enter(operation, key)
 
     def _take_step(self, operation: Operation) -> bool:
-        """Apply the next step of the certificate if it is about an operation, and return whether it
-        is.
-        """
+        """Apply the next step if it is about an operation, and return whether it is."""
         if self.place >= len(self.steps):
             return False
         step = self.steps[self.place]
@@ -79,9 +73,7 @@ class Replay(Proof):
 
 
 def digest_of_model(model: ModelProto) -> str:
-    """Return the SHA-256 of a model without irc's mark, as protobuf writes it, with external data
-    that were read.
-    """
+    """Return the SHA-256 of a model without irc's mark, external data included."""
     others = [entry for entry in model.metadata_props if entry.key != MARK]
     if len(others) < len(model.metadata_props):
         bare = ModelProto()
@@ -114,8 +106,7 @@ def is_complete(model: ModelProto) -> bool:
 def certify(
     source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
 ) -> int:
-    """Return the number of steps of a certificate that proves `result` equal to `source`. Raises
-    Rejected.
+    """Return the number of steps that prove `result` equal to `source`. Raises Rejected.
 
     The models are paths or messages with all elements; the certificate is a path or the document.
     Equal models need no step, even if they cannot be followed.

@@ -44,9 +44,7 @@ Same = Callable[[Datum], Datum]
 
 
 def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
-    """Return the data of an operation and the bounds, with the axes of the data; None if it is no
-    clamp.
-    """
+    """Return the data and bounds of a clamp, with the axes of the data; None for others."""
     if operation.domain or operation.kind not in CLAMPS:
         return None
     data: Datum | None = operation.operand(0)
@@ -84,9 +82,7 @@ def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:
 
 
 def _clip_bounds(operation: Operation) -> Bounds | None:
-    """Return the bounds of a Clip, infinite where they are absent or the greatest number of the
-    type.
-    """
+    """Return the bounds of a Clip: absent ones, and the type's greatest numbers, are infinite."""
     made: list[Array] = []
     if operation.version < 11 and operation.outputs[0].kind == TensorProto.DOUBLE:
         return None  # the greatest number of float32 limits doubles
@@ -109,25 +105,20 @@ def _clip_bounds(operation: Operation) -> Bounds | None:
 
 
 def _unlimited(stored: Array, sign: float) -> Array:
-    """Return bounds in float64, with infinity for the greatest number of the type that has this
-    sign.
-    """
+    """Return bounds in float64; the type's greatest number of this sign becomes infinity."""
     wide = stored.astype(np.float64)
     greatest = GREATEST.get(stored.dtype.name, np.inf)
     return np.where(sign * wide >= greatest, sign * np.inf, wide)
 
 
 def _parts(value: Datum) -> tuple[tuple[Datum, Bounds] | None, tuple[Datum, Line] | None]:
-    """Return the data and bounds of the clamp that gives a value, and the data and line of the
-    affine.
-    """
+    """Return data and bounds of the clamp that gives a value, and data and line of the affine."""
     producer = None if value.index else value.producer
     return (None, None) if producer is None else (clamp_of(producer), own_line(producer))
 
 
 def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum, Line, Bounds]]:
-    """Yield the values of which `value` is a clamp of an affine, the nearest first, with the line
-    and the bounds.
+    """Yield the values of which `value` is a clamp of an affine, with line and bounds.
 
     `same` may give another value that is equal.
     """
@@ -187,8 +178,7 @@ def limits(value: Datum, same: Same, depth: int = MAX_CHAIN) -> Bounds | None:
 
 
 def without_effect(operation: Operation, same: Same) -> bool:
-    """Return whether a clamp limits nothing: its data are within the bounds by the operators that
-    make them.
+    """Return whether a clamp limits nothing: operators bound its data more tightly.
 
     `same` may give another value that is equal, with the same extents.
     """
@@ -202,8 +192,7 @@ def without_effect(operation: Operation, same: Same) -> bool:
 
 
 def check_same_bounds(line: Line, source: Bounds, result: Bounds, dtype: np.dtype[Any]) -> Line:
-    """Prove that the bounds of the result are the roundings of the line of the source's. Raises
-    Unproved.
+    """Prove that the result's bounds are rounded from the source's. Raises Unproved.
 
     Returns the line between the clamps: where the scale is zero, the bounds of the result limit the
     shift.

@@ -93,9 +93,7 @@ class Congruence:
         self.note(value)
 
     def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
-        """Enter the operations of a body whose inputs have these classes; return the classes of its
-        results.
-        """
+        """Enter a body whose inputs have these classes; return the classes of its results."""
         for value, term in zip(body.inputs, inputs, strict=True):
             self.give(value, term)
         for operation in body.operations:
@@ -149,9 +147,7 @@ class Congruence:
         return ("operation", *head, tuple(bodies))
 
     def _filled(self, operation: Operation) -> Operation:
-        """Return the ConstantOfShape that makes the result of the Cast of another, or the operation
-        itself.
-        """
+        """Return the ConstantOfShape that makes the result of another's Cast, or the operation."""
         data = operation.operand(0)
         full = None if data is None or operation.domain else self.first_of(data).producer
         if (
@@ -215,9 +211,7 @@ class Congruence:
         return found
 
     def _uncopied(self, operation: Operation) -> Datum | None:
-        """Return the target of a Reshape with extents for the zeros that copy them, as far as they
-        are known.
-        """
+        """Return the target of a Reshape, with known extents for zeros, which copy them."""
         data, target = operation.inputs[:2]
         shape = None if data is None else self.shape(data)
         numbers = self.integers.of(target)
@@ -269,9 +263,7 @@ class Congruence:
             self.enter(operation, key)
 
     def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
-        """Give the result of an operation its class if it is integers that are known, or a view of
-        another value.
-        """
+        """Classify the result of an operation if it is known integers, or a view of a value."""
         integers, data = self._integers(operation), operation.operand(0)
         if operation.kind == "Identity" and not operation.domain and data is not None:
             operation.outputs[0].stored = data.stored
@@ -288,9 +280,7 @@ class Congruence:
         return True
 
     def _integers(self, operation: Operation) -> int | None:
-        """Return the class of a small tensor of integers whose elements are known as expressions of
-        extents.
-        """
+        """Return the class of small integers that are known as expressions of extents."""
         numbers, result = self.integers.enter(operation), operation.outputs[0]
         if numbers is None or not result.kind:
             return None
@@ -309,9 +299,7 @@ class Congruence:
         return self.term(result.stored.key)
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
-        """Give the results of an operation the classes of its key, or those of the same parts of a
-        tensor.
-        """
+        """Classify the results of an operation by its key, or as parts of a tensor."""
         parts, is_new = self._parts(operation), (*key, 0) not in self.terms
         if self.side == RESULT and not self.is_known(operation, key):
             self.unproven.append(operation)
@@ -322,9 +310,7 @@ class Congruence:
                 self.cuts.setdefault(parts[i], value.term)
 
     def _parts(self, operation: Operation) -> list[tuple[int, ...]]:
-        """Return the classes of parts of a tensor, with axis and positions, that an operation
-        gives; else none.
-        """
+        """Return the classes of the parts that an operation gives, with axis and positions."""
         try:
             found = parts_of(operation)
         except Unproved:
@@ -351,9 +337,7 @@ class Congruence:
         return self.shapes[term]
 
     def own_shape(self, value: Datum) -> tuple[Extent, ...] | None:
-        """Return the extents of a value that may have no class yet; one that no other value has is
-        equal to none.
-        """
+        """Return the extents of a value that may have no class yet; an unshared one equals none."""
         return self._extents(value, value.term)
 
     def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
@@ -393,9 +377,7 @@ class Congruence:
         return term
 
     def _view(self, operation: Operation) -> int | None:
-        """Return the class of the result of an operation that only puts elements in
-        another order.
-        """
+        """Return the class of the result of an operation that only reorders elements."""
         data = operation.operand(0)
         found = (
             None if data is None or data.stored is not None or operation.domain else self.view(data)
@@ -455,9 +437,7 @@ def _fill(operation: Operation) -> Stored:
 
 
 def _is_within(target: Sequence[Extent], shape: Sequence[Extent]) -> bool:
-    """Return whether a target of Expand has only ones and the extents that a value has on the same
-    axes.
-    """
+    """Return whether a target of Expand has only ones and the extents of a value."""
     last = shape[len(shape) - len(target) :]
     return 0 < len(target) <= len(shape) and all(
         a in (1, b) for a, b in zip(target, last, strict=True)

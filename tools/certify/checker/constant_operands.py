@@ -1,5 +1,4 @@
-"""Constants beside data that are an affine of the source's: the constants are the roundings of that
-affine, too.
+"""Constants beside data that are an affine of the source's: they are rounded by it, too.
 
 Where the line of the data says nothing about a constant, as in a sum, in a Concat and in the border
 of a Pad, the step claims the affine of the result.
@@ -31,8 +30,7 @@ def are_constants(source: Operation, first: Datum | None, second: Datum | None) 
 def constant_lines(
     source: Operation, result: Operation, lines: dict[int, Line], claim: Line | None
 ) -> dict[int, Line]:
-    """Return the lines of the constants of the result over the source's, beside `lines` of the
-    data.
+    """Return the lines of the result's constants over the source's, beside the data's `lines`.
 
     `claim` is the line of the results, where the certificate states it. Raises Unproved.
     """
@@ -101,9 +99,7 @@ def _cut(line: Line, axis: int, part: slice) -> Line:
 
 
 def _check_constant(whole: Datum, old: Array, new: Array, line: Line) -> None:
-    """Prove that a constant is the rounded line of another, and has its extents or those of the
-    result.
-    """
+    """Prove that a constant is the rounded line of another, with its extents or the result's."""
     rank, extents = line.rank, whole.extents
     if extents is None or len(extents) != rank or max(old.ndim, new.ndim) > rank:
         raise Unproved("a constant has more axes than the result, or its rank is unknown")
@@ -117,8 +113,7 @@ def _check_constant(whole: Datum, old: Array, new: Array, line: Line) -> None:
 def check_padding(
     source: Operation, result: Operation, line: Line, claim: Line | None
 ) -> Line | None:
-    """Prove that the values of a Pad are the roundings of the line of the data, or of `claim` in
-    the border.
+    """Prove that the values of a Pad are rounded from the data's line, or a border's `claim`.
 
     Returns the claim, if the data are within the border have it. Raises Unproved.
     """

@@ -1,5 +1,4 @@
-"""Parts of a tensor that are constant whatever the inputs are: behind a scale of zero, or weights
-of zero.
+"""Parts of a tensor that are constant for all inputs: behind scales or weights of zero.
 
 They are a line that the tensor is of itself: scale 0 and the constant as shift there, and scale 1
 elsewhere. A line that crosses an operator gives the line that the result is of itself.
@@ -38,8 +37,7 @@ LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 def constant_results(
     operation: Operation, parts_of: Callable[[Datum | None], Line | None]
 ) -> list[Line]:
-    """Return the line that each result of an operation is of itself, none where no part is known to
-    be constant.
+    """Return the line of each result over itself, none unless a part is known to be constant.
 
     `parts_of` gives it for an operand.
     """
@@ -127,9 +125,7 @@ def _border(pad: Operation, inner: Line | None) -> list[Line]:
 
 
 def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
-    """Return the line of the result of an operator of elements, all operands of which have constant
-    parts.
-    """
+    """Return the line of an elementwise result whose operands all have constant parts."""
     rank, kind = operation.outputs[0].rank, operation.kind
     if operation.version < 7 or any(each.rank != rank for each in lines):
         return []
@@ -141,9 +137,7 @@ def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:
 
 
 def _zeros(product: Operation, line: Line) -> list[Line]:
-    """Return the line of a product, one operand of which has constant parts: it is zero where they
-    are.
-    """
+    """Return the line of a product with an operand of constant parts: zeros stay zero."""
     if product.version < 7 or line.rank != product.outputs[0].rank:
         return []
     gone = (line.scale == 0.0) & (line.shift == 0.0)
@@ -153,9 +147,7 @@ def _zeros(product: Operation, line: Line) -> list[Line]:
 def _zero_terms(
     operation: Operation, parts_of: Callable[[Datum | None], Line | None]
 ) -> list[Line]:
-    """Return the line of a layer whose data are zero, or outputs of which have weights of zero:
-    they are the bias.
-    """
+    """Return the line of a layer of zero data, or with zero weights: outputs are the bias."""
     constants = [
         each for each in (operation.constant(1), operation.constant(0)) if each is not None
     ]

@@ -1,5 +1,4 @@
-"""Operators that an affine crosses: if every operand is an affine of another, the result is one,
-too.
+"""Operators that an affine crosses: if every operand is an affine, the result is one, too.
 
 CROSSINGS is the table. A row takes the operation, which is the same on both sides, and the lines of
 its operands; it returns the line of each result or raises Unproved. A line goes from one model to
@@ -22,9 +21,7 @@ from .slices import bounds_of, selected
 
 Lines = Mapping[int, Line]
 Crossing = Callable[[Operation, Lines], Sequence[Line | None]]
-"""Returns the line of each result, None for one that stays the same; nothing for those at the end
-that change.
-"""
+"""Returns the line of each result: None if it stays, nothing for last ones that change."""
 
 
 def _only(operation: Operation, lines: Lines) -> Line:
@@ -69,9 +66,7 @@ def magnitude(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def norm(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove |s * x|_p = |s| * |x|_p along axes on which the scale is one number. |s|^p may not be
-    far from one.
-    """
+    """Prove |s * x|_p = |s| * |x|_p along axes of one scale; |s|^p may not be far from one."""
     (line,) = magnitude(operation, lines)
     order = float(operation.attributes.get("p", 2))
     powers = np.abs(order * np.log2(line.scale[line.scale != 0]))
@@ -115,8 +110,9 @@ def monotone_pool(operation: Operation, lines: Lines) -> list[Line | None]:
 
 
 def average_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that the mean over a window of one channel commutes with s * x + t, a shift without
-    counted zeros.
+    """Prove that mean(s * x + t) over a window of a channel is s * mean(x) + t.
+
+    A shift may not be among counted zeros.
     """
     line = _pooled(operation, _only(operation, lines))
     pads = any(operation.attributes.get("pads", ())) or "auto_pad" in operation.attributes
@@ -132,8 +128,7 @@ def average_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _pooled(operation: Operation, line: Line) -> Line:
-    """Return the line behind a pool, which is one number in each window: along axes that windows
-    join, or everywhere.
+    """Return the line behind a pool: one number in each window, or everywhere.
 
     Windows of one position, without pads, are at each position that a stride hits.
     """
@@ -157,9 +152,7 @@ def _pooled(operation: Operation, line: Line) -> Line:
 
 
 def global_pool(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that the mean over all positions of a channel commutes with s * x + t, the maximum for
-    s >= 0.
-    """
+    """Prove that the mean of a channel commutes with s * x + t, and the maximum for s >= 0."""
     line = _only(operation, lines)
     if operation.kind == "GlobalMaxPool":
         _no_negative(line)
@@ -168,9 +161,7 @@ def global_pool(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _averaged(operation: Operation, line: Line, axes: Sequence[int]) -> Line:
-    """Return the line of a mean along axes: mean(s * x + t) is s * mean(x) + mean(t), t being one
-    of each position.
-    """
+    """Return the line of a mean along axes: mean(s * x + t) is s * mean(x) + mean(t)."""
     data = operation.inputs[0]
     _uniform(Line(line.scale, 0.0 * line.scale, line.reach), axes)
     if line.is_uniform_along(tuple(axes)):
@@ -281,9 +272,7 @@ def selection(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _ranked(operation: Operation, lines: Lines) -> list[Line]:
-    """Return the lines of operands with as many axes as the result has; broadcasting adds leading
-    axes.
-    """
+    """Return the lines of operands in the rank of the result: broadcasting adds leading axes."""
     if operation.attributes.get("broadcast"):
         raise Unproved("the operands are aligned by an attribute")
     rank = max(line.rank for line in lines.values())
@@ -407,9 +396,7 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def _check_crop(operation: Operation, line: Line) -> None:
-    """Prove that positions outside, which are zero, take the line, and that channels are not
-    cropped.
-    """
+    """Prove that zeros outside take the line, and that channels are not cropped."""
     region = operation.constant(1)
     _no_shift(line)
     if (
@@ -455,8 +442,7 @@ def _keeps_axis(operation: Operation, axis: int, rank: int) -> bool:
 
 
 def pad(operation: Operation, lines: Lines) -> list[Line]:
-    """Let a line pass: other elements have the line of their channel, and the value of the padding
-    follows.
+    """Let a line pass: elements have the line of their channel, and so has the padding.
 
     That is for the caller to prove: the value is an operand or an attribute, and differs between
     the models.
@@ -521,9 +507,7 @@ def depth_to_space(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def rows(operation: Operation, lines: Lines) -> list[Line]:
-    """Let a scale pass a MatMul: rows of the left operand, and columns of the right one, are
-    scaled.
-    """
+    """Let a scale pass a MatMul: of rows of the left operand, of columns of the right one."""
     if list(lines) == [0]:
         line = lines[0]
         _no_shift(line)
@@ -550,9 +534,7 @@ def rows(operation: Operation, lines: Lines) -> list[Line]:
 
 
 def centred(operation: Operation, lines: Lines) -> list[None]:
-    """Prove that a normalization which subtracts a mean has the same result for x + t, t being one
-    number for each.
-    """
+    """Prove that a normalization, which subtracts a mean, is the same for x + t, t a number."""
     line = _only(operation, lines)
     if line.has_scale:
         raise Unproved("a scale does not pass the operator")
@@ -570,17 +552,13 @@ def centred(operation: Operation, lines: Lines) -> list[None]:
 
 
 def unchanged(operation: Operation, lines: Lines) -> list[None]:
-    """Let an affine end: the attributes of the operator take it, which is for the
-    caller to prove.
-    """
+    """Let an affine end: attributes take it, which the caller proves."""
     _only(operation, lines)
     return [None]
 
 
 def squeeze(operation: Operation, lines: Lines) -> list[Line]:
-    """Prove that an affine goes along where an axis of unknown extent, which is 1 then,
-    is removed.
-    """
+    """Prove that an affine passes where an axis of unknown extent, 1 then, is removed."""
     line, axes = _only(operation, lines), operation.integers("axes", 1)
     if not axes:
         raise Unproved("the axes are not constant")

@@ -1,6 +1,4 @@
-"""Operators whose result is one of their operands: the table EQUAL_OPERANDS, with the condition of
-each.
-"""
+"""Operators whose result is an operand: the table EQUAL_OPERANDS, each with its condition."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ def _refuse_unless(condition: bool, reason: str) -> int:
 
 
 def _neutral(number: float, *, first: bool, negative_zero: bool | None = None) -> Condition:
-    """Return the condition of x op c = x for a constant c of one number, which does not enlarge the
-    result.
+    """Return the condition of x op c = x for a constant c of one number and no more axes.
 
     x + 0.0 is 0.0 where x is -0.0: all else is equal, and results that differ in the sign of zero
     are equal numbers.
@@ -64,9 +61,7 @@ def _within(operation: Operation, data: Datum, constant: Datum) -> Array | None:
 
 
 def _columns(data: Datum) -> int:
-    """Return the last extent of a product with a matrix, whatever the rank of the other operand;
-    else 0.
-    """
+    """Return the last extent of a product with a matrix, of any rank; else 0."""
     producer = data.producer
     if (
         producer is not None
@@ -118,9 +113,7 @@ def _cast(operation: Operation) -> int:
 
 
 def _same_extents(operation: Operation) -> int:
-    """Reshape, Expand, Slice, Tile and the like keep a tensor whose extents stay: they keep its
-    order.
-    """
+    """Allow movements such as Reshape that keep extents: they keep the elements' order."""
     data, result = operation.operand(0), operation.outputs[0]
     known = None if data is None else static(data.extents)
     return _refuse_unless(
@@ -218,9 +211,7 @@ def _split(operation: Operation) -> int:
 
 
 def _where(operation: Operation) -> int:
-    """Allow a constant condition that is one everywhere, where the operand that is taken has the
-    result's extents.
-    """
+    """Allow a condition of ones if the operand taken has the result's extents."""
     condition, result = operation.constant(0), operation.outputs[0]
     if condition is None or not condition.size or condition.any() != condition.all():
         raise Unproved("the condition is not constant, or differs")
@@ -374,9 +365,7 @@ INVOLUTIONS = frozenset(("Not", "Neg"))
 
 
 def _by_operands(operation: Operation, same: Same) -> Datum | None:
-    """Return the value that the result is, because operands are equal or made by
-    certain operators.
-    """
+    """Return the value that the result is, by equal operands or the operators behind them."""
     data = operation.operand(0)
     if operation.domain or data is None:
         return None
@@ -417,9 +406,7 @@ def _reduces_nothing(operation: Operation) -> bool:
 
 
 def constant_mask(operation: Operation) -> Array | None:
-    """Return the mask of a Dropout that drops nothing, None where its extents are not known, and
-    before opset 12.
-    """
+    """Return the mask of a Dropout that drops nothing, None if unknown or before opset 12."""
     data = operation.operand(0)
     extents = None if data is None else static(data.extents)
     if (
@@ -433,8 +420,7 @@ def constant_mask(operation: Operation) -> Array | None:
 
 
 def equal_operand(operation: Operation, same: Same) -> Datum:
-    """Return the operand that the first result is equal to; further results are not read. Raises
-    Unproved.
+    """Return the operand that the first result equals; others are unread. Raises Unproved.
 
     `same` may give another value that is equal.
     """

@@ -1,6 +1,4 @@
-"""Identities by which the result of an operation is equal to a value of the source, or to an
-operand.
-"""
+"""Identities by which a result equals a value of the source, or an operand."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the results of an If are those of a branch, because the condition is a
-    constant.
-    """
+    """Prove that an If of a constant condition has the results of one branch."""
     condition = operation.constant(0)
     if operation.kind != "If" or operation.domain or condition is None or condition.size != 1:
         raise Unproved("it is no If of a constant condition")
@@ -78,9 +74,7 @@ def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the result holds the elements of a value of the source, in the same order, moved
-    from `from`.
-    """
+    """Prove that the result has the elements of a source value in order, moved from `from`."""
     target = proof.value_of_source(step.get("source"))
     leaves = [proof.value_of_source(each) for each in step.get("from", ())]
     result = operation.outputs[0]
@@ -98,9 +92,7 @@ def _same_join(proof: Relations, step: Step, operation: Operation) -> None:
 
 
 def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation is a pool or Conv of the source with other attributes, and the same
-    windows.
-    """
+    """Prove that a pool or Conv has the windows of the source's, by other attributes."""
     source = counterpart(proof, step, operation)
     first, second = source.operand(0), operation.operand(0)
     others = [
@@ -166,9 +158,7 @@ def _product_and_sum(proof: Relations, step: Step, operation: Operation) -> None
 
 
 def _fits(addend: Datum, product: Datum) -> bool:
-    """Return whether a sum with `addend` has the extents of a matrix, as the third operand of a
-    Gemm needs.
-    """
+    """Return whether a sum with `addend` has the extents of a matrix, as a Gemm needs."""
     if (
         product.extents is None
         or len(product.extents) != 2

@@ -1,6 +1,4 @@
-"""Types by onnx's shape inference, of a model without its large constants and without the types
-that it declares.
-"""
+"""Types by onnx's shape inference, without the model's large constants and declarations."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ Known = Mapping[str, ValueInfoProto]
 
 
 def _forget_negative(graph: GraphProto) -> None:
-    """Make negative extents unknown, which some exporters write for them: onnx's inference ends the
-    process there.
-    """
+    """Make negative extents unknown: exporters mean that, and onnx's inference crashes on them."""
     for each in (*graph.input, *graph.output, *graph.value_info):
         for dim in each.type.tensor_type.shape.dim:
             if dim.dim_value < 0:
@@ -72,8 +68,7 @@ def _clear_shapes(type_: TypeProto) -> None:
 
 
 def _is_other(node: NodeProto) -> bool:
-    """Return whether onnx may infer other extents than runtimes compute, so that it may not look at
-    an operator.
+    """Return whether onnx may infer other extents than runtimes, and so may not see the operator.
 
     It takes the elements of sequences that a Loop carries to keep their extents, counts windows of
     pools that begin behind the data, and has ways of its own with `output_shape`, aspect ratios,
@@ -95,9 +90,7 @@ def _is_other(node: NodeProto) -> bool:
 
 
 def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
-    """Return whether extents times scales are the same in all floating-point types, or are no
-    products but sizes.
-    """
+    """Return whether extents times scales are one in all float types, or sizes instead."""
     if isinstance(scales, TensorProto) and scales.data_type == TensorProto.INT64:
         return True
     try:
@@ -111,9 +104,7 @@ def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
 
 
 def label_of(node: NodeProto, path: str) -> str:
-    """Return how an operation is called: by its first result, behind the path of the bodies that it
-    stands in.
-    """
+    """Return an operation's label: its first result, behind the path of bodies around it."""
     return path + next(name for name in node.output if name)
 
 
@@ -128,8 +119,7 @@ def bodies_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 
 class _Skeleton:
-    """Copies graphs without large constants and the types that they declare. Values inside bodies
-    have their labels.
+    """Copies graphs without large constants and declared types; values in bodies have labels.
 
     onnx's inference needs that: it takes a value of a body for one of the main graph with its name.
     """
@@ -238,9 +228,7 @@ class _Skeleton:
                 copy.CopyFrom(item)
 
     def _note_weights(self, bare: GraphProto) -> None:
-        """Note the constants of a graph, and the types alone of inputs of known extents, which
-        callers give.
-        """
+        """Note the constants of a graph, and known extents of inputs, which callers give."""
         given = {each.name for each in bare.input}
         self.weights.update(
             (each.name, made) for each in bare.input if (made := _unread(each)) is not None
@@ -274,8 +262,7 @@ def _defined(graph: GraphProto) -> set[str]:
 
 
 def _ranks(graph: GraphProto, weights: Mapping[str, TensorProto]) -> Iterator[ValueInfoProto]:
-    """Yield the types of convolutions, whose results have the rank of the weight, and of Gemm, as
-    onnx defines them.
+    """Yield the types of convolutions and Gemm, as onnx defines them, by the weight's rank.
 
     onnx's inference needs the rank of the data, which bodies do not state.
     """
@@ -328,8 +315,7 @@ def infer_types(
     stated: Sequence[ValueInfoProto] = (),
     known: Known | None = None,
 ) -> GraphProto:
-    """Return the graph with the types that onnx infers, as far as it comes. Values of bodies have
-    their labels.
+    """Return the graph with onnx's types, as far as it comes, and labels in bodies.
 
     `constants` are values that are known, by label, `stated` values of the main graph whose types
     are, in place of those that onnx infers, and `known` types that it may not infer.

@@ -21,9 +21,7 @@ from .recomputation import EVALUATORS
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A number that is not known: `symbol`, `extent` of a value, `*` of a number and factors, or an
-    operator.
-    """
+    """An unknown number: a `symbol`, the `extent` of a value, `*` with factors, or an operator."""
 
     head: str
     parts: tuple[Any, ...]
@@ -204,9 +202,7 @@ class Integers:
         self.found: dict[Datum, Array] = {}
 
     def of(self, value: Datum | None) -> Array | None:
-        """Return the elements of a value, as numbers and expressions, None where they are not
-        known.
-        """
+        """Return the elements of a value as numbers and expressions, None if unknown."""
         if value is None or value in self.found:
             return None if value is None else self.found[value]
         if (
@@ -218,9 +214,7 @@ class Integers:
         return value.stored.array.astype(object)
 
     def enter(self, operation: Operation) -> Array | None:
-        """Return the elements of the result of an operation, None where they are not known, and
-        remember them.
-        """
+        """Return and remember the elements of an operation's result, None if unknown."""
         if (
             operation.domain
             or operation.bodies

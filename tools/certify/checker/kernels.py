@@ -1,6 +1,4 @@
-"""Constants that a runtime computed: it rounds within a bound for each operator, not to the nearest
-number.
-"""
+"""Constants that a runtime computed: operators round within a bound, not to the nearest."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "Softplus": (5.0, np.inf),
     "Tanh": (5.0, np.inf),
 }
-"""The error that kernels may have, in units of the machine epsilon: relative to the exact number,
-and absolute.
-"""
+"""The error of kernels in machine epsilons: relative to the exact number, and absolute."""
 
 EXACT = (0.0, 0.5, 1.0)
 """Results that kernels compute without an error: of Exp, Sigmoid and Tanh of 0, and Log of 1."""
@@ -45,8 +41,7 @@ def _numbers(places: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def ulps_between(array: Array, rounded: Stored) -> str | None:
-    """Return how many numbers of its type each element is away from the rounding, as a step states
-    it.
+    """Return by how many numbers of its type each element is off, as a step states it.
 
     The text is little-endian int16, deflated, in base64. None stands for arrays without such a
     text.

@@ -1,5 +1,4 @@
-"""Constants of layers: exact in float64, and as the file holds them, which is floats, or integers
-and scales.
+"""Constants of layers: exact in float64, and as stored: floats, or integers and scales.
 
 A DequantizeLinear of constants is whole * scale, where `whole` is an integer without its zero
 point. Its roundings:
@@ -43,9 +42,7 @@ class Numbers:
         return Numbers(change(self.exact), self.stored, change(self.whole), change(self.places))
 
     def check(self, name: str, exact: Array, reach: Array) -> None:
-        """Prove that the elements, called `name`, are the roundings of `exact`, computed from
-        magnitudes `reach`.
-        """
+        """Prove that elements, called `name`, are rounded from `exact` of magnitudes `reach`."""
         if self.whole is None or self.places is None:
             exact, reach, stored = np.broadcast_arrays(exact, reach, self.stored)
             if not is_rounding(stored, exact, reach):
@@ -73,9 +70,7 @@ class Numbers:
         self._check_finite()
 
     def check_sum(self, exact: Array, reach: Array, given: Numbers | None, factor: Array) -> None:
-        """Prove the same of a bias, the scales of which are those of `given` times the magnitude of
-        `factor`.
-        """
+        """Prove the same of a bias, whose scales are those of `given` times |`factor`|."""
         if self.whole is None or self.places is None:
             self.check("bias", exact, reach)
             return
@@ -108,9 +103,7 @@ class Numbers:
 
 
 def numbers_of(value: Datum | None) -> Numbers | None:
-    """Return a constant float operand, None where the value is none; a Transpose of one is one,
-    too.
-    """
+    """Return a constant float operand, also behind a Transpose; None for others."""
     if value is None:
         return None
     if value.stored is not None:
@@ -126,9 +119,7 @@ def numbers_of(value: Datum | None) -> Numbers | None:
 
 
 def _dequantized(operation: Operation) -> Numbers | None:
-    """Return the constant that a DequantizeLinear makes, None where an operand is no constant of a
-    fitting shape.
-    """
+    """Return the constant of a DequantizeLinear, None unless all operands are and fit."""
     integers, scale, point = (operation.operand(i) for i in range(3))
     if (
         integers is None

@@ -1,6 +1,4 @@
-"""Affine relations between values: y = scale * x + shift, in float64, and the proof that a number
-is a rounding.
-"""
+"""Affine relations y = scale * x + shift in float64, and proofs that numbers are roundings."""
 
 from __future__ import annotations
 
@@ -14,14 +12,10 @@ from onnx import TensorProto
 from .program import Array, Extents
 
 SLACK = 2.0**-49
-"""Bound on the error of float64 arithmetic, as a share of the sum of magnitudes that went into a
-number.
-"""
+"""Bound on float64's error, as a share of the sum of magnitudes that made a number."""
 
 GROWTH = 2.0**16
-"""Most times that a number which the source does not fix may exceed the greatest of its kind in the
-source, or 1.
-"""
+"""Most times that a free number may exceed the source's greatest of its kind, or 1."""
 
 NARROW: dict[int, float] = {TensorProto.FLOAT16: 2.0**9, TensorProto.BFLOAT16: 2.0**11}
 """How many times less that is for types with fewer digits."""
@@ -85,9 +79,7 @@ class Line:
 
     @property
     def spread(self) -> Array:
-        """The greatest scale or 1 / scale, and magnitude that is added to x, where the scale is not
-        zero.
-        """
+        """The greatest scale or 1 / scale, and magnitude added to x, if the scale is not zero."""
         scale = np.abs(self.scale)
         shares = (
             np.maximum(scale, 1.0 / scale),
@@ -133,9 +125,7 @@ class Line:
         return Line(scale, shift, np.where(gone, self.reach, 0.0).max(axis=same, keepdims=True))
 
     def with_scale(self, scale: Array, fixed: Line) -> Line:
-        """Return a line with the same values of x and another scale where the projection `fixed`
-        says x is constant.
-        """
+        """Return an equal line with another scale if `fixed` projects x to constants."""
         gone = fixed.scale == 0.0
         shift = self.scale * fixed.shift + self.shift - scale * fixed.shift
         reach = np.abs(self.scale) * fixed.reach + self.reach + np.abs(scale) * fixed.reach
@@ -146,9 +136,7 @@ class Line:
         )
 
     def without_shift(self, fixed: Line) -> Line:
-        """Return a line with the same values of x and no shift where the projection `fixed` says x
-        is constant.
-        """
+        """Return an equal line without shift if `fixed` projects x to constants."""
         value = self.scale * fixed.shift + self.shift
         can = (fixed.scale == 0.0) & ((fixed.shift != 0.0) | (value == 0.0))
         scale = np.where(value == 0.0, 1.0, value / np.where(fixed.shift == 0.0, 1.0, fixed.shift))
@@ -157,9 +145,7 @@ class Line:
         return Line(np.where(can, scale, self.scale), zero * self.shift, zero * self.reach)
 
     def filled(self, fixed: Line, axes: Sequence[int]) -> Line:
-        """Return a line with the same values of x that has, where `fixed` says x is constant, a
-        scale beside it.
-        """
+        """Return an equal line that has a neighbour's scale if `fixed` says x is constant."""
         gone, scale = np.broadcast_arrays(fixed.scale == 0.0, self.scale)
         known = np.where(gone, np.nan, scale)
         for axis in axes:
@@ -172,9 +158,7 @@ class Line:
         return self if is_lost.any() else made.tidy()
 
     def tidy(self) -> Line:
-        """Return the line without a scale or a shift, or a difference of them, that float64 cannot
-        tell from none.
-        """
+        """Return the line without scales and shifts that float64 cannot tell from none."""
         plain = Line.identity(self.rank)
         scale = _levelled(self.scale, SLACK * np.abs(self.scale)) if self.has_scale else plain.scale
         if not self.has_shift:
@@ -196,9 +180,7 @@ class Line:
         return bool(scales.all() and shifts.all())
 
     def drowns(self, source: Line) -> bool:
-        """Whether the data are lost in numbers that are added and taken away, far beyond those of
-        the source's line.
-        """
+        """Whether the data are lost in numbers added and removed, far beyond the source's line."""
         return bool((self.reach > GROWTH * np.maximum(1.0, source.reach)).any())
 
     def map(self, change: Callable[[Array], Array]) -> Line:
@@ -216,9 +198,7 @@ class Line:
         return all(array.shape[axis] == 1 for array in (self.scale, self.shift) for axis in axes)
 
     def fits(self, extents: Extents) -> bool:
-        """Whether the line varies only along axes that have as many elements, as far as they are
-        known.
-        """
+        """Whether the line varies only along axes known to have as many elements."""
         if extents is None or len(extents) != self.rank:
             return extents is None
         return all(
@@ -245,9 +225,7 @@ def scaled(array: Array, factor: Array) -> Array:
 
 
 def _levelled(array: Array, slack: Array) -> Array:
-    """Return the array with an extent of 1 along the axes on which all numbers are one, but for
-    `slack`.
-    """
+    """Return the array with extent 1 along axes of one number, but for `slack`."""
     for axis in range(array.ndim):
         if array.shape[axis] > 1:
             first = array.take([0], axis=axis)
@@ -288,15 +266,12 @@ FORMATS = {
 
 
 def vanishes(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """Return where a number that is not zero is below the normal numbers of a type, and loses its
-    digits.
-    """
+    """Return where a number is subnormal in a type and loses digits, but not zero."""
     return np.asarray((exact != 0) & (np.abs(exact) < 2.0 ** FORMATS[dtype.name][1]))
 
 
 def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
-    """Whether every element of `stored` is the rounding of a number within the float64 error of
-    `exact`.
+    """Whether all of `stored` are roundings of numbers within float64's error of `exact`.
 
     Rounding is monotone, so the roundings of both ends of the interval enclose the elements.
     """

@@ -25,9 +25,7 @@ MOVES = frozenset(
         "Tile",
     )
 )
-"""Operators of the default domain whose results hold elements of their data, in an order that
-extents decide.
-"""
+"""Operators of ONNX whose results hold elements of their data, ordered by extents."""
 
 REDUCTIONS = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
 """Operators that only move elements where the reduced axes have one element each."""
@@ -77,9 +75,7 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
 
 
 def _is_line(leaf: Datum, leaves: Mapping[int, int]) -> bool:
-    """Return whether a value is the only leaf, of unknown extents: a Reshape takes its elements in
-    their order.
-    """
+    """Return whether a value of unknown extents is the only leaf: Reshape keeps the order."""
     return leaves.keys() == {leaf.term} and (leaf.extents is None or static(leaf.extents) is None)
 
 
@@ -123,9 +119,7 @@ def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
 
 
 def _reshaped(operation: Operation, data: Array) -> Array:
-    """Return the data of one element of the first axis with the extents of a Reshape that hands
-    this axis on.
-    """
+    """Return one row of the data, with the extents of a Reshape that keeps the first axis."""
     given, result = operation.operand(0), operation.outputs[0]
     inner = None if result.extents is None else static(result.extents[1:])
     if given is None or not given.extents or not result.extents or inner is None:
@@ -200,9 +194,7 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
 
 
 def joined(value: Datum, axis: int) -> list[int]:
-    """Return the classes of the values that nested Concats join along `axis`, counted from the
-    left.
-    """
+    """Return the classes of the values that nested Concats join along `axis`, in order."""
     return [each.term for each in rejoined(_joined(value, axis), axis)]
 
 

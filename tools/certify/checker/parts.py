@@ -1,5 +1,4 @@
-"""Parts of a tensor along one axis: the results of Split, of SequenceAt behind SplitToSequence, and
-of Slice.
+"""Parts of a tensor along one axis: of Split, SequenceAt of SplitToSequence, and Slice.
 
 Two parts of one tensor between the same positions are equal, whichever operator cuts them.
 """
@@ -79,9 +78,7 @@ def _data(operation: Operation) -> Datum:
 
 
 def _split(operation: Operation, count: int, sizes: list[int] | None) -> list[Part]:
-    """Return the parts of a Split or SplitToSequence; those without sizes are equal, but for the
-    last one.
-    """
+    """Return the parts of a Split or SplitToSequence; by default equal, but for the last."""
     data = _data(operation)
     axis, extent = _axis(operation, data, int(operation.attributes.get("axis", 0)))
     if sizes is None:
@@ -97,9 +94,7 @@ def _split(operation: Operation, count: int, sizes: list[int] | None) -> list[Pa
 
 
 def _element(operation: Operation) -> Part:
-    """Return the part that SequenceAt takes from the parts of a SplitToSequence, which keep their
-    axis.
-    """
+    """Return the part that SequenceAt takes of a SplitToSequence that keeps its axis."""
     sequence, position = _data(operation), operation.constant(1)
     split = sequence.producer
     if (
@@ -148,9 +143,7 @@ def _slice(operation: Operation) -> Part:
 
 
 def rejoined(values: list[Datum], axis: int) -> list[Datum]:
-    """Return the values that a Concat joins, where all results of one Split in a row are the data
-    of the Split.
-    """
+    """Return the values that a Concat joins; a Split's results in a row become its data."""
     found: list[Datum] = []
     place = 0
     while place < len(values):

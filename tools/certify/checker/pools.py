@@ -8,9 +8,7 @@ POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 
 
 def windows(pool: Operation, axis: int, extent: object) -> int | None:
-    """Return how many windows a pool with `ceil_mode` has along an axis, None where runtimes may
-    disagree.
-    """
+    """Return the windows along an axis of a pool with `ceil_mode`, None if runtimes differ."""
     given, place = pool.attributes, axis + len(pool.attributes.get("kernel_shape", ()))
     if (
         not isinstance(extent, int)
@@ -25,9 +23,7 @@ def windows(pool: Operation, axis: int, extent: object) -> int | None:
 
 
 def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
-    """Return the data of a Pad that adds zeros around positions, and its pads without batch and
-    channels.
-    """
+    """Return the data of a Pad of zeros around positions, and its pads along these."""
     pad = value.producer
     if (
         pad is None

@@ -1,6 +1,4 @@
-"""The graphs of a model as the checker sees them: values, operations and bodies, with types by
-onnx's inference.
-"""
+"""The graphs of a model as the checker sees them: values, operations and bodies, with types."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ MADE_UP = "unk__"
 """How the names begin that onnx's inference gives to extents it does not know."""
 
 STATED = "#extent "
-"""How the names begin that stand for an extent of a value, behind which come its label and the
-axis.
-"""
+"""Prefix of the names that stand for an extent; the value's label and the axis follow."""
 
 FLOATS = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -51,9 +47,7 @@ STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
 
 TAKEN = ("ai.onnx", "com.microsoft", "com.ms.")
-"""How the domains begin whose operators runtimes know: they take their own before a function with
-its name.
-"""
+"""Prefixes of domains whose operators runtimes know, and prefer to a function of the name."""
 
 
 class Unproved(Exception):
@@ -104,9 +98,7 @@ class Stored:
 
     @property
     def exact(self) -> Array:
-        """The elements in float64, without the rounding to their element type if the checker
-        computed them.
-        """
+        """The elements in float64; computed ones are not rounded to their element type."""
         if self._exact is None:
             self._exact = self.array.astype(np.float64)
         return self._exact
@@ -187,9 +179,7 @@ class Datum:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A node. `attributes` leaves out those that have the default of the schema; `version` is its
-    domain's opset.
-    """
+    """A node. `attributes` has no schema defaults; `version` is its domain's opset."""
 
     label: str
     domain: str
@@ -269,9 +259,7 @@ def load(model: ModelProto) -> Program:
 
 
 def _with_one_domain(model: ModelProto) -> ModelProto:
-    """Return a model in which ONNX's own domain has no alias, which onnx's inference, checker and
-    inliner refuse.
-    """
+    """Return a model without aliases of ONNX's domain, which onnx's own tools refuse."""
 
     def named(each: ModelProto) -> Iterator[NodeProto | FunctionProto | OperatorSetIdProto]:
         yield from each.opset_import
@@ -292,9 +280,7 @@ def _with_one_domain(model: ModelProto) -> ModelProto:
 
 
 def _check_imports(model: ModelProto) -> None:
-    """Refuse a function with operators of another opset than the model's: onnx inlines it if the
-    model has none.
-    """
+    """Refuse a function of another opset than the model's, unless the model imports none."""
     local = {each.domain for each in model.functions}
     opsets = {each.domain: each.version for each in model.opset_import}
     for function in model.functions:
@@ -305,9 +291,7 @@ def _check_imports(model: ModelProto) -> None:
 
 
 def _with_defaults(model: ModelProto) -> ModelProto:
-    """Return a model whose calls of functions state the attributes that have a default there: onnx
-    leaves them out.
-    """
+    """Return a model whose calls state attributes that have a default: onnx leaves them out."""
     made = ModelProto()
     made.CopyFrom(model)
     defaults = {
@@ -407,9 +391,7 @@ def _interface_type(type_: TypeProto) -> bytes:
 
 
 def declared(graph: GraphProto, path: str = "") -> Iterator[tuple[str, Extents]]:
-    """Yield the extents that a graph declares for its inner values, and bodies for all of theirs,
-    by label.
-    """
+    """Yield declared extents of inner values, and of all values in bodies, by label."""
     for each in (
         *graph.value_info,
         *(graph.input if path else ()),
@@ -447,8 +429,7 @@ def unsettled(value: Datum, axis: int) -> int | str | None:
 
 
 def _settle(program: Program) -> None:
-    """Replace the names that onnx's inference made up for extents by the first values that have
-    them.
+    """Replace the names that onnx made up for extents by their first values.
 
     A made-up name means one extent in the main graph, and as much as none in the bodies of nodes.
     """

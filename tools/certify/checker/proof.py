@@ -1,5 +1,4 @@
-"""A proof that two models compute the same: facts about values of both, each checked when it is
-added.
+"""A proof that two models compute the same: facts about values, checked as they are added.
 
 Congruence needs no step. All else needs one, which names an identity and an operation: IDENTITIES
 is the table. Facts are never taken back, so the order of the steps is that of the operations, the
@@ -48,9 +47,7 @@ class Proof(Relations):
         self.finish()
 
     def compare_interfaces(self) -> None:
-        """Refuse models of other inputs, outputs, defaults or opsets, and a result that onnx's
-        checker refuses.
-        """
+        """Refuse other inputs, outputs, defaults or opsets, and a result that onnx refuses."""
         source, result = self.source, self.result
         if source.interface != result.interface:
             raise Unproved("the inputs of the models differ")
@@ -95,9 +92,7 @@ class Proof(Relations):
         self.compare_declared()
 
     def grows(self, first: Datum, second: Datum) -> bool:
-        """Return whether scales or shifts before an output of the result are far beyond the
-        source's.
-        """
+        """Return whether numbers before an output of the result far exceed the source's."""
         return not (self.spread(second, NARROW) / GROWTH <= self.spread(first, {})).all()
 
     def compare_declared(self) -> None:
@@ -128,9 +123,7 @@ class Proof(Relations):
         )
 
     def blocker(self, value: Datum) -> Operation | None:
-        """Return the first operation before `value` that is not proved, in the order of
-        the result.
-        """
+        """Return the first operation before `value`, in order, that is not proved."""
         before, stack = set(), [value]
         while stack:
             producer = stack.pop().producer

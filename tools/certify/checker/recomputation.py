@@ -1,6 +1,4 @@
-"""Constant expressions, recomputed: integers exactly, floats in float64 with one rounding to the
-element type.
-"""
+"""Constant expressions, recomputed: integers exactly, floats in float64 with one rounding."""
 
 from __future__ import annotations
 
@@ -309,9 +307,7 @@ def cast(to: int, stored: Stored) -> Stored:
 
 
 def _quantized(operation: Operation) -> Stored:
-    """Return the integers of a QuantizeLinear: the quotient in the type of the data, rounded half
-    to even.
-    """
+    """Return the integers of a QuantizeLinear: the quotient, rounded half to even."""
     data, scale, point = (operation.constant(i) for i in range(3))
     if data is None or scale is None or point is None or point.dtype.kind not in "iu":
         raise Unproved("an input is not constant, or no zero point says the type")

@@ -20,15 +20,11 @@ ONE = -1
 """Stands for an axis of extent 1 in place of one that is reduced."""
 
 Reduced = tuple[int, frozenset[int], tuple[int, ...]]
-"""The class of the data, the axes that are reduced, and the axes that are left, with ONE for those
-kept as ones.
-"""
+"""The class of the data, the axes reduced, and the axes left, with ONE for kept ones."""
 
 
 def reductions(proof: Congruence, operation: Operation) -> Iterator[Reduced]:
-    """Yield the data of an operation, and of those of its kind before it, with what they reduce
-    together.
-    """
+    """Yield the data of an operation and of its kind before it, with all they reduce."""
     row: list[Operation] = []
     value: Datum | None = operation.outputs[0]
     while value is not None and len(row) < MAX_ROW:

@@ -1,6 +1,4 @@
-"""Types that onnx's inference finds once the shapes that the model computes from known extents are
-constants.
-"""
+"""Types that onnx infers once shapes computed from known extents are constants."""
 
 from __future__ import annotations
 
@@ -32,14 +30,10 @@ from .recomputation import recomputed
 from .reordering import extents_of, regrouped, whole
 
 KEEPING = frozenset(("GroupNormalization", "HardSigmoid"))
-"""Operators whose results have the extents and type of their data, of which onnx does not know it
-in all opsets.
-"""
+"""Operators that keep extents and type of their data, unknown to onnx in some opsets."""
 
 ROUNDS = 24
-"""Most times that types are inferred; each time may make more extents, and so more constants,
-known.
-"""
+"""Most times that types are inferred; each may make more constants known."""
 
 
 def load_typed(model: ModelProto) -> Program:
@@ -158,9 +152,7 @@ def _is_exact(stored: Stored) -> bool:
 
 
 def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
-    """Return extents of the result of an operation that follow from its data, where onnx knows
-    less.
-    """
+    """Return extents of a result that follow from its data, if onnx knows less."""
     data, result = operation.operand(0), operation.outputs[0]
     if result.extents is not None and not _unknown(result):
         return None

@@ -1,6 +1,4 @@
-"""Relations between values of both models: one is an affine, y = scale * x + shift, of a value of
-the source.
-"""
+"""Relations between values of both models: one is y = scale * x + shift of the source's."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from .program import Array, Datum, Operation, Program, Unproved, before
 from .reordering import Groups, moved_line
 
 DOWN, UP = "down", "up"
-"""Directions of a relation: the result's value is a line of the source's, or the other
-way round.
-"""
+"""Directions of a relation: the result is a line of the source, or the reverse."""
 
 MAX_BETWEEN = 16
 """Most affines in a row that are composed one by one."""
@@ -32,9 +28,7 @@ MAX_BETWEEN = 16
 LAYERS_WITH_BIAS = frozenset(("Conv", "ConvTranspose", "Gemm"))
 
 SQUARING = frozenset(("GroupNormalization",))
-"""Operators by which runtimes subtract the square of the mean from the mean of squares, where
-shifts drown the data.
-"""
+"""Operators that compute E[x^2] - E[x]^2 in runtimes, so that shifts drown the data."""
 
 
 class Relations(Congruence):
@@ -73,9 +67,7 @@ class Relations(Congruence):
         return self.members[root.term]
 
     def same(self, kind: int, relation: tuple[Datum, Line, str]) -> int | None:
-        """Return the class of the source with values of this type and relation to the root of a
-        family.
-        """
+        """Return the class of the source with this type and relation to a family's root."""
         root, line, direction = relation
         fixed = self._projection(root)
         for value in (root, *self.members_of(root)):
@@ -95,9 +87,7 @@ class Relations(Congruence):
         return None
 
     def bind(self, operation: Operation, key: tuple[Any, ...]) -> bool:
-        """Bind also an operation that is an affine of its data, and a view that is the same affine
-        as another value.
-        """
+        """Bind also an affine of its data, and a view that equals another value's affine."""
         result = operation.outputs[0]
         is_bound = super().bind(operation, key)
         if is_bound and (result.term in self.known or result.stored is not None):
@@ -116,9 +106,7 @@ class Relations(Congruence):
         return is_bound
 
     def _own(self, operation: Operation) -> tuple[Datum, Line, str] | None:
-        """Return the relation of the result of an operation that is an affine of its data by
-        itself.
-        """
+        """Return the relation of the result of an operation that is an affine by itself."""
         own = own_line(operation)
         base = None if own is None else self.base(own[0])
         if own is None or base is None or base[1].rank != own[1].rank:
@@ -170,9 +158,7 @@ class Relations(Congruence):
         return root, line
 
     def _projection(self, root: Datum) -> Line | None:
-        """Return the line that the root of a family is of itself, None where no part of it is known
-        to be constant.
-        """
+        """Return the line of a family's root over itself, None if no part is constant."""
         core, groups = self.views.get(root.term, (root.term, None))
         fixed = self.fixed.get(core)
         try:
@@ -181,9 +167,7 @@ class Relations(Congruence):
             return None
 
     def constant_parts(self, value: Datum | None) -> Line | None:
-        """Return the line that a value is of itself, None where no part of it is known to be
-        constant.
-        """
+        """Return the line of a value over itself, None if no part is known to be constant."""
         found = None if value is None or value.stored is not None else self.base(value)
         if value is not None and found is None:
             return self.fixed.get(value.term)
@@ -194,16 +178,13 @@ class Relations(Congruence):
         return None if line.scale.all() else line.projection
 
     def enter(self, operation: Operation, key: tuple[Any, ...]) -> None:
-        """Enter an operation, and note which parts of its results are constant because a scale or
-        weights are zero.
-        """
+        """Enter an operation, and note parts of results that zeros make constant."""
         super().enter(operation, key)
         for value, fixed in self.constants_of(operation):
             self.fixed.setdefault(value.term, fixed)
 
     def constants_of(self, operation: Operation) -> list[tuple[Datum, Line]]:
-        """Return the results of an operation that are constant in parts, with the lines that they
-        are of themselves.
+        """Return the results with constant parts, and their lines over themselves.
 
         Data behind zeros are finite as far as the source's are: those of the result are related to
         them, or constants.
@@ -238,9 +219,7 @@ class Relations(Congruence):
         ]
 
     def _viewed(self, value: Datum) -> tuple[Datum, Line] | None:
-        """Return the family of a view of an affine: it is the moved affine of the same view of its
-        root.
-        """
+        """Return the family of a view of an affine: the moved affine of its root's view."""
         core, groups = self.views.get(self.term_of(value), (-1, ()))
         found = self._related(core)
         return None if found is None or found[0].term == core else self._along(found, groups)
@@ -252,9 +231,7 @@ class Relations(Congruence):
             return None
 
     def _rejoined(self, value: Datum) -> tuple[Datum, Line] | None:
-        """Return the family of a Concat of affines of all results of a Split: it is an affine of
-        the Split's data.
-        """
+        """Return the family of a Concat of affines of a Split: an affine of its data."""
         operation = value.producer
         if operation is None or operation.kind != "Concat" or operation.domain or not value.rank:
             return None
@@ -291,9 +268,7 @@ class Relations(Congruence):
         return self._related(self.term_of(value))
 
     def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
-        """Return the lines between a value of the result and one of the source, by
-        their direction.
-        """
+        """Return the lines between a value of the result and the source, by direction."""
         family, base = self.family(source), self.base(result)
         if family is None or base is None:
             return {}
@@ -335,9 +310,7 @@ class Relations(Congruence):
         return {name: each.tidy() for name, each in known.items() if not each.drowns(line)}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
-        """Return the line that `outer` of the root of a family is of `inner` of it, None where
-        there is none.
-        """
+        """Return the line from `inner` to `outer` of a family's root, or None."""
         found, fixed = outer.over(inner), self._projection(root)
         return (
             outer.after(fixed).over(inner.after(fixed))
@@ -346,9 +319,7 @@ class Relations(Congruence):
         )
 
     def composed(self, value: Datum, below: Datum) -> Line | None:
-        """Return the line of the affines that lead from a value `below` to another, None if none
-        do.
-        """
+        """Return the line of the affines from a value `below` to another, or None."""
         line = Line.identity(value.rank or 0)
         for _ in range(MAX_BETWEEN):
             value = self.known.get(self.term_of(value), value)
@@ -361,22 +332,17 @@ class Relations(Congruence):
         return None
 
     def upward(self, result: Datum, source: Datum) -> Line | None:
-        """Return the line that a value of the source is of one of the result, None where none is
-        known.
-        """
+        """Return the line from the result to a value of the source, None if unknown."""
         return self.line(result, source, UP)
 
     def line(self, result: Datum, source: Datum, direction: str) -> Line | None:
-        """Return the line between a value of the result and one of the source in a direction, None
-        if unknown.
-        """
+        """Return the line between the models' values in a direction, None if unknown."""
         if self.term_of(result) == self.term_of(source):
             return None if source.rank is None else Line.identity(source.rank)
         return self.relations(result, source).get(direction)
 
     def relate(self, result: Datum, source: Datum, line: Line, direction: str) -> None:
-        """Record that a value of the result is `line` of one of the source, or the other way round.
-        Raises Unproved.
+        """Record a `line` between the models' values in a direction. Raises Unproved.
 
         Where a value of the source is this affine, the result is equal to it.
         """
@@ -403,9 +369,7 @@ class Relations(Congruence):
             self.anchor(result, root, line, direction)
 
     def anchor(self, result: Datum, root: Datum, line: Line, direction: str) -> None:
-        """Give a value of the result a class of its own, with its relation to the root
-        of a family.
-        """
+        """Give a value of the result its own class, with its relation to a root."""
         result.term = self.term(("related", result.label))
         shape = self.shape(root)
         if shape is not None:
@@ -422,8 +386,7 @@ class Relations(Congruence):
         return line is not None and line.is_identity
 
     def spread(self, output: Datum, narrow: Mapping[int, float]) -> Array:
-        """Return the greatest `Line.spread` of the values that an output is computed from, and
-        biases of layers.
+        """Return the greatest `Line.spread` of an output's operands, and biases of layers.
 
         `narrow` multiplies those of values of some types.
         """

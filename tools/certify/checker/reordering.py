@@ -1,5 +1,4 @@
-"""Operators that only put elements in another order: their result is a view of the value where the
-order began.
+"""Operators that only reorder elements: results are views of the value where it began.
 
 A view is a tuple with a group for each of its axes, and a group is a tuple of parts of axes of that
 value, the slowest first. A part (axis, stride, extent) stands for index // stride % extent of the
@@ -187,8 +186,7 @@ def _blocks(operation: Operation, groups: Groups) -> Groups | None:
 
 
 def moved(array: Array, groups: Groups) -> Array:
-    """Return an array that is broadcast against a value as one that is broadcast against a view of
-    it.
+    """Return an array that broadcasts against a value as one for a view of it.
 
     Raises Unproved where it varies along an axis that a view joins with one of unknown extent.
     """

@@ -19,8 +19,7 @@ from .transposition import BROADCASTING, ELEMENTWISE
 
 
 def reshaped_class(proof: Congruence, source: Operation, result: Operation) -> int:
-    """Return the class of the result of an operation that computes one of the source in another
-    shape.
+    """Return the class of an operation that computes one of the source in another shape.
 
     Raises Unproved.
     """

@@ -1,5 +1,4 @@
-"""Operators that leave numbers of a kind as they are: Floor of whole numbers, Abs of positive ones,
-Sign of signs.
+"""Operators that keep some numbers: Floor of integers, Abs of positive ones, Sign of signs.
 
 Rounding keeps whole numbers, infinities and NaN, and so does Sign NaN, as far as signs of zeros are
 not compared.

@@ -1,6 +1,4 @@
-"""Slice: the positions that it selects along each axis, and several in a row with affines between,
-which are one.
-"""
+"""Slice: the positions it selects along each axis, and the composition of several."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ def cut(line: Line, places: Places) -> Line:
 
 
 def sliced(value: Datum, same: Callable[[Datum], Datum]) -> Iterator[tuple[Datum, Places, Line]]:
-    """Yield the values of which a value is an affine of selected elements, with the positions and
-    the line.
+    """Yield the values of which one selects affine elements, with positions and line.
 
     `same` may give another value that is equal.
     """

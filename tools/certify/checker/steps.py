@@ -1,6 +1,4 @@
-"""Steps of a certificate, and the parts that identities read: an operation of the source, and
-affines it applies.
-"""
+"""Steps of a certificate, and their parts: a source operation, and applied affines."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def channel_axis(step: Step, rank: int) -> int:
 
 
 def applied(proof: Relations, step: Step, rank: int, axis: int) -> Line:
-    """Return the line that a step says a layer applies: the source's affines in `applies`, one
-    after the other.
-    """
+    """Return the line that a layer applies: the affines in `applies` in a row."""
     line = Line.identity(rank)
     parts = step.get("applies", ())
     names = [part.get("of") or part.get("value") for part in parts]

@@ -1,5 +1,4 @@
-"""Operators on data whose axes are permuted: the same operator with other axes computes the
-permuted result.
+"""Operators on permuted data: the same operator with other axes permutes the result.
 
 Element by element operators do not know axes. Constants that are broadcast are permuted, too. An
 axis that an operator joins, reduces, pads or takes elements of is named by its new place; a result

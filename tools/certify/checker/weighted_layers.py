@@ -1,5 +1,4 @@
-"""Layers: a source layer S(v) = W * v + B, and a result layer with the stored W' and B' that
-computes s * S + t.
+"""Layers: S(v) = W * v + B of the source, and a result's with W', B' computing s * S + t.
 
 The operands are related by v = p * u + q. Then s * S(v) + t = (s W p) * u + s (B + W q) + t, and
 the checker computes both constants in float64 and proves that the stored ones are their roundings.
@@ -21,9 +20,10 @@ from .program import Array, Datum, Operation, Unproved, static
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Weights:
-    """The constants of a layer in one form: `weight` is [outputs, inputs of a group, ...], `bias`
-    has the axes of the result. `data` is the index of the operand that is no constant, `addend` a
-    bias that is none.
+    """The constants of a layer in one form.
+
+    `weight` is [outputs, inputs of a group, ...]; `bias` has the axes of the result. `data` is the
+    index of the non-constant operand; `addend` is the bias if it is not constant.
 
     `factor` and `bias_factor` multiply them when the layer runs.
     """
@@ -311,9 +311,7 @@ def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
 
 
 def _check_factors(*pairs: Sequence[float]) -> None:
-    """Prove that each second number is the first or 1: others move digits between a constant and
-    its factor.
-    """
+    """Prove that each second number is the first or 1: others move digits to a factor."""
     if any(second not in (first, 1.0) for first, second in pairs):
         raise Unproved("alpha or beta is neither that of the source nor 1")
 
@@ -332,9 +330,7 @@ def _geometry(operation: Operation, padding: Sequence[int] | None) -> dict[str, 
 
 
 def _has_padding(operation: Operation) -> bool:
-    """Return whether windows may reach beyond the data, or results be made of fewer elements than
-    the window has.
-    """
+    """Return whether windows may reach beyond the data, or results have fewer elements."""
     if operation.kind == "ConvTranspose":
         weight, plain = operation.operand(1), {"strides": {1}, "pads": {0}, "output_padding": {0}}
         known = weight is not None and weight.extents is not None and set(weight.extents[2:]) == {1}
@@ -408,8 +404,7 @@ def parameters(operation: Operation, claim: Line) -> list[Array]:
 
 
 def check_dequantized(source: Operation, result: Operation, claim: Line) -> None:
-    """Prove (q - z) * (c * scale) = c * ((q - z) * scale) for the scales of a DequantizeLinear.
-    Raises Unproved.
+    """Prove (q - z) * (c * scale) = c * ((q - z) * scale) for a DequantizeLinear.
 
     The largest difference of integers times a scale must be finite, as it is in the source.
     """
@@ -520,8 +515,7 @@ NEAR = 2.0**-7
 
 
 def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = None) -> None:
-    """Prove that the constants of an affine operation are rounded from those that make it `wanted`
-    of its operand.
+    """Prove that an affine's constants are rounded from ones that make it `wanted`.
 
     The operation is a product or a sum with one constant, or a BatchNormalization. Where the
     operand is constant, as `fixed` says, its own scale is as good as any other. Raises Unproved.
