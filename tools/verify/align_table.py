@@ -46,8 +46,8 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
     for name in undecided:
         print_line(
             console,
-            f"{name}: undecided, since it is not finite or its rounding bound is as large as its"
-            " values",
+            f"{name}: undecided, since it is not finite or its rounding"
+            " bound is as large as its values",
         )
     if alignment.differences:
         worst = alignment.worst

@@ -84,9 +84,8 @@ def align(
     order = {name: i for i, name in enumerate(tensor_names(source.model))}
     counterparts = find_counterparts(source.model, source.base_dir, other, base_dir, fold_map)
     names = {name: counterpart.name for name, counterpart in counterparts.items()}
-    reused = (
-        partial(reused_names, source.model, counterparts) if source.tolerance is None else no_names
-    )
+    is_bounded = source.tolerance is None
+    reused = partial(reused_names, source.model, counterparts) if is_bounded else no_names
     _, found = comparison.deviation(other, base_dir, similarity=True, names=names, reused=reused)
     notes = {} if fold_map is None else _folded_away(fold_map)
     for name in reused(found):
@@ -108,10 +107,9 @@ def _folded_away(fold_map: FoldMap) -> dict[str, str]:
     """Return notes on the source's lost tensors: the layer they are in, or the folded operator."""
     notes: dict[str, str] = {}
     for layer in fold_map.layers:
-        for name in layer["output"]["original_names"]:
-            notes[name] = (
-                f"inside {layer['node']['name']}, whose result is {layer['output']['name']}"
-            )
+        output = layer["output"]
+        for name in output["original_names"]:
+            notes[name] = f"inside {layer['node']['name']}, whose result is {output['name']}"
     for source in fold_map.sources:
         if source["status"] == "folded":
             notes.setdefault(source["output"], f"{source['node']['op_type']} folded")
@@ -168,11 +166,8 @@ def _read_index(index: Path) -> list[str]:
         names = [entry["file"] for entry in entries if entry["model"] and entry["tensor"]]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return []
-    return (
-        [INDEX, *names]
-        if all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names)
-        else []
-    )
+    is_ours = all(isinstance(name, str) and DUMPED_FILE.fullmatch(name) for name in names)
+    return [INDEX, *names] if is_ours else []
 
 
 def _clear(folder: Path) -> None:
@@ -194,9 +189,7 @@ def _tensors(
     Raises VerifyError if a model does not run.
     """
     source = comparison.source
-    runs = [
-        (*model, stimulus) for model in models for stimulus in comparison.inputs_of(model[1].model)
-    ]
+    runs = [(*model, one) for model in models for one in comparison.inputs_of(model[1].model)]
     for label, runner, stimulus in runs:
         run = IncrementalRun(runner, stimulus.feeds)
         names = [name for name in tensor_names(runner.model) if name not in source.unreadable]
@@ -204,9 +197,8 @@ def _tensors(
             try:
                 values = run.compute(chunk)
             except VerifyError as error:
-                raise VerifyError(
-                    f"model {label}: {error} (for inputs {stimulus.name!r})"
-                ) from None
+                message = f"model {label}: {error} (for inputs {stimulus.name!r})"
+                raise VerifyError(message) from None
             for name, value in zip(chunk, values, strict=True):
                 if is_tensor(value) and value.dtype != object:
                     yield {"model": label, "tensor": name, "inputs": stimulus.name}, value

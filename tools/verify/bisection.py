@@ -57,10 +57,10 @@ class Culprit:
     def __str__(self) -> str:
         if not self.pass_:
             return self.wrong
-        step = (
-            f", step {self.step} of {self.steps} ({self.rule} at {self.where})" if self.rule else ""
-        )
-        return f"{self.pass_}{step}: {self.wrong}"
+        if not self.rule:
+            return f"{self.pass_}: {self.wrong}"
+        step = f"step {self.step} of {self.steps} ({self.rule} at {self.where})"
+        return f"{self.pass_}, {step}: {self.wrong}"
 
 
 class _StepCounts:
@@ -106,14 +106,15 @@ def judge_by_command(command: str) -> Judge:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_model(model, path, base_dir)
-            done = subprocess.run(
-                command.replace("{}", shlex.quote(str(path))), shell=True, check=False
-            )
+            asked = command.replace("{}", shlex.quote(str(path)))
+            done = subprocess.run(asked, shell=True, check=False)
         if done.returncode in NO_COMMAND:
             raise UsageError(
                 f"--command: {command!r} cannot be run: the shell returns status {done.returncode}"
             )
-        return f"the command fails with status {done.returncode}" if done.returncode else None
+        if done.returncode == 0:
+            return None
+        return f"the command fails with status {done.returncode}"
 
     return judge
 
@@ -164,7 +165,10 @@ def _first_wrong(
     while high - low > 1:
         middle = (low + high) // 2
         found = wrong_after(middle)
-        low, high, wrong = (middle, high, wrong) if found is None else (low, middle, found)
+        if found is None:
+            low = middle
+        else:
+            high, wrong = middle, found
     return low, high, wrong
 
 

@@ -123,27 +123,21 @@ class Comparison:
 
     def __repr__(self) -> str:
         return (
-            f"<Comparison with {self.source.model.graph.name!r} on {len(self.inputs)} sets of"
-            " inputs>"
+            f"<Comparison with {self.source.model.graph.name!r} on"
+            f" {len(self.inputs)} sets of inputs>"
         )
 
     def _repr_html_(self) -> str:
         """Return the sets of inputs and the graph of the source for a notebook."""
         from ..report.graph_boxes import model_drawing
 
-        rows = (
-            (
-                stimulus.name,
-                ", ".join(
-                    f"{name} {list(arrays_of(value)[0].shape)}"
-                    for name, value in stimulus.feeds.items()
-                ),
-            )
-            for stimulus in self.inputs
-        )
-        return frame(
-            repr(self), table(("inputs", "shapes"), rows), model_drawing(self.source.model)
-        )
+        rows: list[tuple[str, str]] = []
+        for stimulus in self.inputs:
+            shapes = {name: arrays_of(value)[0].shape for name, value in stimulus.feeds.items()}
+            text = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+            rows.append((stimulus.name, text))
+        drawing = model_drawing(self.source.model)
+        return frame(repr(self), table(("inputs", "shapes"), rows), drawing)
 
     def check_interface(self, other: ModelProto, base_dir: Path) -> None:
         """Raise VerifyError if the interfaces differ, or onnxruntime does not load `other`."""
@@ -185,8 +179,8 @@ class Comparison:
             )
         elif results and len(undecided_results(differences, results)) == len(results):
             found.append(
-                "verification is inconclusive: no result of the model can be compared on these"
-                " inputs"
+                "verification is inconclusive: no result of the model can"
+                " be compared on these inputs"
             )
         if unmeasured := self.source.unmeasured:
             name, others = next(iter(unmeasured)), len(unmeasured) - 1
@@ -237,14 +231,11 @@ class Comparison:
         for stimulus in self.inputs_of(other) if inputs is None else inputs:
             if self.advance is not None:
                 self.advance(stimulus.name)
-            reference_run, run = (
-                ReferenceRun(self.source, stimulus),
-                IncrementalRun(runner, stimulus.feeds),
-            )
+            reference_run = ReferenceRun(self.source, stimulus)
+            run = IncrementalRun(runner, stimulus.feeds)
             for chunk in self.source.chunks(self.source.num_noisy_runs(stimulus)):
-                for difference in _compare_chunk(
-                    chunk, names, reference_run, run, similarity=similarity
-                ):
+                compared = _compare_chunk(chunk, names, reference_run, run, similarity=similarity)
+                for difference in compared:
                     yield difference, stimulus
                 self.runs_of_others, runner.runs = self.runs_of_others + runner.runs, 0.0
             for name in self.source.unreadable:
@@ -263,7 +254,7 @@ class Comparison:
         """Return the first deviation in the source's order, if there is one, and all differences.
 
         A stimulus that seems to show a deviation is run with more noise first. If a large model
-        gets few noisy runs, the tensor is then run in isolation. Arguments and errors are those of
+        gets few noisy runs, the tensor is then run in isolation. Arguments and errors are as of
         `differences`; `reused` returns tensors of which the differences show that they are compared
         with others: these are not accused.
         """
@@ -285,24 +276,20 @@ class Comparison:
                     other, base_dir, similarity=similarity, inputs=[stimulus], names=names
                 )
                 found[stimulus] = [difference for difference, _ in pairs]
-            elif (stimulus, name) not in isolated and self.source.num_noisy_runs(
-                stimulus
-            ) < CONFIRMING_RUNS:
-                isolated.add((stimulus, name))
-                names_there = {name: name if names is None else names[name]}
-                run = IncrementalRun(
-                    Runner(other, base_dir or self.source.base_dir), stimulus.feeds
-                )
-                reference_run = IsolatedReferenceRun(self.source, stimulus)
-                again = _compare_chunk(
-                    [name], names_there, reference_run, run, similarity=similarity
-                )
-                confirmed = {difference.key: difference for difference in again}
-                found[stimulus] = [
-                    confirmed.get(difference.key, difference) for difference in found[stimulus]
-                ]
-            else:
+                continue
+            is_confirmed = self.source.num_noisy_runs(stimulus) >= CONFIRMING_RUNS
+            if is_confirmed or (stimulus, name) in isolated:
                 break
+            isolated.add((stimulus, name))
+            there = {name: name if names is None else names[name]}
+            runner = Runner(other, base_dir or self.source.base_dir)
+            runs = (
+                IsolatedReferenceRun(self.source, stimulus),
+                IncrementalRun(runner, stimulus.feeds),
+            )
+            again = _compare_chunk([name], there, *runs, similarity=similarity)
+            confirmed = {difference.key: difference for difference in again}
+            found[stimulus] = [confirmed.get(each.key, each) for each in found[stimulus]]
         return first, [difference for differences in found.values() for difference in differences]
 
     def _first_deviation(
@@ -316,9 +303,7 @@ class Comparison:
             for difference in differences
             if difference.deviates and difference.value not in others
         ]
-        return min(
-            deviations, key=lambda deviation: order[deviation.difference.value], default=None
-        )
+        return min(deviations, key=lambda each: order[each.difference.value], default=None)
 
 
 def _compare_chunk(

@@ -97,19 +97,13 @@ def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
     sources = {source["id"]: source for source in fold_map.sources}
     for layer in fold_map.layers:
         folds = [fold for fold in layer["folds"] if fold["direction"] == "backward"]
-        if (
-            not folds
-            or layer["scope"]
-            or layer["id"] in changed
-            or any(fold["crossed"] for fold in folds)
-        ):
+        if not folds or layer["scope"] or layer["id"] in changed:
+            continue
+        if any(fold["crossed"] for fold in folds):
             continue
         source = sources[folds[-1]["source"]]
-        if (
-            source["status"] == "folded"
-            and source["layers"] == [layer["id"]]
-            and not source["scope"]
-        ):
+        is_whole = source["status"] == "folded" and source["layers"] == [layer["id"]]
+        if is_whole and not source["scope"]:
             yield source["output"], layer["output"]["name"]
 
 
@@ -146,15 +140,12 @@ class _ValueNumbering:
         }
         for place, node in enumerate(self.nodes):
             inputs = reads(node)
+            is_copy = node.op_type == "Identity" and node.domain in DEFAULT_DOMAINS
             key = (*self._node_key(node, place), *(found.get(name, name) for name in inputs))
             for i, name in enumerate(node.output):
                 if name in known:
                     found[name] = known[name]
-                elif (
-                    node.op_type == "Identity"
-                    and node.domain in DEFAULT_DOMAINS
-                    and inputs[0] in found
-                ):
+                elif is_copy and inputs[0] in found:
                     found[name] = found[inputs[0]]
                 else:
                     found.setdefault(name, numbers.setdefault((i, *key), len(numbers)))
@@ -169,14 +160,8 @@ class _ValueNumbering:
             (entry.name, entry.SerializeToString(deterministic=True)) for entry in node.attribute
         )
         functions = self.functions.get((node.domain, node.op_type), ())
-        return (
-            domain,
-            node.op_type,
-            self.opsets.get(domain),
-            *attributes,
-            *functions,
-            len(node.input),
-        )
+        operator = (domain, node.op_type, self.opsets.get(domain))
+        return (*operator, *attributes, *functions, len(node.input))
 
 
 def _match_structure(
@@ -193,9 +178,8 @@ def _match_structure(
     """
     numbers: dict[ValueKey, int] = {}
     there = second.number(numbers, {})
-    here = first.number(
-        numbers, {name: there[other] for name, other in known.items() if other in there}
-    )
+    equal = {name: there[other] for name, other in known.items() if other in there}
+    here = first.number(numbers, equal)
     by_number: dict[int, list[str]] = {}
     for name in second.names:
         by_number.setdefault(there.get(name, -1), []).append(name)
@@ -225,7 +209,7 @@ def reused_names(
 ) -> set[str]:
     """Return the tensors whose uncertain counterparts turn out to be other tensors.
 
-    They deviate, but what is computed from them does not: none of the next compared tensors
+    They deviate, but tensors computed from them do not: none of the next compared tensors
     deviates, and none is off by more than 1 / FADES as much, in shares of the bounds. Tensors of
     which none of the next can be compared are not among them. O(nodes).
     """
@@ -239,16 +223,12 @@ def reused_names(
     for node in reversed(model.graph.node):
         for name in node.output:
             share = shares.get(name)
-            if (
-                share is not None
-                and share > 1
-                and not counterparts[name].is_certain
-                and name in later
-            ):
-                if later[name] <= min(1.0, share / FADES):
-                    found.add(name)
-                    share = None
-            if share is not None:
+            if share is None:
+                continue
+            is_suspect = share > 1 and not counterparts[name].is_certain and name in later
+            if is_suspect and later[name] <= min(1.0, share / FADES):
+                found.add(name)
+            else:
                 later[name] = share
         seen = [later[name] for name in node.output if name in later]
         for name in reads(node) if seen else ():

@@ -90,9 +90,8 @@ def worst_by_tensor(differences: Sequence[TensorDifference]) -> list[TensorDiffe
 def undecided_tensors(differences: Sequence[TensorDifference]) -> list[str]:
     """Return the tensors that cannot be compared for any stimulus."""
     decided = {one.key for one in differences if not one.is_undecided}
-    return [
-        name for _, name in dict.fromkeys(one.key for one in differences if one.key not in decided)
-    ]
+    undecided = dict.fromkeys(one.key for one in differences if one.key not in decided)
+    return [name for _, name in undecided]
 
 
 def undecided_results(
@@ -131,9 +130,8 @@ def compare_parts(
         return TensorDifference(name, inputs, found.shape, str(found.dtype), elements=found.size)
     if found is None:
         value, share = reference.value, np.inf if reference.has_stable_shape else 0.0
-        return TensorDifference(
-            name, inputs, value.shape, str(value.dtype), elements=value.size, share=share
-        )
+        place = (name, inputs, value.shape, str(value.dtype))
+        return TensorDifference(*place, elements=value.size, share=share)
     return compare_tensors(name, inputs, reference, found, similarity=similarity)
 
 
@@ -149,43 +147,25 @@ def compare_tensors(
 ) -> TensorDifference:
     """Compare a tensor with its reference; `similarity` adds cosine and SQNR."""
     want = reference.value
-    shape, dtype = want.shape, str(want.dtype)
+    place = (name, inputs, want.shape, str(want.dtype))
     if want.shape != found.shape or want.dtype != found.dtype:
         if not reference.has_stable_shape:
-            return TensorDifference(name, inputs, shape, dtype, share=0.0, undecided=want.size)
-        return TensorDifference(
-            name, inputs, shape, dtype, elements=want.size, found=_type_text(found)
-        )
+            return TensorDifference(*place, share=0.0, undecided=want.size)
+        return TensorDifference(*place, elements=want.size, found=_type_text(found))
     undecided = reference.num_undecided
     if not reference.is_numeric:
         differs = want != found
-        wrong = int(
-            (differs if reference.undecided is None else differs & ~reference.undecided).sum()
-        )
-        if wrong:
-            return TensorDifference(name, inputs, shape, dtype, elements=wrong)
-        return TensorDifference(
-            name, inputs, shape, dtype, 0.0, 0.0, 1.0, np.inf, 0.0, undecided=undecided
-        )
+        if reference.undecided is not None:
+            differs &= ~reference.undecided
+        if wrong := int(differs.sum()):
+            return TensorDifference(*place, elements=wrong)
+        return TensorDifference(*place, 0.0, 0.0, 1.0, np.inf, 0.0, undecided=undecided)
     with np.errstate(all="ignore"):
         max_abs, share, elements = _measure(reference, found)
         max_rel = max_abs / (max_magnitude(want) or 1.0) if max_abs else 0.0
     cosine, sqnr = _similarity(want, found) if similarity else (np.nan, np.nan)
-    bound = reference.max_bound
-    return TensorDifference(
-        name,
-        inputs,
-        shape,
-        dtype,
-        max_abs,
-        max_rel,
-        cosine,
-        sqnr,
-        share,
-        bound,
-        elements,
-        undecided,
-    )
+    measures = (max_abs, max_rel, cosine, sqnr, share, reference.max_bound)
+    return TensorDifference(*place, *measures, elements, undecided)
 
 
 def _type_text(array: Array) -> str:
@@ -225,17 +205,15 @@ def _differences(a: Array, b: Array) -> Array:
     if np.isfinite(difference.max()):
         return np.asarray(difference)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
-    return np.asarray(
-        np.where(same, 0, np.where(np.isfinite(x) & np.isfinite(y), difference, np.inf))
-    )
+    both_finite = np.isfinite(x) & np.isfinite(y)
+    return np.asarray(np.where(same, 0, np.where(both_finite, difference, np.inf)))
 
 
 def _similarity(a: Array, b: Array) -> tuple[float, float]:
     """Return cosine and SQNR in dB of the elements that are finite in both tensors."""
     is_wide = a.dtype in (np.float64, np.complex128)
-    scale = (
-        max(max_magnitude(a), max_magnitude(b)) if is_wide else 0.0
-    )  # float64 holds the squares of other types
+    # float64 holds the squares of other types.
+    scale = max(max_magnitude(a), max_magnitude(b)) if is_wide else 0.0
     dtype = np.complex128 if a.dtype.kind == "c" else np.float64
     dot, signal, other, noise = 0j, 0.0, 0.0, 0.0
     first, second = channel_view(a), channel_view(b)
@@ -252,11 +230,9 @@ def _similarity(a: Array, b: Array) -> tuple[float, float]:
             if np.array_equal(x, y):
                 dot, other = dot + power, other + power
             else:
-                dot, other, noise = (
-                    dot + _product(x, y),
-                    other + _product(y, y).real,
-                    noise + _power(x - y),
-                )
+                dot = dot + _product(x, y)
+                other = other + _product(y, y).real
+                noise = noise + _power(x - y)
         norms = sqrt(signal) * sqrt(other)
         cosine = float(abs(dot) / norms) if norms else float(noise == 0)
         if noise == 0:

@@ -126,8 +126,8 @@ def stimuli(
             return
     if not num_sizes:
         raise SourceError(
-            "the source model runs on no generated inputs (give some with --inputs):"
-            f" {drawing.first_error}"
+            "the source model runs on no generated inputs"
+            f" (give some with --inputs): {drawing.first_error}"
         )
 
 
@@ -154,13 +154,12 @@ def _needed_sizes(
 
     first, other = find_extents(list(find_needs(model)), shape_at, MAX_EXTENT)
     yield from ((2 * first, other), (first, other), (2 * first, 2 * other))
-    for size in chain.from_iterable(
-        ((1, extent), (extent, 32), (extent, extent)) for extent in POWERS
-    ):
-        if drawing.has_run:
-            return
-        if shapes_of(size) is not None:
-            yield size
+    for extent in POWERS:
+        for size in ((1, extent), (extent, 32), (extent, extent)):
+            if drawing.has_run:
+                return
+            if shapes_of(size) is not None:
+                yield size
 
 
 def _elements(shapes: Shapes) -> int:
@@ -196,11 +195,8 @@ class _Drawing:
         for kind in self.kinds:
             feeds = self.feeds(kind, shapes, self.limits)
             error = self.error_on(feeds)
-            if (
-                error is not None
-                and self.limits != self.small
-                and takes_full_range(kind, self.kinds)
-            ):
+            is_large = self.limits != self.small and takes_full_range(kind, self.kinds)
+            if error is not None and is_large:
                 feeds = self.feeds(kind, shapes)
                 if self.error_on(feeds) is None:
                     self.limits, error = self.small, None
@@ -213,7 +209,8 @@ class _Drawing:
         self, kind: str, shapes: Shapes, limits: Mapping[str, int | None] | None = None
     ) -> Feeds:
         """Return inputs of a kind; unrestricted integers are small by default."""
-        generator, limits = InputGenerator(kind, self.kinds, self.seed), limits or self.small
+        generator = InputGenerator(kind, self.kinds, self.seed)
+        limits = limits or self.small
         return {
             info.name: generator.next_value(info.type, shape, limits[info.name])
             for info, shape in zip(self.infos, shapes, strict=True)
@@ -234,9 +231,8 @@ class InputGenerator:
 
     def __init__(self, kind: str, kinds: Sequence[str], seed: int) -> None:
         self.kind = kind
-        self.variant = (
-            [other for other in kinds if other != "zero"].index(kind) if kind != "zero" else 0
-        )
+        others = [other for other in kinds if other != "zero"]
+        self.variant = 0 if kind == "zero" else others.index(kind)
         self.seed = seed
         self.full_range = takes_full_range(kind, kinds)
         self.rng = np.random.default_rng(seed)
@@ -248,10 +244,8 @@ class InputGenerator:
         if type_.HasField("optional_type"):
             return self.next_value(type_.optional_type.elem_type, shape, limit)
         if type_.HasField("sequence_type"):
-            return [
-                self.next_value(type_.sequence_type.elem_type, shape, limit)
-                for _ in range(SEQUENCE_LENGTH)
-            ]
+            item = type_.sequence_type.elem_type
+            return [self.next_value(item, shape, limit) for _ in range(SEQUENCE_LENGTH)]
         return self.next(type_.tensor_type.elem_type, shape, limit)
 
     def next(self, elem_type: int, shape: Sequence[int], limit: int | None) -> Array:
@@ -305,9 +299,8 @@ class InputGenerator:
             array = np.asarray(rng.integers(low, high + 1, shape))
         else:
             magnitudes = np.asarray(float(max(-low, high)) ** rng.uniform(0, 1, shape)) - (high > 0)
-            signs = rng.choice(
-                [sign for sign, occurs in ((-1, low < 0), (1, high > 0)) if occurs], shape
-            )
+            possible = [sign for sign, occurs in ((-1, low < 0), (1, high > 0)) if occurs]
+            signs = rng.choice(possible, shape)
             array = np.asarray(np.clip(np.trunc(magnitudes) * signs, low, high))
         if array.size > 1:
             array.flat[0], array.flat[-1] = low, high
@@ -350,10 +343,9 @@ def _similar_values(rng: np.random.Generator, array: Array) -> Array:
     if array.dtype.kind not in "fV":
         return array
     values = array.astype(np.float64)
-    values = np.where(
-        values == 0, rng.uniform(0, 0.125, array.shape), values * rng.uniform(0.5, 1.5, array.shape)
-    )
-    return np.asarray(values).astype(array.dtype)
+    small = rng.uniform(0, 0.125, array.shape)
+    similar = values * rng.uniform(0.5, 1.5, array.shape)
+    return np.asarray(np.where(values == 0, small, similar)).astype(array.dtype)
 
 
 def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[Shapes]:
@@ -362,7 +354,7 @@ def shapes_at(infos: Sequence[ValueInfoProto], first: int, other: int) -> list[S
     Open first axes are `first`. Other symbols, and axes without one, are `other`, twice that, and
     so on, so that height and width cannot be mixed up; in the second alternative all are `other`.
 
-    Raises SourceError if an input is no tensor, of an unknown element type, or too large.
+    Raises SourceError if an input has no tensors, an unknown element type, or is too large.
     """
     for info in infos:
         tensor = tensor_type(info)
@@ -422,7 +414,10 @@ def _is_open(dim: TensorShapeProto.Dimension) -> bool:
 def _fill_shape(
     info: ValueInfoProto, extents: Mapping[str | int, int], first: int, other: int
 ) -> tuple[int, ...]:
-    return tuple(
-        extents.get(dim.dim_param or i, other if i else first) if _is_open(dim) else dim.dim_value
-        for i, dim in enumerate(_dims(info))
-    )
+    shape: list[int] = []
+    for i, dim in enumerate(_dims(info)):
+        if _is_open(dim):
+            shape.append(extents.get(dim.dim_param or i, other if i else first))
+        else:
+            shape.append(dim.dim_value)
+    return tuple(shape)

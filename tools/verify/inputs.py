@@ -58,10 +58,8 @@ def interface_mismatch(
         ("input", required, other_required),
     )
     for label, expected_infos, found_infos in pairs:
-        expected, found = (
-            [info.name for info in expected_infos],
-            [info.name for info in found_infos],
-        )
+        expected = [info.name for info in expected_infos]
+        found = [info.name for info in found_infos]
         missing = [name for name in expected if name not in found]
         if missing:
             return f"the {label} {missing[0]!r} is missing"
@@ -86,14 +84,14 @@ def interface_mismatch(
             continue
         if len(shape) != len(other_shape):
             return (
-                f"the input {info.name!r} has {len(other_shape)} axes, but {len(shape)} in the"
-                " source"
+                f"the input {info.name!r} has {len(other_shape)} axes,"
+                f" but {len(shape)} in the source"
             )
         for axis, (extent, other_extent) in enumerate(zip(shape, other_shape, strict=True)):
             if extent is not None is not other_extent and extent != other_extent:
                 return (
-                    f"axis {axis} of the input {info.name!r} is {other_extent}, but {extent} in the"
-                    " source"
+                    f"axis {axis} of the input {info.name!r} is"
+                    f" {other_extent}, but {extent} in the source"
                 )
     return None
 
@@ -107,7 +105,7 @@ def tensor_type(info: ValueInfoProto) -> TypeProto.Tensor | None:
 
 
 def arrays_of(value: Any) -> list[Array]:
-    """Return the arrays of an input: itself, or those of a sequence."""
+    """Return the arrays of an input: itself, or the items of a sequence."""
     return value if isinstance(value, list) else [value]
 
 
@@ -126,12 +124,9 @@ def type_name(info: ValueInfoProto) -> str:
     """Return the element type of a tensor, or the kind of value that an input is instead."""
     if info.type.HasField("tensor_type"):
         elem_type = info.type.tensor_type.elem_type
-        is_known = is_known_elem_type(elem_type)
-        return (
-            TensorProto.DataType.Name(elem_type).lower()
-            if is_known
-            else f"of element type {elem_type}"
-        )
+        if not is_known_elem_type(elem_type):
+            return f"of element type {elem_type}"
+        return TensorProto.DataType.Name(elem_type).lower()
     return (info.type.WhichOneof("value") or "of no type").removesuffix("_type")
 
 
@@ -169,11 +164,8 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
         except Exception as error:  # numpy, zipfile and onnx have no common exception
             why = (error.strerror if isinstance(error, OSError) else None) or error
             raise VerifyError(f"{path}: no inputs can be read from it: {why}") from None
-        target = (
-            name
-            if name in accepted
-            else next((other for other in required if other not in single), None)
-        )
+        unfed = (other for other in required if other not in single)
+        target = name if name in accepted else next(unfed, None)
         if target is None:
             raise VerifyError(
                 f"{path}: the model has {len(required)} inputs, and other files give all of them"

@@ -17,69 +17,33 @@ INTEGER_TYPES = frozenset(
 FLOAT_TYPES = frozenset(
     [
         *(TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16),
-        *(
-            TensorProto.FLOAT8E4M3FN,
-            TensorProto.FLOAT8E4M3FNUZ,
-            TensorProto.FLOAT8E5M2,
-            TensorProto.FLOAT8E5M2FNUZ,
-        ),
+        *(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2),
+        *(TensorProto.FLOAT8E5M2FNUZ,),
     ]
 )
 
 ELEMENTWISE = frozenset(
     [
-        *(
-            "Add",
-            "Sub",
-            "Mul",
-            "Sum",
-            "Mean",
-            "Max",
-            "Min",
-            "Clip",
-            "Neg",
-            "Abs",
-            "Sign",
-            "Relu",
-            "Identity",
-            "Concat",
-        ),
-        *(
-            "BitwiseAnd",
-            "BitwiseOr",
-            "BitwiseXor",
-            "BitwiseNot",
-            "PRelu",
-            "LeakyRelu",
-            "Floor",
-            "Ceil",
-            "Round",
-        ),
-        *("Sqrt", "Reciprocal", "Exp", "Log", "Sigmoid", "HardSigmoid", "Tanh", "Softplus", "Erf"),
+        *("Add", "Sub", "Mul", "Sum", "Mean", "Max", "Min", "Clip", "Neg", "Abs", "Sign", "Relu"),
+        *("Identity", "Concat", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "PRelu"),
+        *("LeakyRelu", "Floor", "Ceil", "Round", "Sqrt", "Reciprocal", "Exp", "Log", "Sigmoid"),
+        *("HardSigmoid", "Tanh", "Softplus", "Erf"),
     ]
 )
 """Operators whose result depends on the values of all operands."""
 DATA_OPERANDS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
-        ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand"),
-        (0,),
-    ),
-    **dict.fromkeys(
-        ("Tile", "Gather", "GatherElements", "GatherND", "Compress", "ReverseSequence", "Trilu"),
-        (0,),
-    ),
-    **dict.fromkeys(
-        ("DepthToSpace", "SpaceToDepth", "MaxPool", "Resize", "Upsample", "TopK", "CumSum"), (0,)
-    ),
-    **dict.fromkeys(
-        ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "BitShift", "Dropout"),
+        [
+            *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split"),
+            *("Expand", "Tile", "Gather", "GatherElements", "GatherND", "Compress", "Trilu"),
+            *("ReverseSequence", "DepthToSpace", "SpaceToDepth", "MaxPool", "Resize", "Upsample"),
+            *("TopK", "CumSum", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd"),
+            *("BitShift", "Dropout", "Div", "Mod", "Pow"),
+        ],
         (0,),
     ),
     **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), (0, 2)),
     "Where": (1, 2),
-    "Div": (0,),
-    "Mod": (0,),
-    "Pow": (0,),
 }
 """The operands whose values the result depends on, by operator.
 
@@ -94,22 +58,11 @@ Of floating-point operands they compute no sizes any more.
 """
 ANY_OPERAND = frozenset(
     [
-        *(
-            "Equal",
-            "Less",
-            "LessOrEqual",
-            "Greater",
-            "GreaterOrEqual",
-            "Shape",
-            "Size",
-            "ArgMax",
-            "ArgMin",
-            "EyeLike",
-        ),
-        *("IsNaN", "IsInf"),
+        *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Shape", "Size", "ArgMax"),
+        *("ArgMin", "EyeLike", "IsNaN", "IsInf"),
     ]
 )
-"""Operators that take any number, and whose result is no number computed from it."""
+"""Operators that take any number, and compute no number from it."""
 SHAPE_OPERANDS: dict[str, int] = {"Range": 0, "Resize": 1, "Upsample": 1}
 """The first floating-point operand that an operator computes a shape from."""
 MOVES = frozenset(
@@ -148,10 +101,8 @@ def unrestricted_inputs(model: ModelProto) -> set[str]:
     )
     for node in reversed(model.graph.node):
         analysis.visit(node)
-    inputs = {
-        info.name for info in model.graph.input if info.type.tensor_type.elem_type in INTEGER_TYPES
-    }
-    return inputs - analysis.integers
+    types = {info.name: info.type.tensor_type.elem_type for info in model.graph.input}
+    return {name for name in types if types[name] in INTEGER_TYPES} - analysis.integers
 
 
 class _RestrictionAnalysis:
@@ -169,10 +120,8 @@ class _RestrictionAnalysis:
         """Note which operands of a node have to be small."""
         self.integers.update(body_reads(node))
         results = node.output if node.op_type == "Split" else node.output[:1]
-        integers, floats = (
-            not self.integers.isdisjoint(results),
-            not self.floats.isdisjoint(results),
-        )
+        integers = not self.integers.isdisjoint(results)
+        floats = not self.floats.isdisjoint(results)
         for place, name in enumerate(node.input):
             if self._restricts_integer(node, place, integers=integers, floats=floats):
                 self.integers.add(name)
@@ -221,6 +170,6 @@ class _RestrictionAnalysis:
 def _cast_restricts(node: NodeProto, *, integers: bool, floats: bool) -> bool:
     """Return whether the operand of a cast has to be small, as a number of that type."""
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
-    return (integers and (to is None or to in INTEGER_TYPES)) or (
-        floats and (to is None or to in FLOAT_TYPES)
-    )
+    if to is None:
+        return integers or floats
+    return (integers and to in INTEGER_TYPES) or (floats and to in FLOAT_TYPES)

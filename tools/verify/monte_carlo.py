@@ -90,9 +90,8 @@ def noisy_model(model: ModelProto, types: Types) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, 4)  # from then on an initializer need not be an input
-    opset = next(
-        (entry.version for entry in copy.opset_import if entry.domain in DEFAULT_DOMAINS), 1
-    )
+    opsets = (entry.version for entry in copy.opset_import if entry.domain in DEFAULT_DOMAINS)
+    opset = next(opsets, 1)
     initializers = {tensor.name for tensor in copy.graph.initializer}
     data = {info.name for info in copy.graph.input if info.name not in initializers}
     _NoiseInserter(copy.graph, types, opset, data).run()
@@ -119,9 +118,8 @@ class _NoiseInserter(GraphBuilder):
         self.types = types
         self.data = data
         self.outer = outer
-        self.defined = {tensor.name for tensor in graph.initializer} | {
-            info.name for info in graph.input
-        }
+        self.defined = {tensor.name for tensor in graph.initializer}
+        self.defined.update(info.name for info in graph.input)
         self.defined.update(name for node in graph.node for name in node.output)
         constants = {
             t.name: t for t in graph.initializer if t.data_type in UNIT_ROUNDOFF and all(t.dims)
@@ -140,9 +138,8 @@ class _NoiseInserter(GraphBuilder):
             node.output[0]: node.input[1] for node in graph.node if self.is_integer_bias(node)
         }
         """The scales of biases of 32-bit integers by the name of the dequantized bias."""
-        self.copies: NoiseFreeCopies = NoiseFreeCopies(
-            self.nodes, None if outer is None else outer.copies
-        )
+        copies = None if outer is None else outer.copies
+        self.copies: NoiseFreeCopies = NoiseFreeCopies(self.nodes, copies)
 
     def run(self) -> None:
         """Replace the nodes of the graph by nodes with noise."""
@@ -161,45 +158,37 @@ class _NoiseInserter(GraphBuilder):
             self.copies.record(node)
         operands = list(node.input)
         for body in bodies(node):
-            state = body.input[
-                node.op_type == "Loop" :
-            ]  # the first input of Loop's body is the iteration number
+            # The first input of Loop's body is the iteration number.
+            state = body.input[node.op_type == "Loop" :]
             _NoiseInserter(body, self.types, self.opset, {info.name for info in state}, self).run()
         self.perturb_constants(node)
         self.perturb_pole(node, operands)
         self.add_result(node)
         if is_comparison(node) and self.opset >= 7 and self.are_floating(operands):
-            draw_comparison(
-                self, node, list(map(self.copies.value, operands)), self.elem_type(operands[0]) or 0
-            )
+            exact = list(map(self.copies.value, operands))
+            draw_comparison(self, node, exact, self.elem_type(operands[0]) or 0)
 
     def perturb_constants(self, node: NodeProto) -> None:
         """Let a node read its constants with noise, or all operands if its domain is unknown."""
         is_known = node.domain in DEFAULT_DOMAINS
         if is_known and node.op_type in SHAPE_FROM_OPERANDS:
             return
-        operands = (
-            node.input[:1]
-            if is_known and node.op_type in FIRST_OPERAND_IS_DATA
-            else list(node.input)
-        )
+        operands = list(node.input)
+        if is_known and node.op_type in FIRST_OPERAND_IS_DATA:
+            operands = operands[:1]
         keep_integers = is_known and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
         for i, name in enumerate(operands):
             computed = node.op_type in TAKES_COMPUTED_PARAMETERS and not self.is_data(name)
-            if self.elem_type(name) is not None and (
-                name in self.constants or computed or not is_known
-            ):
+            is_noisy = name in self.constants or computed or not is_known
+            if is_noisy and self.elem_type(name) is not None:
                 node.input[i] = self.perturbed(name, keep_integers=keep_integers)
 
     def perturb_pole(self, node: NodeProto, operands: Sequence[str]) -> None:
         """Let an operand that may be zero be zero at random if the node has a pole there."""
         place = POLES.get(node.op_type)
-        if (
-            place is None
-            or self.opset < 9
-            or not self.is_data(operands[place])
-            or not self.are_floating(operands)
-        ):
+        if place is None or self.opset < 9:
+            return
+        if not self.is_data(operands[place]) or not self.are_floating(operands):
             return
         name, exact = node.input[place], self.copies.value(operands[place])
         if exact != name:
@@ -208,18 +197,12 @@ class _NoiseInserter(GraphBuilder):
 
     def is_integer_bias(self, node: NodeProto) -> bool:
         """Return whether a node dequantizes a vector of 32-bit integers, as a bias is."""
-        if (
-            node.op_type != "DequantizeLinear"
-            or node.domain not in DEFAULT_DOMAINS
-            or len(node.output) != 1
-        ):
+        if node.op_type != "DequantizeLinear" or node.domain not in DEFAULT_DOMAINS:
             return False
         type_ = self.types.get(node.input[0])
-        return (
-            isinstance(type_, TensorType)
-            and str(type_.dtype) == "i32"
-            and len(type_.shape or ()) == 1
-        )
+        if len(node.output) != 1 or not isinstance(type_, TensorType):
+            return False
+        return str(type_.dtype) == "i32" and len(type_.shape or ()) == 1
 
     def is_data(self, name: str) -> bool:
         """Return whether a value depends on the inputs of the model."""
@@ -231,9 +214,9 @@ class _NoiseInserter(GraphBuilder):
             return name in self.keeps_integers
         if not self.is_data(name) or name in self.noise_free:
             return True
-        return (
-            self.outer is not None and name not in self.defined and self.outer.is_noise_free(name)
-        )
+        if self.outer is None or name in self.defined:
+            return False
+        return self.outer.is_noise_free(name)
 
     def add_result(self, node: NodeProto) -> None:
         """Add the node; its floating-point results get noise under their old names."""
@@ -242,11 +225,8 @@ class _NoiseInserter(GraphBuilder):
             self.noise_free.update(node.output if exact else ())
             self.nodes.append(node)
             return
-        results = [
-            (i, name)
-            for i, name in enumerate(node.output)
-            if name and self.elem_type(name) is not None
-        ]
+        named = [(i, name) for i, name in enumerate(node.output) if name]
+        results = [(i, name) for i, name in named if self.elem_type(name) is not None]
         integers = exact and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
         self.noise_free.update(node.output if exact and (integers or not results) else ())
         for i, _ in results:
@@ -271,10 +251,8 @@ class _NoiseInserter(GraphBuilder):
         unit, wide = UNIT_ROUNDOFF[elem_type], noise_type(elem_type)
         total = self.sum_of_magnitudes(node, wide) if is_sum else None
         if total is None:
-            return [
-                (ITSELF, unit),
-                *((magnitude, unit) for magnitude in self.other_magnitudes(node, result, wide)),
-            ]
+            magnitudes = [ITSELF, *self.other_magnitudes(node, result, wide)]
+            return [(magnitude, unit) for magnitude in magnitudes]
         growth = 2 + sqrt(self.num_terms(node)) / 2
         errors = [(total, (unit if SUMS_IN_FLOAT16 else UNIT_ROUNDOFF[wide]) * growth)]
         return errors if wide == elem_type else [*errors, (ITSELF, unit)]
@@ -367,10 +345,8 @@ class _NoiseInserter(GraphBuilder):
             value, magnitude = self.widen(name, elem_type), ITSELF
             if keep_integers:
                 self.keeps_integers.add(noisy)
-                magnitude = self.op("Abs", [value])
-                magnitude = self.zero_where(
-                    [self.is_integer(magnitude)], magnitude, noise_type(elem_type)
-                )
+                own = self.op("Abs", [value])
+                magnitude = self.zero_where([self.is_integer(own)], own, noise_type(elem_type))
             errors = [(magnitude, UNIT_ROUNDOFF[elem_type])]
             if name in self.steps:
                 step = self.operand_magnitude(self.steps[name], noise_type(elem_type))
@@ -389,14 +365,12 @@ class _NoiseInserter(GraphBuilder):
         wide = noise_type(elem_type)
         for magnitude, factor in errors:
             size = AMPLITUDE * factor
-            if (
-                magnitude == ITSELF and wide == TensorProto.DOUBLE
-            ):  # attributes are float, in which 1 + size is 1
+            # Attributes are float, in which 1 + size is 1.
+            if magnitude == ITSELF and wide == TensorProto.DOUBLE:
                 magnitude = self.op("Abs", [value])
             if magnitude == ITSELF:
-                value = self.op(
-                    "Mul", [value, self.random_uniform(value, wide, 1 - size, 1 + size)]
-                )
+                factors = self.random_uniform(value, wide, 1 - size, 1 + size)
+                value = self.op("Mul", [value, factors])
                 continue
             noise = self.random_uniform(value, wide, -size, size)
             if magnitude != ONE:
@@ -432,9 +406,7 @@ class _NoiseInserter(GraphBuilder):
         if name in self.originals:
             return self.elem_type(self.originals[name])
         type_ = self.types.get(name)
-        elem_type = (
-            TO_ONNX.get(type_.dtype)
-            if isinstance(type_, TensorType) and type_.dtype is not None
-            else None
-        )
+        if not isinstance(type_, TensorType) or type_.dtype is None:
+            return None
+        elem_type = TO_ONNX.get(type_.dtype)
         return elem_type if elem_type in UNIT_ROUNDOFF else None

@@ -40,45 +40,34 @@ class Need:
 
 
 def find_needs(model: ModelProto) -> Iterator[Need]:
-    """Yield what the operators of the main graph need, in its order."""
+    """Yield the needs of the operators of the main graph, in its order."""
     constants = constant_tensors(model.graph)
     for node in model.graph.node:
         if node.domain in DEFAULT_DOMAINS and node.input:
-            yield from (
-                need
-                for need in _needs_of(node, constants)
-                if need.least > 1 and need.tensor not in constants
-            )
+            for need in _needs_of(node, constants):
+                if need.least > 1 and need.tensor not in constants:
+                    yield need
 
 
 def _needs_of(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator[Need]:
-    data, attributes = (
-        node.input[0],
-        {entry.name: helper.get_attribute_value(entry) for entry in node.attribute},
-    )
+    data = node.input[0]
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     second = constants.get(node.input[1]) if len(node.input) > 1 else None
     dims = None if second is None else list(second.dims)
     if node.op_type in POOLS or (node.op_type == "Conv" and dims):
         kernel = attributes.get("kernel_shape") or (dims or [])[2:]
         pads = attributes.get("pads") or [0] * (2 * len(kernel))
         dilations = attributes.get("dilations") or [1] * len(kernel)
-        if attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and len(pads) == 2 * len(
-            kernel
-        ):
+        is_explicit = attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
+        if is_explicit and len(pads) == 2 * len(kernel):
             for i, (size, dilation) in enumerate(zip(kernel, dilations, strict=False)):
                 yield Need(data, 2 + i, (size - 1) * dilation + 1 - pads[i] - pads[i + len(kernel)])
     elif node.op_type == "Gemm" and dims and len(dims) == 2:
-        yield Need(
-            data, 0 if attributes.get("transA") else 1, dims[1 if attributes.get("transB") else 0]
-        )
+        axis = 0 if attributes.get("transA") else 1
+        yield Need(data, axis, dims[1 if attributes.get("transB") else 0])
     elif node.op_type == "MatMul" and dims:
         yield Need(data, -1, dims[max(len(dims) - 2, 0)])
-    elif (
-        node.op_type == "Reshape"
-        and second is not None
-        and second.dims
-        and not second.external_data
-    ):
+    elif node.op_type == "Reshape" and dims and second is not None and not second.external_data:
         target = numpy_helper.to_array(second).tolist()
         if all(extent > 0 for extent in target):
             yield Need(data, None, prod(target))
@@ -91,26 +80,24 @@ def _broadcast_needs(node: NodeProto, constants: Mapping[str, TensorProto]) -> I
     for name in node.input:
         for other in node.input:
             dims = constants[other].dims if other in constants else ()
-            yield from (
-                Need(name, i - len(dims), extent) for i, extent in enumerate(dims) if extent > 1
-            )
+            for i, extent in enumerate(dims):
+                if extent > 1:
+                    yield Need(name, i - len(dims), extent)
 
 
 def find_extents(needs: Sequence[Need], shape_of: ShapeOf, most: int) -> tuple[int, int]:
     """Return the least extents up to `most` of open first and other axes that satisfy needs.
 
-    Extents of tensors must not fall where those of inputs rise. What no extent satisfies is passed
-    over.
+    Extents of tensors must not fall if extents of inputs rise. A need that no extent satisfies is
+    passed over.
     """
     extents = [1, 1]
     for need in needs[:MOST_NEEDS]:
         for i in (1, 0):
 
             def enough(extent: int, i: int = i, need: Need = need) -> bool:
-                shape = shape_of(
-                    need.tensor,
-                    *(extent if place == i else other for place, other in enumerate(extents)),
-                )
+                tried = [extent if place == i else other for place, other in enumerate(extents)]
+                shape = shape_of(need.tensor, *tried)
                 return shape is not None and need.measure(shape) >= need.least
 
             found = _least(extents[i], most, enough)
@@ -129,5 +116,8 @@ def _least(low: int, most: int, enough: Callable[[int], bool]) -> int | None:
         low, high = high + 1, min(2 * high, most)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+        if enough(middle):
+            high = middle
+        else:
+            low = middle + 1
     return high

@@ -8,26 +8,9 @@ from __future__ import annotations
 
 SUMS_OF_PRODUCTS = frozenset(
     [
-        *(
-            "Conv",
-            "ConvTranspose",
-            "Gemm",
-            "MatMul",
-            "Einsum",
-            "Add",
-            "Sub",
-            "Sum",
-            "Mean",
-            "AveragePool",
-        ),
-        *(
-            "GlobalAveragePool",
-            "ReduceMean",
-            "ReduceSum",
-            "BatchNormalization",
-            "CumSum",
-            "ConvInteger",
-        ),
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Add", "Sub", "Sum", "Mean"),
+        *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "BatchNormalization"),
+        *("CumSum", "ConvInteger"),
     ]
 )
 """Operators that sum products. Their rounding errors grow with the same sum over magnitudes."""
@@ -37,76 +20,17 @@ LONG_SUMS = frozenset(["MatMul", "Gemm", "Einsum", "ReduceMean", "ReduceSum", "G
 
 EXACT = frozenset(
     [
-        *(
-            "Identity",
-            "Reshape",
-            "Transpose",
-            "Squeeze",
-            "Unsqueeze",
-            "Flatten",
-            "Concat",
-            "Split",
-            "Slice",
-            "Gather",
-        ),
-        *(
-            "GatherElements",
-            "GatherND",
-            "Expand",
-            "Tile",
-            "Pad",
-            "DepthToSpace",
-            "SpaceToDepth",
-            "Relu",
-            "MaxPool",
-        ),
-        *(
-            "GlobalMaxPool",
-            "ReduceMax",
-            "ReduceMin",
-            "Max",
-            "Min",
-            "Neg",
-            "Abs",
-            "Clip",
-            "Where",
-            "Dropout",
-            "Floor",
-        ),
-        *(
-            "Ceil",
-            "Round",
-            "Sign",
-            "TopK",
-            "ScatterND",
-            "ScatterElements",
-            "If",
-            "Loop",
-            "Scan",
-            "Optional",
-        ),
-        *(
-            "SequenceConstruct",
-            "SequenceAt",
-            "SplitToSequence",
-            "Compress",
-            "ReverseSequence",
-            "Trilu",
-            "EyeLike",
-        ),
-        *(
-            "DequantizeLinear",
-            "QuantizeLinear",
-            "Cast",
-            "CastLike",
-            "Shape",
-            "Size",
-            "Constant",
-            "ConstantOfShape",
-        ),
+        *("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split"),
+        *("Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad", "DepthToSpace"),
+        *("SpaceToDepth", "Relu", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Max"),
+        *("Min", "Neg", "Abs", "Clip", "Where", "Dropout", "Floor", "Ceil", "Round", "Sign"),
+        *("TopK", "ScatterND", "ScatterElements", "If", "Loop", "Scan", "Optional"),
+        *("SequenceConstruct", "SequenceAt", "SplitToSequence", "Compress", "ReverseSequence"),
+        *("Trilu", "EyeLike", "DequantizeLinear", "QuantizeLinear", "Cast", "CastLike", "Shape"),
+        *("Size", "Constant", "ConstantOfShape"),
     ]
 )
-"""Operators whose results are not rounded, or are no tensors."""
+"""Operators whose results are not rounded, or not tensors."""
 
 EXACT_ON_INTEGERS = frozenset(["Add", "Sub", "Mul"])
 """Operators that round nothing if operands and result are representable integers.
@@ -122,12 +46,7 @@ ROUNDED_NEAR_ONE = frozenset(
 
 SHAPE_FROM_OPERANDS = frozenset(
     [
-        "Resize",
-        "Upsample",
-        "Range",
-        "OneHot",
-        "ConstantOfShape",
-        "NonMaxSuppression",
+        *("Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression"),
         "QuantizeLinear",
     ]
 )
@@ -148,27 +67,9 @@ POLES = {"Div": 1, "Reciprocal": 0, "Log": 0, "Pow": 0}
 """Operators that return infinity for zero, and the operand that must be zero for it."""
 
 OVERFLOWS = SUMS_OF_PRODUCTS | {
-    *(
-        "Mul",
-        "Pow",
-        "Exp",
-        "Cast",
-        "PRelu",
-        "LRN",
-        "ReduceProd",
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceSumSquare",
-    ),
-    *(
-        "InstanceNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "LpPool",
-        "GlobalLpPool",
-        "Sinh",
-        "Cosh",
-    ),
+    *("Mul", "Pow", "Exp", "Cast", "PRelu", "LRN", "ReduceProd", "ReduceL1", "ReduceL2"),
+    *("ReduceSumSquare", "InstanceNormalization", "LayerNormalization", "GroupNormalization"),
+    *("LpPool", "GlobalLpPool", "Sinh", "Cosh"),
 }
 """Operators that return infinity for finite operands only if the result is too large.
 

@@ -69,7 +69,7 @@ class Failure:
     elements: int | None = None
     """Number of elements beyond their bound."""
     reproducer: str | None = None
-    """The folder with the models that show it, None if there is none."""
+    """The folder with the models that show it, or None."""
 
 
 @dataclass(slots=True)
@@ -111,8 +111,8 @@ class VerifyNumerics:
         """Raise UsageError for a model in the place of inputs."""
         if isinstance(self.inputs, Module | ModelProto):
             raise UsageError(
-                "VerifyNumerics takes inputs, and no model: it compares the module that passes"
-                " run on"
+                "VerifyNumerics takes inputs, and no model: it compares"
+                " the module that passes run on"
             )
 
     def before(self, pass_: Pass, module: Module) -> None:
@@ -133,10 +133,8 @@ class VerifyNumerics:
             self.frozen = self.comparison(module).frozen = True
         if changed and not pass_.preserves:
             try:
-                self._comparison, self._agreed = (
-                    self._start(emit(module).model, module.base_dir),
-                    b"",
-                )
+                self._comparison = self._start(emit(module).model, module.base_dir)
+                self._agreed = b""
             except VerifyError as error:  # the result of the pass does not run
                 raise self._fail(Failure(str(pass_), str(error))) from None
             self.rebased, self._passes = str(pass_), []
@@ -158,11 +156,8 @@ class VerifyNumerics:
         Raises SourceError if the source does not run.
         """
         if self._comparison is None:
-            source = (
-                materialize(module.source)
-                if isinstance(module.source, ModelProto)
-                else emit(module).model
-            )
+            is_read = isinstance(module.source, ModelProto)
+            source = materialize(module.source) if is_read else emit(module).model
             try:
                 self._comparison = self._start(source, module.base_dir)
             except VerifyError as error:
@@ -236,11 +231,9 @@ class VerifyNumerics:
 
     def warnings(self) -> list[str]:
         """Return the warnings of `Comparison.warnings`."""
-        return (
-            self._comparison.warnings(self._differences)
-            if self._comparison is not None and self.verdicts
-            else []
-        )
+        if self._comparison is None or not self.verdicts:
+            return []
+        return self._comparison.warnings(self._differences)
 
     def lines(self) -> list[str]:
         """Return a summary of the comparisons, a line for each pass."""
@@ -254,9 +247,8 @@ class VerifyNumerics:
         if self._comparison is not None and (left_out := self._comparison.left_out):
             lines.append(f"not run on: {', '.join(left_out)} (--verify=thorough does)")
         if undecided := self.undecided:
-            lines.append(
-                f"undecided: {', '.join(undecided[:5])}{', ...' if len(undecided) > 5 else ''}"
-            )
+            more = ", ..." if len(undecided) > 5 else ""
+            lines.append(f"undecided: {', '.join(undecided[:5])}{more}")
         if self.rebased:
             lines.append(
                 f"{self.rebased} changes the function: later passes were compared with its result"
@@ -288,17 +280,10 @@ class VerifyNumerics:
         if self.reproducer is None:
             return failure
         before, after = self._comparison.source.runner, Runner(model, base_dir)
-        agreeing = agreeing_tensors(differences, deviation.stimulus)
+        stimulus = deviation.stimulus
+        shown = (found.value, agreeing_tensors(differences, stimulus), stimulus)
         try:
-            saved = save_reproducer(
-                self.reproducer,
-                before,
-                after,
-                found.value,
-                agreeing,
-                deviation.stimulus,
-                self.tolerance,
-            )
+            saved = save_reproducer(self.reproducer, before, after, *shown, self.tolerance)
         except (EmitError, VerifyError) as error:
             failure.message += f"; the models that show it cannot be saved: {error}"
             return failure

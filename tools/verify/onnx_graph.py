@@ -40,14 +40,9 @@ def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
 
 def tensor_names(model: ModelProto) -> list[str]:
     """Return the names of computed tensors of the main graph in its order, without Constants."""
-    computed = (
-        name
-        for node in model.graph.node
-        if node.op_type != "Constant"
-        for name in node.output
-        if name
-    )
-    return list(dict.fromkeys((*computed, *(info.name for info in model.graph.output))))
+    nodes = (node for node in model.graph.node if node.op_type != "Constant")
+    computed = [name for node in nodes for name in node.output if name]
+    return list(dict.fromkeys(computed + [info.name for info in model.graph.output]))
 
 
 def bodies(node: NodeProto) -> list[GraphProto]:
@@ -108,9 +103,8 @@ def random_tensors(model: ModelProto, base_dir: Path) -> set[str]:
 
 def _is_random(node: NodeProto, not_training: Collection[str]) -> bool:
     if node.op_type in RANDOM and node.domain in DEFAULT_DOMAINS:
-        return node.op_type != "Dropout" or (
-            len(node.input) > 2 and node.input[2] not in not_training
-        )
+        is_training = len(node.input) > 2 and node.input[2] not in not_training
+        return node.op_type != "Dropout" or is_training
     return any(_is_random(inner, not_training) for graph in bodies(node) for inner in graph.node)
 
 
@@ -153,9 +147,8 @@ class Subgraph:
     """The nodes of a main graph that compute the `wanted` tensors, starting at the `known` ones.
 
     `places` are the nodes' indices in the main graph, `cut` the known tensors at which the subgraph
-    begins, and `inputs` those of the model that it reads. `onnx.utils.Extractor` extracts such a
-    model too, but needs the types of all tensors at the cut and does not follow the reads of
-    bodies.
+    begins, and `inputs` the inputs of the model that it reads. `onnx.utils.Extractor` needs the
+    types of all tensors at the cut, and does not follow the reads of bodies.
     """
 
     def __init__(
@@ -193,25 +186,22 @@ class Subgraph:
         return self.wanted == tuple(wanted) and self.known == frozenset(known)
 
     def extract(self, cut: Iterable[ValueInfoProto]) -> ModelProto:
-        """Return the subgraph as a model, whose inputs are those of the source and `cut`."""
+        """Return the subgraph as a model, with inputs of the source and the `cut`."""
         graph, model = self.source.graph, ModelProto()
         copy_fields(self.source, model, ("graph",))
         model.graph.name = graph.name or "part"
         model.graph.node.extend(graph.node[place] for place in self.places)
-        for i, node in enumerate(
-            model.graph.node
-        ):  # some of its results are known, others are wanted
+        # Some results of a node may be known while others are wanted.
+        for i, node in enumerate(model.graph.node):
             if not self.cut.isdisjoint(node.output):
                 node.output[:] = [
                     f"irc.again.{i}.{place}" if name in self.cut else name
                     for place, name in enumerate(node.output)
                 ]
-        model.graph.initializer.extend(
-            tensor for tensor in graph.initializer if tensor.name in self.used
-        )
-        model.graph.sparse_initializer.extend(
-            t for t in graph.sparse_initializer if t.values.name in self.used
-        )
+        used = self.used
+        model.graph.initializer.extend(t for t in graph.initializer if t.name in used)
+        sparse = (t for t in graph.sparse_initializer if t.values.name in used)
+        model.graph.sparse_initializer.extend(sparse)
         model.graph.input.extend(info for info in graph.input if info.name in self.inputs)
         model.graph.input.extend(cut)
         model.graph.output.extend(ValueInfoProto(name=name) for name in self.wanted)
@@ -219,9 +209,8 @@ class Subgraph:
 
     def declare_values(self, model: ModelProto) -> bool:
         """Declare the values of `model` as the source does, and return whether it declares any."""
-        infos = {
-            info.name: info for info in (*self.source.graph.value_info, *self.source.graph.output)
-        }
+        graph = self.source.graph
+        infos = {info.name: info for info in (*graph.value_info, *graph.output)}
         found = [infos[name] for name in sorted(self.used) if name in infos]
         declare(model.graph, found)
         return bool(found)

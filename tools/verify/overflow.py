@@ -54,14 +54,11 @@ class OverflowTracker:
         if not names.isdisjoint(self.dependent | self.overflown):
             self.dependent.update(node.output)
             return
-        suspects = [
-            name for name in node.output if name not in values or not is_finite(values[name])
-        ]
+        suspects = [n for n in node.output if n not in values or not is_finite(values[n])]
         if not suspects or (node.op_type == "Constant" and node.output[0] in self.constants):
             return
-        is_finite_before = names.isdisjoint(self.infinite) and all(
-            map(self._is_finite_constant, names)
-        )
+        is_finite_before = names.isdisjoint(self.infinite)
+        is_finite_before = is_finite_before and all(map(self._is_finite_constant, names))
         is_clean = is_finite_before and not self._may_be_singular(node)
         overflows = is_clean and (self._overflows(node) or not names.isdisjoint(self.unseen))
         for name in suspects:
@@ -97,9 +94,9 @@ class OverflowTracker:
     def _divides_safely(self, node: NodeProto) -> bool:
         """Return whether a node divides by a constant without zeros."""
         divisor = self.constants.get(node.input[1]) if node.op_type == "Div" else None
-        return divisor is not None and bool(
-            numpy_helper.to_array(divisor, str(self.base_dir)).all()
-        )
+        if divisor is None:
+            return False
+        return bool(numpy_helper.to_array(divisor, str(self.base_dir)).all())
 
     def _is_finite_constant(self, name: str) -> bool:
         tensor = self.constants.get(name)

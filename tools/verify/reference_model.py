@@ -41,7 +41,7 @@ A larger model gets fewer of them, at least twice those before; tensors that sti
 run in isolation.
 """
 CHUNK_BYTES = 256 << 20
-"""Size of the tensors held at once: those of the source, its noisy runs and the other model."""
+"""Size of the tensors held at once, of the source, its noisy runs and the other model."""
 CACHE_BYTES = 512 << 20
 """Size of the reference tensors that are kept for the next comparison."""
 MEASURED_AT_ONCE = 256
@@ -112,41 +112,29 @@ class ReferenceModel:
         Tensors of a known element type return only their shapes, since all at once may not fit into
         memory.
         """
-        widths, self.shapes = (
-            self._widths,
-            {name: arrays_of(value)[0].shape for name, value in feeds.items()},
-        )
+        widths = self._widths
+        self.shapes = {name: arrays_of(value)[0].shape for name, value in feeds.items()}
         if not self.names:
             return None
         rest = [name for name in self.names if name not in widths]
-        groups = [
-            rest[i : i + MEASURED_AT_ONCE] for i in range(0, len(rest), MEASURED_AT_ONCE)
-        ] or [[]]
+        starts = range(0, max(len(rest), 1), MEASURED_AT_ONCE)
+        groups = [rest[i : i + MEASURED_AT_ONCE] for i in starts]
         outs = [f"irc.shape.{i}" for i in range(len(widths))]
         try:
             for names in groups:
                 values = self._measuring.run([*outs, *names], feeds)
-                self.shapes.update(
-                    zip(
-                        widths,
-                        (tuple(shape.tolist()) for shape in values[: len(outs)]),
-                        strict=False,
-                    )
-                )
-                sizes = (
-                    [*(prod(self.shapes[name]) * width for name, width in widths.items())]
-                    if outs
-                    else []
-                )
-                sizes += map(bytes_of, values[len(outs) :])
-                for name, size in zip([*(widths if outs else ()), *names], sizes, strict=True):
+                shapes = [tuple(shape.tolist()) for shape in values[: len(outs)]]
+                self.shapes.update(zip(widths, shapes, strict=False))
+                sizes = dict(zip(names, map(bytes_of, values[len(outs) :]), strict=True))
+                if outs:
+                    sizes |= {name: prod(self.shapes[name]) * widths[name] for name in widths}
+                for name, size in sizes.items():
                     self.sizes[name] = max(self.sizes.get(name, 0), size)
                 outs = []
         except VerifyError as error:
             return str(error)
-        self._has_run_whole = len(groups) == 1 and len(self._measuring.places) == len(
-            self._measuring.model.graph.node
-        )
+        num_nodes = len(self._measuring.model.graph.node)
+        self._has_run_whole = len(groups) == 1 and len(self._measuring.places) == num_nodes
         return None
 
     @cached_property
@@ -291,14 +279,11 @@ class ReferenceRun:
         values = self._run_source(names)
         found, tensors = dict(zip(names, values, strict=True)), split_values(names, values)
         self.source.note_conditions({**self.stimulus.feeds, **found})
-        still_read = [
-            name for name in names if name in self.run.held and name not in shared
-        ]  # so that none runs twice
-        samples = (
-            self._sample([*shared, *still_read], before | self._feeds_of_noisy(found))
-            if shared
-            else []
-        )
+        samples: list[dict[TensorKey, Any]] = []
+        if shared:
+            # Tensors that are still read are returned, too, so that none runs twice.
+            held = [name for name in names if name in self.run.held and name not in shared]
+            samples = self._sample([*shared, *held], before | self._feeds_of_noisy(found))
         self.overflow.update({name: value for (name, part), value in tensors.items() if not part})
         wanted = set(shared)
         references = {
@@ -332,11 +317,8 @@ class ReferenceRun:
     def _feeds_of_noisy(self, values: Feeds) -> Feeds:
         """Return the values without noise that the noisy model would else compute."""
         readers = self.source.noisy.readers
-        return {
-            noise_free_name(name): v
-            for name, v in values.items()
-            if noise_free_name(name) in readers
-        }
+        renamed = {noise_free_name(name): value for name, value in values.items()}
+        return {name: value for name, value in renamed.items() if name in readers}
 
     def _sample(self, names: Sequence[str], noise_free: Feeds) -> list[dict[TensorKey, Any]]:
         """Return the tensors of each noisy run; some cannot be computed with noise."""
@@ -353,11 +335,8 @@ class ReferenceRun:
         index, unmeasured = self.source.runner.index, self.source.unmeasured
         for name in names:
             place = index.producers.get(name)
-            reason = (
-                next((unmeasured[read] for read in index.reads[place] if read in unmeasured), "")
-                if place
-                else ""
-            )
+            operands = index.reads[place] if place else []
+            reason = next((unmeasured[read] for read in operands if read in unmeasured), "")
             try:
                 for sample, run in zip(samples, [] if reason else self.noisy_runs, strict=False):
                     sample.update(split_values([name], run.compute([name], noise_free)))

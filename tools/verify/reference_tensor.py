@@ -48,18 +48,16 @@ class ReferenceTensor:
     def from_noisy_runs(cls, value: Array, samples: Sequence[Any]) -> ReferenceTensor:
         """Bound the rounding errors of `value` by its spread over noisy runs.
 
-        A sample that is no tensor of its shape, or none at all, leaves it unknown.
+        A sample of another shape, or without a tensor, leaves it unknown; so do no samples.
         """
-        if not samples or not all(
-            is_tensor(sample) and sample.shape == value.shape for sample in samples
-        ):
+        shape, kind = value.shape, value.dtype.kind
+        if not samples or not all(is_tensor(each) and each.shape == shape for each in samples):
             return cls.unknown(value)
-        if value.dtype.kind not in "fiubcV":
+        if kind not in "fiubcV":
             return cls(value, np.zeros(()), _changed(value, samples), True, 0.0)
-        if value.dtype.kind in "iub":
-            return cls(
-                value, np.broadcast_to(TINY, value.shape), _changed(value, samples), True, TINY
-            )
+        if kind in "iub":
+            bound = np.broadcast_to(TINY, shape)
+            return cls(value, bound, _changed(value, samples), True, TINY)
         with np.errstate(all="ignore"):
             spread, undecided = _measure_spread(value, samples)
             max_bound, num_vague = _widen_to_bound(value, spread, undecided)
@@ -68,26 +66,21 @@ class ReferenceTensor:
     @classmethod
     def unknown(cls, value: Array) -> ReferenceTensor:
         """Return a reference that leaves all elements undecided."""
-        shape = value.shape
-        return cls(
-            value, np.broadcast_to(np.inf, shape), np.broadcast_to(np.True_, shape), False, np.inf
-        )
+        bound = np.broadcast_to(np.inf, value.shape)
+        return cls(value, bound, np.broadcast_to(np.True_, value.shape), False, np.inf)
 
     def without_infinities(self) -> ReferenceTensor:
         """Return the reference with NaN and infinity undecided."""
         infinite = ~np.isfinite(self.value)
         undecided = infinite if self.undecided is None else infinite | self.undecided
-        return replace(
-            self,
-            undecided=undecided,
-            num_vague=self.num_undecided - int(np.count_nonzero(undecided)),
-        )
+        num_vague = self.num_undecided - _count(undecided)
+        return replace(self, undecided=undecided, num_vague=num_vague)
 
     def merge(self, other: ReferenceTensor) -> ReferenceTensor:
         """Return the reference for the noisy runs of both."""
         masks = [mask for mask in (self.undecided, other.undecided) if mask is not None]
         undecided = np.asarray(np.logical_or.reduce(masks)) if masks else None
-        decided = self.value.size - (0 if undecided is None else int(np.count_nonzero(undecided)))
+        decided = self.value.size - _count(undecided)
         return ReferenceTensor(
             self.value,
             np.maximum(self.bound, other.bound),
@@ -105,18 +98,18 @@ class ReferenceTensor:
     @property
     def num_undecided(self) -> int:
         """Number of elements that are undecided or vague."""
-        return self.num_vague + (
-            0 if self.undecided is None else int(np.count_nonzero(self.undecided))
-        )
+        return self.num_vague + _count(self.undecided)
 
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return (
-            self.value.nbytes
-            + self.bound.nbytes
-            + (0 if self.undecided is None else self.undecided.nbytes)
-        )
+        mask = 0 if self.undecided is None else self.undecided.nbytes
+        return self.value.nbytes + self.bound.nbytes + mask
+
+
+def _count(mask: Array | None) -> int:
+    """Return the number of elements in a mask."""
+    return 0 if mask is None else int(np.count_nonzero(mask))
 
 
 def _changed(value: Array, samples: Sequence[Array]) -> Array | None:
@@ -156,10 +149,8 @@ def _widen_to_bound(value: Array, spread: Array, undecided: Array | None) -> tup
     """
     source, bounds = channel_view(value), channel_view(spread)
     excluded = None if undecided is None else channel_view(undecided)
-    spread_rms, value_rms = (
-        channel_rms(bounds).astype(spread.dtype),
-        channel_rms(source).astype(spread.dtype),
-    )
+    spread_rms = channel_rms(bounds).astype(spread.dtype)
+    value_rms = channel_rms(source).astype(spread.dtype)
     without_noise = ~(spread_rms > 0)
     unit = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}.get(value.dtype.itemsize, 2.0**-24)
     constant = unit * value_rms * ROUNDINGS_OF_CONSTANTS

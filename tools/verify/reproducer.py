@@ -64,11 +64,10 @@ def save_reproducer(
     feeds: Feeds = {}
     for name in inputs.intersection(stimulus.feeds):
         value = stimulus.feeds[name]
-        feeds |= (
-            {f"{name}.{i}": item for i, item in enumerate(value)}
-            if isinstance(value, list)
-            else {name: value}
-        )
+        if isinstance(value, list):
+            feeds |= {f"{name}.{i}": item for i, item in enumerate(value)}
+        else:
+            feeds[name] = value
     with replacing(folder / "inputs.npz") as target, target.open("wb") as file:
         np.savez_compressed(file, **{**feeds, **found.cut})
     return Reproducer(len(found.subgraphs[1].places), found.difference)
@@ -82,7 +81,7 @@ class _Candidate:
     known: set[str]
     cut: Feeds
     difference: TensorDifference | None = None
-    """That of the first tensor that deviates, None if none does."""
+    """The difference of the first tensor that deviates, or None."""
     agreeing: set[str] = field(default_factory=set)
     """The inner tensors that agree within the rounding bound of the subgraphs."""
 
@@ -94,12 +93,13 @@ class _Candidate:
     def extract(self, subgraph: Subgraph) -> ModelProto:
         """Return one of the subgraphs as a model."""
         cut = {name: self.cut[name] for name in sorted(subgraph.cut)}
-        return subgraph.extract(
+        infos = [
             helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape
             )
-            for name, array in cut.items()
-        )
+            for name, each in cut.items()
+        ]
+        return subgraph.extract(infos)
 
 
 class _Search:
@@ -155,17 +155,14 @@ class _Search:
         """
         left = set(known) - {tensor}
         while True:
-            subgraphs = (
-                Subgraph(self.before.model, [tensor], left),
-                Subgraph(self.after.model, [tensor], left),
-            )
-            names = sorted(subgraphs[0].cut | subgraphs[1].cut)
+            first = Subgraph(self.before.model, [tensor], left)
+            second = Subgraph(self.after.model, [tensor], left)
+            names = sorted(first.cut | second.cut)
             values = self.before.run(names, self.stimulus.feeds) if names else []
-            cut = {
-                name: value for name, value in zip(names, values, strict=True) if can_be_fed(value)
-            }
+            pairs = zip(names, values, strict=True)
+            cut = {name: value for name, value in pairs if can_be_fed(value)}
             if len(cut) == len(names):
-                return _Candidate(subgraphs, left, cut)
+                return _Candidate((first, second), left, cut)
             left.difference_update(set(names) - cut.keys())
 
     def compare(self, candidate: _Candidate) -> _Candidate:
@@ -183,9 +180,8 @@ class _Search:
             differences = [difference for difference, _ in pairs]
         except VerifyError:
             return candidate
-        candidate.difference = next(
-            (difference for difference in differences if difference.deviates), None
-        )
+        deviations = (difference for difference in differences if difference.deviates)
+        candidate.difference = next(deviations, None)
         candidate.agreeing = agreeing_tensors(differences, stimulus)
         return candidate
 
@@ -194,11 +190,9 @@ def agreeing_tensors(differences: Collection[TensorDifference], stimulus: Stimul
     """Return the tensors that agree for one stimulus, and deviate for none."""
     here = [one for one in differences if one.inputs == stimulus.name]
     compared = {one.value for one in here if one.tensor == one.value}
-    return (
-        compared
-        - {one.value for one in differences if one.deviates}
-        - {one.value for one in here if one.is_undecided}
-    )
+    deviating = {one.value for one in differences if one.deviates}
+    undecided = {one.value for one in here if one.is_undecided}
+    return compared - deviating - undecided
 
 
 def _embed_external_data(model: ModelProto, base_dir: Path) -> ModelProto:

@@ -1,8 +1,8 @@
 """The budget of a verification: which generated inputs, and how many noisy runs, a model gets.
 
 By default they cost at most INFERENCES runs of the source, and SLACK more for models that run fast.
-The cost is counted from the shapes of tensors, never measured in seconds, so that it does not
-depend on the machine what is compared.
+The cost is counted from the shapes of tensors, never measured in seconds: the inputs do not
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -130,9 +130,7 @@ def work_of(model: ModelProto, shapes: Mapping[str, Shape]) -> Work:
     known: dict[str, Shape] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     known.update(shapes)
     moved = sum(prod(shape) for shape in shapes.values())
-    summed = sum(
-        map(prod, (sum_shape for node in model.graph.node for sum_shape in _sums(node, known)))
-    )
+    summed = sum(prod(axes) for node in model.graph.node for axes in _sums(node, known))
     return Work(moved + summed / PRODUCTS, COST_OF_NODE * len(model.graph.node))
 
 
@@ -141,9 +139,8 @@ def _sums(node: NodeProto, shapes: Mapping[str, Shape]) -> Iterator[Shape]:
     if node.domain not in DEFAULT_DOMAINS or len(node.input) < 2 or not node.output:
         return
     weight = 3 if node.op_type == "QLinearConv" else 1
-    first, second, out = (
-        shapes.get(name) for name in (node.input[0], node.input[weight], node.output[0])
-    )
+    operands = (node.input[0], node.input[weight], node.output[0])
+    first, second, out = map(shapes.get, operands)
     if second is None:
         return
     if node.op_type in ("Conv", "ConvInteger", "QLinearConv") and out is not None:

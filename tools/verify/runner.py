@@ -93,9 +93,8 @@ class Runner:
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:
         runtime.start()
-        self.model = without_absent_results(
-            with_canonical_domains(model)
-        )  # onnxruntime knows no alias in bodies
+        # onnxruntime knows no alias of a domain in bodies.
+        self.model = without_absent_results(with_canonical_domains(model))
         self.base_dir = base_dir
         self.runs = 0.0
         """Number of runs so far; a run of a subgraph counts as its share of the operators."""
@@ -158,19 +157,18 @@ class Runner:
         self._crashes, self._session = MAX_CRASHES if is_late else self._crashes + 1, None
         self._crash = f"the runtime {error}"
         low, high = 0, len(subgraph.places)
-        while (
-            error.signal in FAULTS and high - low > 1
-        ):  # the first `low` operators end well, the first `high` do not
+        # The first `low` operators end well, the first `high` do not.
+        while error.signal in FAULTS and high - low > 1:
             middle = (low + high) // 2
-            low, high = (
-                (low, middle) if self._crashes_in(subgraph, middle, given) else (middle, high)
-            )
+            if self._crashes_in(subgraph, middle, given):
+                high = middle
+            else:
+                low = middle
         if error.signal in FAULTS and high:
             node = self.model.graph.node[subgraph.places[high - 1]]
             label = node.name or next(filter(None, node.output), "")
-            self._crash = (
-                f"the runtime died by {Signals(error.signal).name} in {node.op_type} {label!r}"
-            )
+            signal = Signals(error.signal).name
+            self._crash = f"the runtime died by {signal} in {node.op_type} {label!r}"
         return self._crash
 
     def _crashes_in(self, subgraph: Subgraph, count: int, given: Feeds) -> bool:
@@ -218,12 +216,10 @@ class Runner:
     def _open(
         self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]
     ) -> _Session:
-        inputs = [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank
-            )
-            for name, (dtype, rank) in cut_types.items()
-        ]
+        inputs: list[ValueInfoProto] = []
+        for name, (dtype, rank) in cut_types.items():
+            elem_type = helper.np_dtype_to_tensor_dtype(dtype)
+            inputs.append(helper.make_tensor_value_info(name, elem_type, [None] * rank))
         model, is_whole = subgraph.extract(inputs), not subgraph.known
         try:
             session = self._load(model, reuse=is_whole)
@@ -231,15 +227,12 @@ class Runner:
             if not subgraph.declare_values(model):
                 raise
             session = self._load(model, reuse=is_whole)
-        casts = {
-            i: _CASTS[entry] for i, entry in enumerate(session.output_types) if entry in _CASTS
-        }
+        types = enumerate(session.output_types)
+        casts = {i: _CASTS[entry] for i, entry in types if entry in _CASTS}
         if casts:
             _cast_results(model, casts)
             session = self._load(model, reuse=is_whole)
-        narrow = {
-            i: helper.tensor_dtype_to_np_dtype(elem_type) for i, (elem_type, _) in casts.items()
-        }
+        narrow = {i: helper.tensor_dtype_to_np_dtype(casts[i][0]) for i in casts}
         return _Session(subgraph, cut_types, session, narrow)
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> RemoteSession:
@@ -267,15 +260,13 @@ class IncrementalRun:
 
         Raises VerifyError as `Runner.run`.
         """
-        known = {
-            name: value for name, value in (given or {}).items() if can_be_fed(value)
-        } | self.held
+        fed = {name: value for name, value in (given or {}).items() if can_be_fed(value)}
+        known = fed | self.held
         subgraph = self.runner.subgraph(names, known.keys() - names)
         values = self.runner.run_subgraph(subgraph, self.feeds, known)
         self._executed.update(subgraph.places)
-        self.held.update(
-            (name, value) for name, value in zip(names, values, strict=True) if can_be_fed(value)
-        )
+        pairs = zip(names, values, strict=True)
+        self.held.update((name, value) for name, value in pairs if can_be_fed(value))
         readers = self.runner.readers
         self.held = {
             name: value
@@ -288,10 +279,8 @@ class IncrementalRun:
 def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> None:
     """Cast a model's results, by index, from the first element type to the second."""
     for i, (_, wide) in casts.items():
-        name = f"irc.result.{i}"
-        model.graph.node.append(
-            helper.make_node("Cast", [model.graph.output[i].name], [name], to=wide)
-        )
+        name, narrow = f"irc.result.{i}", model.graph.output[i].name
+        model.graph.node.append(helper.make_node("Cast", [narrow], [name], to=wide))
         model.graph.output[i].CopyFrom(ValueInfoProto(name=name))
 
 
@@ -317,9 +306,8 @@ def is_readable(type_: Type, *, in_container: bool = False) -> bool:
     if isinstance(type_, MapType):
         return is_readable(type_.value, in_container=True)
     if isinstance(type_, TensorType) and type_.dtype is not None:
-        return str(type_.dtype) in NUMPY_TYPES or (
-            not in_container and str(type_.dtype) in CAST_TYPES
-        )
+        name = str(type_.dtype)
+        return name in NUMPY_TYPES or (not in_container and name in CAST_TYPES)
     return not isinstance(type_, SparseTensorType)
 
 

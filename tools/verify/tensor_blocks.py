@@ -27,9 +27,9 @@ def channel_view(array: Array) -> Array:
     Below rank 2 there is one channel.
     """
     shape = array.shape
-    return array.reshape(
-        (shape[0], shape[1], prod(shape[2:])) if len(shape) > 1 else (1, 1, array.size)
-    )
+    if len(shape) < 2:
+        return array.reshape(1, 1, array.size)
+    return array.reshape(shape[0], shape[1], prod(shape[2:]))
 
 
 def blocks(shape: Sequence[int]) -> Iterator[Block]:
@@ -68,16 +68,15 @@ def finite_magnitudes(block: Array) -> Array:
 
 
 def max_magnitude(array: Array) -> float:
-    """Return the greatest magnitude of a finite number, and 0 if there is none."""
+    """Return the greatest magnitude of a finite number, or 0."""
     view = channel_view(array)
     return max((float(finite_magnitudes(view[at]).max()) for at in blocks(view.shape)), default=0.0)
 
 
 def channel_rms(view: Array) -> Array:
     """Return the root mean square of the finite numbers in each channel of a `channel_view`."""
-    scales = (
-        _channel_maxima(view) if view.dtype == np.float64 else None
-    )  # float64 holds all squares of other types
+    # float64 holds all squares of other types.
+    scales = _channel_maxima(view) if view.dtype == np.float64 else None
     squares = np.zeros(view.shape[1])
     for at in blocks(view.shape):
         block = finite_magnitudes(view[at])
@@ -91,9 +90,6 @@ def _channel_maxima(view: Array) -> Array:
     """Return the greatest magnitude of a finite number in each channel, 1 where all are zero."""
     maxima = np.zeros(view.shape[1])
     for at in blocks(view.shape):
-        np.maximum(
-            maxima[at[1]],
-            finite_magnitudes(view[at]).max(axis=(0, 2), initial=0),
-            out=maxima[at[1]],
-        )
+        greatest = finite_magnitudes(view[at]).max(axis=(0, 2), initial=0)
+        np.maximum(maxima[at[1]], greatest, out=maxima[at[1]])
     return np.where(maxima > 0, maxima, 1.0)
