@@ -79,10 +79,8 @@ def collect_alignment(
     Raises ModelError if a model breaks ONNX's rules for graphs.
     """
     modules = [from_model(model) for model in (first, second)]
-    before, after = (
-        graphs_of(model, value_types(module))
-        for model, module in zip((first, second), modules, strict=True)
-    )
+    before = graphs_of(first, value_types(modules[0]))
+    after = graphs_of(second, value_types(modules[1]))
     relate([], [], before, after)
     return {
         "irc": __version__,
@@ -155,9 +153,5 @@ def _size(model: ModelProto) -> int:
 
 
 def _external_size(tensor: TensorProto) -> int:
-    lengths = [
-        int(entry.value)
-        for entry in tensor.external_data
-        if entry.key == "length" and entry.value.isdigit()
-    ]
-    return sum(lengths)
+    lengths = [entry.value for entry in tensor.external_data if entry.key == "length"]
+    return sum(int(length) for length in lengths if length.isdigit())

@@ -56,11 +56,10 @@ class Box:
     @property
     def width(self) -> float:
         """Pixels across."""
-        bold = BOLD * len(_cut(self.operator)) if self.operator else 0.0
-        return 2 * MARGIN + max(
-            bold + CHARACTER * (len(_cut(self.name)) + bool(self.operator and self.name)),
-            CHARACTER * len(_begun(self.note)),
-        )
+        head = BOLD * len(_cut(self.operator)) + CHARACTER * len(_cut(self.name))
+        if self.operator and self.name:
+            head += CHARACTER
+        return 2 * MARGIN + max(head, CHARACTER * len(_begun(self.note)))
 
 
 class Boxes(list[Box]):
@@ -90,13 +89,12 @@ def draw(*graphs: tuple[str, Sequence[Box]]) -> str:
     for title, boxes in graphs:
         graph, width, height = _graph(_limited(boxes))
         width = max(width, CHARACTER * len(title) + 2 * MARGIN)
-        heading = _text([[visible(title)]], width / 2, LINE, "bold") if title else ""
-        plate = (
-            f'<rect x="0" y="0" width="{_n(width)}" height="{LINE + 6}" rx="4" fill="#cfd8dc"/>'
-            if title
-            else ""
-        )
-        parts.append(f'<g transform="translate({_n(left)} 0)">{plate}{heading}')
+        heading = ""
+        if title:
+            size = f'width="{_n(width)}" height="{LINE + 6}"'
+            heading = f'<rect x="0" y="0" {size} rx="4" fill="#cfd8dc"/>'
+            heading += _text([[visible(title)]], width / 2, LINE, "bold")
+        parts.append(f'<g transform="translate({_n(left)} 0)">{heading}')
         parts.append(f'<g transform="translate(0 {2 * LINE if title else 0})">{graph}</g></g>')
         left += width + 3 * GAP
         bottom = max(bottom, height + (2 * LINE if title else 0))
@@ -137,9 +135,9 @@ def _graph(boxes: Sequence[Box]) -> tuple[str, float, float]:
             points += [(x, tops[row + step]), (x, tops[row + step] + tall[row + step])]
         points.append((centres[-1], tops[layout.rows[target]]))
         parts.append(f'<path d="{_curve(points)}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>')
-    for box, lines, x, row, width, height in zip(
-        boxes, texts, layout.centres, layout.rows, widths, heights, strict=True
-    ):
+    sizes = zip(widths, heights, strict=True)
+    places = zip(layout.centres, layout.rows, sizes, strict=True)
+    for box, lines, (x, row, (width, height)) in zip(boxes, texts, places, strict=True):
         fill, border = FILLS[box.kind]
         dashes = ' stroke-dasharray="5 3"' if box.kind in ("removed", "more") else ""
         parts.append(

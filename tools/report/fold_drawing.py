@@ -39,9 +39,7 @@ def _mark_before(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> M
         if entry is None:
             return ("same", "") if _is_known(node, left) else ("removed", "")
         if entry["status"] in ("kept", "partial"):
-            return "kept", f"{entry['status']}: {entry['reason']}" if entry["reason"] else entry[
-                "status"
-            ]
+            return "kept", ": ".join(filter(None, (entry["status"], entry["reason"])))
         into = listed((layers[number] for number in entry["layers"]), NAMES)
         return "removed", f"{entry['status']} into {into}" if into else entry["status"]
 
@@ -50,11 +48,8 @@ def _mark_before(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> M
 
 def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Mark:
     names = {entry["id"]: entry["node"]["name"] or entry["output"] for entry in fold_map.sources}
-    kept = {
-        entry["output"]
-        for entry in fold_map.sources
-        if not entry["scope"] and entry["status"] == "kept"
-    }
+    affines = [entry for entry in fold_map.sources if not entry["scope"]]
+    kept = {entry["output"] for entry in affines if entry["status"] == "kept"}
     folds = {
         layer["node"]["name"]: dict.fromkeys(names[fold["source"]] for fold in layer["folds"])
         for layer in fold_map.layers
@@ -74,12 +69,8 @@ def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Ma
 
 def _known(model: ModelProto) -> set[tuple[str, str]]:
     """Return the operators of the main graph by name, and by result, each with its type."""
-    return {
-        (node.op_type, name)
-        for node in model.graph.node
-        for name in (node.name, *node.output)
-        if name
-    }
+    nodes = model.graph.node
+    return {(node.op_type, name) for node in nodes for name in (node.name, *node.output) if name}
 
 
 def _is_known(node: NodeProto, known: set[tuple[str, str]]) -> bool:

@@ -30,12 +30,11 @@ def graph_boxes(graph: GraphProto, mark: Mark = plain) -> Boxes:
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS:
             continue
         kind, note = mark(node)
-        operator = (
-            node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
-        )
-        boxes.link(
-            Box(operator, node.name, note, kind=kind), reads(node), filter(None, node.output)
-        )
+        operator = node.op_type
+        if node.domain not in DEFAULT_DOMAINS:
+            operator = f"{node.domain}::{operator}"
+        box = Box(operator, node.name, note, kind=kind)
+        boxes.link(box, reads(node), filter(None, node.output))
     for info in graph.output:
         boxes.link_result(info.name, info.name)
     return boxes

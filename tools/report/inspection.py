@@ -200,22 +200,19 @@ def _outputs(module: Module) -> list[OutputFacts]:
     found = _values(module.graph.outputs)
     if not isinstance(module.source, ModelProto):
         return [{**value, "declared": None, "status": "undeclared"} for value in found]
-    symbols = {
-        dim for value in module.graph.inputs for dim in _shape(value) or () if isinstance(dim, str)
-    }
+    graph, infos = module.graph, module.source.graph.output
+    dims = (dim for value in graph.inputs for dim in _shape(value) or ())
+    symbols = {dim for dim in dims if isinstance(dim, str)}
     facts: list[OutputFacts] = []
-    for value, output, info in zip(
-        found, module.graph.outputs, module.source.graph.output, strict=True
-    ):
+    for value, output, info in zip(found, graph.outputs, infos, strict=True):
         declared = import_type(info.type) if info.HasField("type") else None
         if declared is None:
             facts.append({**value, "declared": None, "status": "undeclared"})
             continue
-        is_wrong, is_right = (
-            contradicts(declared, output.type, symbols),
-            confirms(declared, output.type, symbols),
-        )
-        status: Literal["confirmed", "unconfirmed", "contradicted"]
-        status = "contradicted" if is_wrong else "confirmed" if is_right else "unconfirmed"
+        status: Literal["confirmed", "unconfirmed", "contradicted"] = "unconfirmed"
+        if contradicts(declared, output.type, symbols):
+            status = "contradicted"
+        elif confirms(declared, output.type, symbols):
+            status = "confirmed"
         facts.append({**value, "declared": str(declared), "status": status})
     return facts

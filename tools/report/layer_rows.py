@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PARAMETERS: tuple[ParameterName, ...] = ("gamma", "beta", "mean", "var", "scale", "shift")
 
 ReadConstant = Callable[[str], Array | None]
-"""Returns the constant of a name in float64, or None if there is none or it cannot be read."""
+"""Returns the constant of a name in float64, or None if it is absent or unreadable."""
 
 
 def affine_rows(fold_map: FoldMap) -> list[AffineRow]:
@@ -112,11 +112,13 @@ def _fold_row(fold: FoldEntry, fold_map: FoldMap, positions: Mapping[str, int]) 
 
 def scope_of(entry: SourceEntry | LayerEntry | StatisticEntry) -> Scope:
     """Return the scope of an entry of a fold map, as graphs of a report have it."""
-    steps = entry["scope"]
-    return tuple(
-        ("function", s["function"]) if "function" in s else (s["node"], s["attribute"])
-        for s in steps
-    )
+    scope: list[tuple[str, str]] = []
+    for step in entry["scope"]:
+        if "function" in step:
+            scope.append(("function", step["function"]))
+        else:
+            scope.append((step["node"], step["attribute"]))
+    return tuple(scope)
 
 
 def _constant_reader(model: ModelProto, base_dir: Path) -> ReadConstant:

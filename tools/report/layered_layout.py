@@ -50,9 +50,8 @@ def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float)
     rows: list[int] = []
     for sources in reads:
         rows.append(1 + max((rows[source] for source in sources), default=-1))
-    for i in reversed(
-        range(len(rows))
-    ):  # a box without an edge to it stands right above its first reader
+    # A box without an edge to it stands right above its first reader.
+    for i in reversed(range(len(rows))):
         readers = [rows[j] for j in range(i + 1, len(rows)) if i in reads[j]]
         if not reads[i] and readers:
             rows[i] = min(readers) - 1
@@ -67,15 +66,10 @@ def lay_out(widths: Sequence[float], reads: Sequence[Sequence[int]], gap: float)
     left = min((place.x - place.width / 2 for place in places), default=0.0)
     for place in places:
         place.x -= left
-    return Layout(
-        tuple(rows),
-        tuple(places[i].x for i in range(len(widths))),
-        tuple(
-            (source, target, tuple(places[i].x for i in route)) for source, target, route in routes
-        ),
-        max((place.x + place.width / 2 for place in places), default=0.0),
-        1 + max(rows, default=-1),
-    )
+    centres = tuple(places[i].x for i in range(len(widths)))
+    edges = tuple((start, end, tuple(places[i].x for i in route)) for start, end, route in routes)
+    width = max((place.x + place.width / 2 for place in places), default=0.0)
+    return Layout(tuple(rows), centres, edges, width, 1 + max(rows, default=-1))
 
 
 def _route(source: int, target: int, places: list[Place]) -> list[int]:
@@ -93,9 +87,8 @@ def _route(source: int, target: int, places: list[Place]) -> list[int]:
 
 def _ordered(places: Sequence[Place]) -> list[list[int]]:
     """Return the places of each row from left to right."""
-    order: list[list[int]] = [
-        [] for _ in range(1 + max((place.row for place in places), default=-1))
-    ]
+    height = 1 + max((place.row for place in places), default=-1)
+    order: list[list[int]] = [[] for _ in range(height)]
     for i, place in enumerate(places):
         order[place.row].append(i)
     position = {i: float(at) for row in order for at, i in enumerate(row)}
@@ -128,7 +121,8 @@ def _align(places: Sequence[Place], order: Sequence[Sequence[int]], gap: float) 
             _move(places, row, [_mean(places, i, places[i].above) for i in row], gap)
         for row in reversed(order):
             _move(places, row, [_mean(places, i, places[i].below) for i in row], gap)
-    for row in (*order, *reversed(order)) * SWEEPS:  # an edge is straight where its rows have room
+    # An edge is straight if its rows have room.
+    for row in (*order, *reversed(order)) * SWEEPS:
         _move(places, row, [_mean(places, i, places[i].above + places[i].below) for i in row], gap)
 
 

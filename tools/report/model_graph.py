@@ -234,10 +234,6 @@ def attribute_text(attribute: AttributeProto) -> str:
 
 
 def _scalar(item: float | bytes) -> str:
-    return (
-        item.decode(errors="replace")
-        if isinstance(item, bytes)
-        else f"{item:.7g}"
-        if item % 1
-        else str(item)
-    )
+    if isinstance(item, bytes):
+        return item.decode(errors="replace")
+    return f"{item:.7g}" if item % 1 else str(item)

@@ -27,11 +27,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     if left > 0:
         lines[MAX_ROWS:] = [[f"and {left} more"]]
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
-    return (
-        f"<table><tr>{''.join(f'<th>{_text(cell)}</th>' for cell in head)}</tr>{cells}</table>"
-        if lines
-        else ""
-    )
+    if not lines:
+        return ""
+    heading = "".join(f"<th>{_text(cell)}</th>" for cell in head)
+    return f"<table><tr>{heading}</tr>{cells}</table>"
 
 
 def folded_text(title: str, text: str) -> str:
@@ -52,9 +51,7 @@ def frame(title: str, *parts: str) -> str:
         f" charset=utf-8><style>{_STYLE}</style><b>{_text(title)}</b>{''.join(parts)}"
     )
     rows = 2 + sum(part.count("<tr>") + part.count("<details>") for part in parts)
-    drawn = sum(
-        int(height) for part in parts for height in findall(r'<svg [^>]*? height="(\d+)', part)
-    )
+    drawn = sum(map(int, findall(r'<svg [^>]*? height="(\d+)', "".join(parts))))
     height = min(_MAX_HEIGHT, _ROW * rows + 16 + drawn)
     return (
         f'<iframe sandbox="" srcdoc="{escape(page)}"'

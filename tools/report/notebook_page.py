@@ -38,8 +38,8 @@ class NotebookPage:
         """Return the frame, or a sentence if the page is larger than MAX_BYTES."""
         if len(self.page) > MAX_BYTES:
             return (
-                f"<p>{escape(repr(self))} is too large for a notebook: save(path) writes it to a"
-                " file</p>"
+                f"<p>{escape(repr(self))} is too large for a notebook:"
+                " save(path) writes it to a file</p>"
             )
         style = f"width:100%;height:{HEIGHT}px;border:1px solid #8884"
         return (

@@ -23,11 +23,9 @@ def module_html(module: Module) -> str:
     counts = sorted(module.operators().items(), key=lambda item: (-item[1], item[0]))
     lines = str(module).splitlines()
     text = "\n".join(lines[:MAX_LINES])
-    title = (
-        "IR text"
-        if len(lines) <= MAX_LINES
-        else f"IR text, first {MAX_LINES} of {len(lines)} lines"
-    )
+    title = "IR text"
+    if len(lines) > MAX_LINES:
+        title += f", first {MAX_LINES} of {len(lines)} lines"
     return frame(
         repr(module),
         table(("", "name", "type"), ends),
@@ -45,31 +43,21 @@ def result_html(result: Result) -> str:
 
 def fold_map_html(fold_map: FoldMap) -> str:
     """Return where each affine went, and the layers."""
-    layers = (
-        (
-            layer["node"]["op_type"],
-            layer["node"]["name"],
-            ", ".join(fold["source"] for fold in layer["folds"]),
-        )
-        for layer in fold_map.layers
-    )
+    layers: list[tuple[str, str, str]] = []
+    for layer in fold_map.layers:
+        node, folds = layer["node"], layer["folds"]
+        layers.append((node["op_type"], node["name"], ", ".join(fold["source"] for fold in folds)))
     return frame(repr(fold_map), affine_table(fold_map), table(("layer", "name", "folded"), layers))
 
 
 def affine_table(fold_map: FoldMap) -> str:
     """Return an HTML table of the affines of a fold map."""
     names = {layer["id"]: layer["node"]["name"] for layer in fold_map.layers}
-    return table(
-        ("id", "affine", "name", "status", "where, or why not"),
-        (
-            (
-                source["id"],
-                source["node"]["op_type"],
-                source["node"]["name"] or source["output"],
-                source["status"],
-                ", ".join(names[layer] for layer in source["layers"])
-                or ": ".join(filter(None, (source["reason"], source["detail"]))),
-            )
-            for source in fold_map.sources
-        ),
-    )
+    rows: list[tuple[str, ...]] = []
+    for source in fold_map.sources:
+        node, status = source["node"], source["status"]
+        places = ", ".join(names[layer] for layer in source["layers"])
+        why = ": ".join(filter(None, (source["reason"], source["detail"])))
+        name = node["name"] or source["output"]
+        rows.append((source["id"], node["op_type"], name, status, places or why))
+    return table(("id", "affine", "name", "status", "where, or why not"), rows)

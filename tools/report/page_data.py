@@ -89,7 +89,7 @@ class FoldRow(TypedDict):
 
 
 class LayerRow(TypedDict):
-    """A layer into which affines were folded; `ranges` are those of its weight before and after."""
+    """A layer into which affines were folded; `ranges` has its weight's before and after."""
 
     name: str
     op: str

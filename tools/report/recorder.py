@@ -41,9 +41,10 @@ class Recorder:
 
     def __init__(self, module: Module) -> None:
         """Record the source; raise EmitError if a module of IR text has no ONNX form."""
-        self.source = (
-            module.source if isinstance(module.source, ModelProto) else emit_model(module)[0]
-        )
+        if isinstance(module.source, ModelProto):
+            self.source = module.source
+        else:
+            self.source = emit_model(module)[0]
         self.base_dir = module.base_dir
         self.operators = module.operators().total()
         self.types = value_types(module)

@@ -35,9 +35,8 @@ def relate(
         for g, graph in enumerate(graphs)
         for n, node in enumerate(graph.nodes)
     }
-    old_graphs, new_graphs = (
-        {graph.scope: graph for graph in graphs} for graphs in (before, after)
-    )
+    old_graphs = {graph.scope: graph for graph in before}
+    new_graphs = {graph.scope: graph for graph in after}
     for scope in old_graphs.keys() & new_graphs.keys():
         for old, new in _counterparts(old_graphs[scope], new_graphs[scope]):
             _link(old, new, positions)
@@ -99,9 +98,8 @@ def _mark_outer(graphs: Graphs) -> None:
     for graph in reversed(graphs):  # inner graphs come last and are marked first
         for node in graph.nodes:
             inner = (each for number in node.get("graphs", ()) for each in graphs[number].nodes)
-            if node["status"] == "same" and any(
-                each["status"] not in ("same", "kept") for each in inner
-            ):
+            has_changed = any(each["status"] not in ("same", "kept") for each in inner)
+            if has_changed and node["status"] == "same":
                 node["status"] = "inside"
 
 
