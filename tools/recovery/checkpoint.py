@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ...support.record import record
 from .folded_layers import FoldedLayer, constants_of, layers_of
 
 DEFAULT_EPSILON = 1e-5
-"""That of ONNX where the attribute is left out."""
+"""The epsilon of ONNX if the attribute is left out."""
 
 _SAFETENSORS = {
     "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16",
@@ -40,7 +40,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 class Norm:
     """A BatchNormalization of the checkpoint: gamma, beta, mean, var in `params`, and `names`.
 
-    `epsilon` is None where the checkpoint does not say it, `result` is its result in the unfolded
+    `epsilon` is None if the checkpoint does not say it, `result` is its result in the unfolded
     model.
     """
 
@@ -76,10 +76,8 @@ class Kernel:
     def rows_for(self, layer: FoldedLayer) -> Array | None:
         """Return the weights of each output channel as `layer` has them, None if shapes differ."""
         if self.layer is not None:
-            alike = (
-                self.layer.node.op_type == layer.node.op_type
-                and self.layer.rows.shape == layer.rows.shape
-            )
+            has_type = self.layer.node.op_type == layer.node.op_type
+            alike = has_type and self.layer.rows.shape == layer.rows.shape
             return self.layer.rows if alike else None
         stored = self.stored_for(layer)
         return None if stored is None else layer.rows_of(stored)
@@ -136,8 +134,8 @@ def _why_none(checkpoint: Checkpoint) -> str:
         return "the checkpoint has no BatchNormalization"
     label = clipped(present[0].name or list(present[0].output))
     return (
-        "no BatchNormalization is right behind a layer of constant weights in the main graph"
-        f" ({label} is not)"
+        "no BatchNormalization is right behind a layer of constant weights in the"
+        f" main graph ({label} is not)"
     )
 
 
@@ -154,11 +152,9 @@ def from_state(state: Mapping[str, Array]) -> Checkpoint:
                 norms.append(norm)
         path = parameter_path(name, "weight")
         if path is not None and array.ndim >= 2 and array.dtype.kind in "fV":
-            bias_name = _join(path, "bias")
-            bias = state.get(bias_name)
-            kernels.append(
-                Kernel(path, name, array, bias, None if bias is None else bias_name, order)
-            )
+            bias = state.get(_join(path, "bias"))
+            bias_name = None if bias is None else _join(path, "bias")
+            kernels.append(Kernel(path, name, array, bias, bias_name, order))
     return Checkpoint(kernels, norms)
 
 
@@ -190,18 +186,8 @@ def from_unfolded(source: ModelProto) -> Checkpoint:
             norms.append(norm)
         bias_name = layer.node.input[2] if layer.bias is not None else None
         path = module_path(layer.node) or layer.node.name or name
-        kernels.append(
-            Kernel(
-                path,
-                layer.node.input[1],
-                layer.weight,
-                layer.bias,
-                bias_name,
-                layer.index,
-                layer,
-                norm,
-            )
-        )
+        parameters = (layer.node.input[1], layer.weight, layer.bias, bias_name)
+        kernels.append(Kernel(path, *parameters, layer.index, layer, norm))
     return Checkpoint(kernels, norms, source)
 
 
@@ -223,11 +209,9 @@ def _norm(path: str, state: Mapping[str, Array], order: int) -> Norm | None:
 
 
 def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -> Norm | None:
-    if (
-        node.op_type != "BatchNormalization"
-        or node.domain not in DEFAULT_DOMAINS
-        or len(node.input) < 5
-    ):
+    if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS:
+        return None
+    if len(node.input) < 5:
         return None
     gamma, beta, mean, var = (constants.get(name) for name in node.input[1:5])
     attributes = {attribute.name: attribute for attribute in node.attribute}
@@ -237,12 +221,17 @@ def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -
         return None
     if gamma.ndim != 1 or not gamma.shape == beta.shape == mean.shape == var.shape:
         return None
-    epsilon = (
-        attributes["epsilon"].f if "epsilon" in attributes else float(np.float32(DEFAULT_EPSILON))
-    )
+    epsilon = float(np.float32(DEFAULT_EPSILON))
+    if "epsilon" in attributes:
+        epsilon = attributes["epsilon"].f
     a, b, c, d = node.input[1:5]
     path = module_path(node) or node.name or node.output[0]
     return Norm(path, (gamma, beta, mean, var), (a, b, c, d), index, epsilon, node.output[0])
+
+
+def are_equal(arrays: Sequence[Array], others: Sequence[Array]) -> bool:
+    """Return whether arrays are equal, one by one."""
+    return len(arrays) == len(others) and all(map(np.array_equal, arrays, others))
 
 
 def _join(path: str, name: str) -> str:
@@ -259,11 +248,8 @@ def _state_in(loaded: Any, file: str) -> dict[str, Array]:
     """Return the state_dict in a file: itself, or its one dictionary with a running_mean."""
     if not isinstance(loaded, dict):
         raise FoldMapError(f"{file}: this is no state_dict")
-    found = {
-        str(key): each
-        for key, each in loaded.items()
-        if isinstance(each, dict) and _has_norms(each)
-    }
+    inner = {str(key): each for key, each in loaded.items() if isinstance(each, dict)}
+    found = {key: each for key, each in inner.items() if _has_norms(each)}
     if _has_norms(loaded):
         found = {"": loaded}
     if not found:

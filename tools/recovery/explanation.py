@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.tensor import Array, dtype_from_numpy, finfo
 from ...support.errors import FoldMapError
 from ...support.record import record
-from .checkpoint import Checkpoint, Kernel, Norm
+from .checkpoint import Checkpoint, Kernel, Norm, are_equal
 from .folded_layers import FoldedLayer
 
 ROUNDINGS = 8
@@ -43,32 +43,27 @@ class Unexplained(Exception):
 def explain(
     layer: FoldedLayer, checkpoint: Checkpoint, epsilons: Sequence[float] = EPSILONS
 ) -> Explanation | None:
-    """Return what explains `layer`, None if it is in the checkpoint as it is. Raises Unexplained.
+    """Find the norm that explains the folded weights of `layer`, None if these are unchanged.
 
-    Those that metadata and names point at come first, then all of the same shape. What explains it
-    must be one.
+    Kernels that metadata and names point at come first, then all of the same shape. Raises
+    Unexplained unless one norm explains it.
     """
     named = [kernel for kernel in checkpoint.kernels if kernel.path in layer.hints]
     for kernels in (named, checkpoint.kernels):
-        proportional = [
-            (kernel, rows)
-            for kernel in kernels
-            if (rows := _proportional(layer, kernel)) is not None
-        ]
+        pairs = [(kernel, _proportional(layer, kernel)) for kernel in kernels]
+        proportional = [(kernel, rows) for kernel, rows in pairs if rows is not None]
         if any(_is_unchanged(layer, kernel, rows) for kernel, rows in proportional):
             return None
-        found = [
-            hit
-            for kernel, rows in proportional
-            for hit in _hits(layer, kernel, rows, checkpoint, epsilons)
-        ]
+        found: list[Explanation] = []
+        for kernel, rows in proportional:
+            found += _hits(layer, kernel, rows, checkpoint, epsilons)
         if found:
             return _one(layer, found)
     if proportional:
         names = ", ".join(kernel.path or "the model" for kernel, _ in proportional[:3])
         raise Unexplained(
-            f"its weight is that of {names} times a factor a channel that no BatchNormalization"
-            " explains"
+            f"its weight is that of {names} times a factor a channel that no"
+            " BatchNormalization explains"
         )
     raise Unexplained("no weight of the checkpoint is its weight up to a factor a channel")
 
@@ -108,7 +103,7 @@ def tolerance(array: Array) -> float:
 
 
 def _proportional(layer: FoldedLayer, kernel: Kernel) -> Array | None:
-    """Return the rows of a kernel in float64 if each, times some factor, is that of the layer."""
+    """Return the rows of a kernel in float64 if each, times a factor, is the layer's row."""
     rows = kernel.rows_for(layer)
     if rows is None or rows.shape != layer.rows.shape:
         return None
@@ -130,21 +125,18 @@ def _hits(
     checkpoint: Checkpoint,
     epsilons: Sequence[float],
 ) -> list[Explanation]:
-    norms = (
-        checkpoint.norms
-        if kernel.layer is None
-        else [kernel.norm]
-        if kernel.norm is not None
-        else []
-    )
-    found = []
+    norms = checkpoint.norms
+    if kernel.layer is not None:
+        norms = [] if kernel.norm is None else [kernel.norm]
+    found: list[Explanation] = []
     for norm in norms:
-        if norm.channels == len(rows):
-            for epsilon in epsilons if norm.epsilon is None else (norm.epsilon,):
-                hit = _hit(layer, kernel, rows, norm, epsilon)
-                if hit is not None:
-                    found.append(hit)
-                    break
+        if norm.channels != len(rows):
+            continue
+        for epsilon in epsilons if norm.epsilon is None else (norm.epsilon,):
+            hit = _hit(layer, kernel, rows, norm, epsilon)
+            if hit is not None:
+                found.append(hit)
+                break
     return found
 
 
@@ -157,14 +149,11 @@ def _hit(
         scale = gamma / np.sqrt(var + epsilon)
     if not np.isfinite(scale).all() or not (var + epsilon > 0).all():
         return None
+    # The greatest number of each row first: most norms differ there.
     at = np.arange(len(rows)), np.abs(rows).argmax(axis=1)
-    if not _near(
-        layer.rows[at].astype(np.float64),
-        scale * rows[at],
-        np.abs(scale * rows[at]),
-        limit,
-        layer.weight,
-    ):
+    greatest = scale * rows[at]
+    stored = layer.rows[at].astype(np.float64)
+    if not _near(stored, greatest, np.abs(greatest), limit, layer.weight):
         return None
     bias = np.zeros_like(mean) if kernel.bias is None else kernel.bias.astype(np.float64)
     made = np.zeros_like(mean) if layer.bias is None else layer.bias.astype(np.float64)
@@ -186,9 +175,9 @@ def _near(made: Array, expected: Array, size: Array, limit: float, stored: Array
 
 
 def _is_unchanged(layer: FoldedLayer, kernel: Kernel, rows: Array) -> bool:
-    bias, made = (
-        np.zeros(len(rows)) if each is None else each for each in (kernel.bias, layer.bias)
-    )
+    zeros = np.zeros(len(rows))
+    bias = zeros if kernel.bias is None else kernel.bias
+    made = zeros if layer.bias is None else layer.bias
     return np.array_equal(layer.rows, rows) and np.array_equal(made, bias)
 
 
@@ -212,15 +201,8 @@ def _one(layer: FoldedLayer, found: list[Explanation]) -> Explanation:
 
 def _follows(hit: Explanation, found: list[Explanation]) -> bool:
     """Return whether the norm is the next one after the weight, of those with equal numbers."""
-    alike = [
-        each
-        for each in found
-        if each.kernel is hit.kernel
-        and all(
-            np.array_equal(a, b) for a, b in zip(each.norm.params, hit.norm.params, strict=True)
-        )
-    ]
-    if len(alike) != len(found):
-        return False
-    after = [each.norm.order for each in alike if each.norm.order > hit.kernel.order]
+    for each in found:
+        if each.kernel is not hit.kernel or not are_equal(each.norm.params, hit.norm.params):
+            return False
+    after = [each.norm.order for each in found if each.norm.order > hit.kernel.order]
     return bool(after) and hit.norm.order == min(after)

@@ -19,7 +19,7 @@ from ...passes.affine.records.fold_records import FoldedAffine, Layer, fold_reco
 from ...passes.affine.records.source_affines import collect_sources
 from ...support.errors import FoldMapError
 from ...support.record import record
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, are_equal
 from .explanation import EPSILONS, Explanation, explain_all
 from .folded_layers import constants_of, layers_of
 from .unfolded import unfolded_model
@@ -56,7 +56,7 @@ def recover(
 ) -> Recovered:
     """Find the norms that were folded into the layers of `model`, and return its fold map.
 
-    `base_dir` is the folder of external data; `epsilons` are tried where the checkpoint does not
+    `base_dir` is the folder of external data; `epsilons` are tried if the checkpoint does not
     say it. Raises FoldMapError if nothing is found, and ModelError if a file cannot be read.
     """
     opset = opset_versions(model.opset_import)[""]
@@ -76,16 +76,17 @@ def recover(
     known = {hit.norm.order for hit in found}
     others = [norm for norm in checkpoint.norms if norm.order not in known]
     present = _norms_in(model, constants)
-    kept = [norm.path for norm in others if any(_same(norm.params, params) for params in present)]
+    kept = [
+        norm.path for norm in others if any(are_equal(norm.params, params) for params in present)
+    ]
     if not found:
         raise FoldMapError(
             "no layer of the main graph took a BatchNormalization of the"
             f" checkpoint{_why(refused, kept)}"
         )
     missing = [norm.path for norm in others if norm.path not in kept]
-    return Recovered(
-        _map_of(model, checkpoint, found, folder), found, refused, unchanged, kept, missing
-    )
+    fold_map = _map_of(model, checkpoint, found, folder)
+    return Recovered(fold_map, found, refused, unchanged, kept, missing)
 
 
 def _why(refused: Mapping[str, str], kept: Sequence[str]) -> str:
@@ -101,12 +102,6 @@ def _norms_in(model: ModelProto, constants: Mapping[str, Array]) -> list[list[Ar
     return [[constants[name] for name in node.input[1:5] if name in constants] for node in nodes]
 
 
-def _same(params: Sequence[Array], others: Sequence[Array]) -> bool:
-    return len(params) == len(others) and all(
-        np.array_equal(a, b) for a, b in zip(params, others, strict=True)
-    )
-
-
 def _map_of(
     model: ModelProto, checkpoint: Checkpoint, found: Sequence[Explanation], folder: Path
 ) -> FoldMap:
@@ -118,18 +113,13 @@ def _map_of(
     else:
         source = checkpoint.source
         at = {node.output[0]: node for node in source.graph.node if node.output}
-        pairs = [
-            (at[hit.kernel.layer.node.output[0]], at[hit.norm.result])
-            for hit in found
-            if hit.kernel.layer
-        ]
+        layers = [hit.kernel.layer.node.output[0] for hit in found if hit.kernel.layer]
+        pairs = [(at[name], at[hit.norm.result]) for name, hit in zip(layers, found, strict=True)]
     module = from_model(source, folder)
     module.provenance.passes.append("recover")
     protos = _record_folds(module, found, pairs)
-    builder = MapBuilder(
-        module, model, protos, _names_in(model, source, found, pairs, checkpoint), PayloadObserver()
-    )
-    fold_map = builder.build()
+    names = _names_in(found, pairs, checkpoint)
+    fold_map = MapBuilder(module, model, protos, names, PayloadObserver()).build()
     if checkpoint.source is not None:
         _mark_gone(fold_map, model)
     return fold_map
@@ -147,27 +137,18 @@ def _record_folds(
     for hit, (conv, norm) in zip(found, pairs, strict=True):
         node, source, layer = nodes[conv.output[0]], sources[norm.output[0]], hit.layer
         fold = FoldedAffine(source.origin, "backward", 1, hit.scale, hit.shift)
-        names = conv.input
+        _, weight, bias = (*conv.input, "")[:3]
+        place = (node, conv.name, 1, 1, layer.weight_axis)
+        parameters = (weight, bias or None)
+        factor = np.asarray(layer.factor_of(hit.scale), np.float64)
         records.layers[node] = Layer(
-            node,
-            conv.name,
-            1,
-            1,
-            layer.weight_axis,
-            names[1],
-            names[2] if len(names) > 2 and names[2] else None,
-            [conv.output[0]],
-            [fold],
-            factor=np.asarray(layer.factor_of(hit.scale), np.float64),
-            imported=conv,
+            *place, *parameters, [conv.output[0]], [fold], factor=factor, imported=conv
         )
         protos[node] = layer.node
     return protos
 
 
 def _names_in(
-    model: ModelProto,
-    source: ModelProto,
     found: Sequence[Explanation],
     pairs: Sequence[tuple[NodeProto, NodeProto]],
     checkpoint: Checkpoint,
@@ -175,12 +156,10 @@ def _names_in(
     """Return the function from a source value to its name in the folded model, or ""."""
     if checkpoint.source is None:
         return lambda value: value.name
-    # A name of the source may mean another value in the folded model: only what was found, or
-    # stayed, is the same.
-    names = {
-        norm.output[0]: hit.layer.node.output[0]
-        for hit, (_, norm) in zip(found, pairs, strict=True)
-    }
+    # A name of the source may mean another value in the folded model: only results of the norms
+    # that were found are the same.
+    results = [norm.output[0] for _, norm in pairs]
+    names = dict(zip(results, (hit.layer.node.output[0] for hit in found), strict=True))
     return lambda value: names.get(value.name, "")
 
 
@@ -188,13 +167,9 @@ def _mark_gone(fold_map: FoldMap, model: ModelProto) -> None:
     """Say that affines are gone which the folded model lacks, and which were not found."""
     present = {(node.op_type, node.output[0]) for node in model.graph.node if node.output}
     for source in fold_map.sources:
-        if (
-            source["status"] == "kept"
-            and (source["node"]["op_type"], source["output"]) not in present
-        ):
-            source["status"], source["reason"], source["detail"], source["notes"] = (
-                "merged",
-                None,
-                GONE,
-                [],
-            )
+        is_present = (source["node"]["op_type"], source["output"]) in present
+        if source["status"] == "kept" and not is_present:
+            source["status"] = "merged"
+            source["reason"] = None
+            source["detail"] = GONE
+            source["notes"] = []
