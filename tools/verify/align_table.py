@@ -63,11 +63,10 @@ def print_alignment(alignment: Alignment, console: Console) -> None:
         )
     else:
         limit = "its bound" if tolerance is None else "the tolerance"
-        how = (
-            f"it {first.sentence(limit)}"
-            if first.found
-            else f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
-        )
+        if first.found:
+            how = f"it {first.sentence(limit)}"
+        else:
+            how = f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
         print_line(console, f"the first to diverge is {first.tensor!r}: {how}")
     if tolerance is not None:
         print_line(
@@ -141,9 +140,8 @@ def fit_columns(
         left_out.append(heading)
     room = _name_room(kept, width)
     names = sorted((column for column in kept if column.is_name), key=lambda column: column.width)
-    for i, column in enumerate(
-        names
-    ):  # the shorter one leaves the room that it does not need to the other
+    # The shorter one leaves the room that it does not need to the other.
+    for i, column in enumerate(names):
         share = max(room // (len(names) - i), len(column.heading))
         column.texts = [shorten(text, share) for text in column.texts]
         room -= column.width

@@ -65,9 +65,8 @@ class GraphBuilder:
 
     def _zero_or(self, shape: str, elem_type: int, value: float) -> str:
         """Return a tensor of zeros and of `value`, each as likely."""
-        half = np.array(
-            [value / 2], helper.tensor_dtype_to_np_dtype(elem_type)
-        )  # a Dropout doubles what it keeps
+        # A Dropout doubles what it keeps.
+        half = np.array([value / 2], helper.tensor_dtype_to_np_dtype(elem_type))
         filled = self.op("ConstantOfShape", [shape], value=numpy_helper.from_array(half))
         ratio, trains = self.scalar(0.5, TensorProto.FLOAT), self.scalar(True, TensorProto.BOOL)
         return self.op("Dropout", [filled, ratio, trains], seed=next(self.numbers) * SEEDS)

@@ -39,9 +39,10 @@ def overridable_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
     IR versions below 4 have none.
     """
-    initializers = (
-        {tensor.name for tensor in model.graph.initializer} if model.ir_version >= 4 else set()
-    )
+    if model.ir_version >= 4:
+        initializers = {tensor.name for tensor in model.graph.initializer}
+    else:
+        initializers = set()
     return [info for info in model.graph.input if info.name in initializers]
 
 
