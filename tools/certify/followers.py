@@ -56,7 +56,7 @@ class ElementwiseAffine:
         )
 
     def is_same(self, other: ElementwiseAffine) -> bool:
-        """Whether scales and shifts are those of another."""
+        """Whether another affine has the same scales and shifts."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.shift, other.shift)
 
 
@@ -103,11 +103,10 @@ def _followers(
     stack: list[_State] = [(value, positions, start, 0)]
     while stack and found < MAX_FOUND:
         here, line, numbers, depth = stack.pop()
-        readers = (
-            [(each, equal) for equal in same(here) for each in equal.readers]
-            if depth < MAX_DEPTH
-            else []
-        )
+        if depth < MAX_DEPTH:
+            readers = [(each, equal) for equal in same(here) for each in equal.readers]
+        else:
+            readers = []
         for reader, equal in readers:
             own = own_line(reader)
             if own is None:
@@ -117,11 +116,10 @@ def _followers(
                 continue
             stack.append((reader.outputs[0], line, numbers, depth + 1))  # it stays where it is
             after = _after(own[1], line, numbers, groups)
-            key = (
-                None
-                if after is None
-                else (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
-            )
+            if after is None:
+                key = None
+            else:
+                key = (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
             if after is not None and key not in tried and not after.is_same(numbers):
                 tried.add(key)
                 yield after
@@ -132,7 +130,7 @@ def _followers(
 def _after(
     own: Line, positions: Line | None, numbers: ElementwiseAffine, groups: Array | None
 ) -> ElementwiseAffine | None:
-    """Return an affine behind numbers of positions, None where one position has several numbers.
+    """Return an affine behind numbers of positions, None if one position has several numbers.
 
     `groups` has the position of each number where several have one.
     """
@@ -154,9 +152,9 @@ def _after(
         array[index] = given
         if (array[index] != given).any():
             return None
-    return (
-        numbers.times(*made) if groups is None else numbers.times(made[0][groups], made[1][groups])
-    )
+    if groups is None:
+        return numbers.times(*made)
+    return numbers.times(made[0][groups], made[1][groups])
 
 
 def _behind(
@@ -200,9 +198,9 @@ def _summands(reduction: Operation) -> int:
         for each in (reduction.inputs[0], reduction.outputs[0])
         if each is not None
     ]
-    return (
-        1 if None in sizes else max(1, product(sizes[0] or ()) // max(1, product(sizes[1] or ())))
-    )
+    if None in sizes:
+        return 1
+    return max(1, product(sizes[0] or ()) // max(1, product(sizes[1] or ())))
 
 
 def snapped(
@@ -210,10 +208,8 @@ def snapped(
 ) -> tuple[Array, Array]:
     """Return scale and shift, each number replaced by the candidate that it rounds."""
     limit = SNAP.get(dtype, 2.0**-8)
-    candidates = [
-        *candidates,
-        *(each.times(-1.0, 0.0) for each in candidates),
-    ]  # the other operand of a difference
+    # In a difference, the second operand is negative.
+    candidates = [*candidates, *(each.times(-1.0, 0.0) for each in candidates)]
     scale = _nearest(scale, [each.scale for each in candidates], limit * np.abs(scale))
     shifts = [each.shift for each in candidates]
     shifts += [scale * (each.shift / each.scale) for each in candidates]
@@ -245,10 +241,8 @@ def approximate(source: Operation, result: Operation) -> Line | None:
         if given.matrix.shape != made.matrix.shape or given.axis != made.axis or rank <= made.axis:
             return None
         count = len(given.matrix)
-        before, after = (
-            given.factor * given.matrix.reshape(count, -1),
-            made.factor * made.matrix.reshape(count, -1),
-        )
+        before = given.factor * given.matrix.reshape(count, -1)
+        after = made.factor * made.matrix.reshape(count, -1)
         place = np.arange(count), np.abs(before).argmax(axis=1)
         old, new = (along(each[place], made.axis, rank) for each in (before, after))
         plain = np.zeros((1,) * rank)

@@ -57,9 +57,10 @@ def _inherit(
     """Let a step about an unlogged operator serve later steps: an affine came through it."""
     places = {step["operation"]: step["step"] for step in steps if step["at"] != SOURCE}
     for step in reversed(steps):
-        operation = (
-            search.result.operations.get(step["operation"]) if step["at"] != SOURCE else None
-        )
+        if step["at"] != SOURCE:
+            operation = search.result.operations.get(step["operation"])
+        else:
+            operation = None
         if operation is not None and covered[step["step"]].isdisjoint(logged):
             readers = (reader.label for value in operation.outputs for reader in value.readers)
             for label in readers:
@@ -93,11 +94,10 @@ def _covered(step: Mapping[str, Any], search: Search, kept: set[int]) -> Iterato
         operation = queue.pop()
         yield from (value.label for value in operation.outputs)
         for value in operation.inputs:
-            before = (
-                None
-                if value is None or value.stored is not None or value.term in kept
-                else value.producer
-            )
+            if value is None or value.stored is not None or value.term in kept:
+                before = None
+            else:
+                before = value.producer
             if before is not None and before not in seen:
                 seen.add(before)
                 queue.append(before)

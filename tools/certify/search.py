@@ -53,7 +53,7 @@ MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
 MAX_SNAPPED = 1 << 14
-"""Most numbers of an affine that are compared with those of others."""
+"""Most numbers of an affine that are compared with others."""
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
 """Operators whose weights take affines."""
@@ -182,9 +182,8 @@ class Search(Proof):
         return False
 
     def _prove(self, operation: Operation) -> bool:
-        is_clamp = (
-            operation.kind in CLAMPS
-        )  # one that limits nothing may be an affine of another, too
+        # A clamp that limits nothing may be an affine of another value, too.
+        is_clamp = operation.kind in CLAMPS
         if (is_clamp and self._relate(operation)) or self._first(operation, FIRST):
             return True
         if not operation.domain and not is_clamp and self._relate(operation):
@@ -300,11 +299,9 @@ class Search(Proof):
     def _turned(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield steps that match `operation` to a source operation on transposed data."""
         found = dict.fromkeys((*self._of_same_name(operation), *self._turned_readers(operation)))
-        name = (
-            "same bounds"
-            if operation.kind in CLAMPS and clamp_of(operation) is not None
-            else "crosses"
-        )
+        name = "crosses"
+        if operation.kind in CLAMPS and clamp_of(operation) is not None:
+            name = "same bounds"
         for source in found:
             data = next(
                 (each for each in source.inputs if each is not None and each.stored is None), None
@@ -359,11 +356,10 @@ class Search(Proof):
         row, seen = found[:], set[int]()
         while row and len(found) <= MAX_TRIED:
             value = row.pop(0)
-            readers = (
-                [each for same in self._same(value) for each in same.readers]
-                if value.term not in seen
-                else []
-            )
+            if value.term not in seen:
+                readers = [each for same in self._same(value) for each in same.readers]
+            else:
+                readers = []
             seen.add(value.term)
             limited = [
                 each.outputs[0]
@@ -444,7 +440,7 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": first.label, "applies": [claim]}
 
     def _seen(self, value: Datum, result: Datum) -> Groups | None:
-        """Return how the result of an operator is a view of its data, None if it is none."""
+        """Return how the result of an operator is a view of its data, or None."""
         shape, operation = self.shape(value), result.producer
         if shape is None or operation is None:
             return None
@@ -466,9 +462,10 @@ class Search(Proof):
         candidates = []
         for member in self.members_of(own[0])[:MAX_TRIED]:
             family = self.family(member)
-            after = (
-                None if family is None or family[1].rank != line.rank else family[1].over(own[1])
-            )
+            if family is None or family[1].rank != line.rank:
+                after = None
+            else:
+                after = family[1].over(own[1])
             if after is not None and after.fits(extents):
                 start = ElementwiseAffine(
                     flat(after.scale), flat(after.shift), np.ones(product(extents))
@@ -497,9 +494,8 @@ class Search(Proof):
         yield from ([{"value": each.label}] for each in members if each.label == label)
         for claim in self.claims.get(label, ()):
             yield list(claim)
-            if (
-                1 < len(claim) < MAX_PARTS
-            ):  # a part that moved on, or came twice, may be recorded, too
+            # A part that moved on, or came twice, may be recorded, too.
+            if 1 < len(claim) < MAX_PARTS:
                 yield [each for i, each in enumerate(claim) if each not in claim[:i]]
                 yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
@@ -538,9 +534,9 @@ class Search(Proof):
         def root_of(value: Datum) -> int | None:
             if value not in roots:
                 family = self.family(value) if value.term >= 0 else None
-                roots[value] = (
-                    None if value.term < 0 else value.term if family is None else family[0].term
-                )
+                roots[value] = None if value.term < 0 else value.term
+                if family is not None:
+                    roots[value] = family[0].term
             return roots[value]
 
         for operation in self.source.operations.values():

@@ -90,8 +90,8 @@ class Withdrawal:
             listed = " and ".join([", ".join(names[:-1]), names[-1]][len(names) == 1 :])
             rewrites = ", ".join(rules) or "a rewrite"
             found.append(
-                f"no identity covers {rewrites} at {listed}, which {are} left alone; {hint} {them}"
-                " all the same"
+                f"no identity covers {rewrites} at {listed}, which {are} left"
+                f" alone; {hint} {them} all the same"
             )
         return found
 

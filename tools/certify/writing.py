@@ -53,10 +53,8 @@ def certificate_of(
     except Unproved as refusal:
         steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: {refusal}")
     except MALFORMED as error:
-        steps, gap = (
-            [_gap("", log)],
-            Gap(f"the certificate proves nothing: the model is malformed: {error!r}"),
-        )
+        steps = [_gap("", log)]
+        gap = Gap(f"the certificate proves nothing: the model is malformed: {error!r}")
     if search is not None:
         steps = needed(search) if search.is_proved else [*search.found, _first_gap(search, log)]
         gap = _refused(source, result, steps) if search.is_proved else _gap_of(search, steps[-1])
@@ -149,11 +147,10 @@ def _first_gap(search: Search, log: Sequence[tuple[str, str]]) -> dict[str, Any]
 def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
     blocked = search.result.operations.get(step["operation"])
     rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
-    reason = (
-        search.refusal
-        if blocked is None
-        else f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
-    )
+    if blocked is None:
+        reason = search.refusal
+    else:
+        reason = f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
     labels = [each.label for each in ends_of(search)] or (
         [] if blocked is None else [blocked.label]
     )

@@ -123,11 +123,9 @@ def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
                 or not all(np.array_equal(places[axis], own[axis]) for axis in own)
             ):
                 continue
-            up, down, back = (
-                proof.line(data, value, UP),
-                proof.line(data, value, DOWN),
-                line.inverse(),
-            )
+            up = proof.line(data, value, UP)
+            down = proof.line(data, value, DOWN)
+            back = line.inverse()
             if up is not None:
                 proof.relate(operation.outputs[0], target, line.after(cut(up, own)), UP)
                 return True
@@ -304,9 +302,10 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     ):
         raise Unproved("the ranks are unknown")
     weights = weights_of(source)
-    axis = (
-        result.rank - 1 if operation.kind in LAST_AXIS else 1 if weights is None else weights.axis
-    )
+    if operation.kind in LAST_AXIS:
+        axis = result.rank - 1
+    else:
+        axis = 1 if weights is None else weights.axis
     if weights is not None and weights.data:
         first, second = source.operand(weights.data), operation.operand(weights.data)
     if first is None or second is None:
@@ -352,9 +351,8 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     padded = None if family is None else zero_padding(family[0])
     if family is not None and padded is not None:
         line, padding = proof.upward(second, padded[0]), padded[1]
-        if (
-            line is not None and not line.has_shift and line.rank == family[1].rank
-        ):  # so it passes the Pad
+        # A scale passes a Pad of zeros.
+        if line is not None and not line.has_shift and line.rank == family[1].rank:
             data = family[1].after(line)
     if data is None:
         raise Unproved("the data have no relation to the source's")

@@ -37,7 +37,7 @@ def infer_carried(
     stated: Mapping[str, ValueInfoProto],
     ranks: Mapping[str, ValueInfoProto],
 ) -> GraphProto:
-    """Return the graph with the types that onnx infers, those of carried values included.
+    """Return the graph with the types that onnx infers, carried values included.
 
     `stated` are types in place of those that onnx infers, `ranks` types of which it may infer more.
     """
@@ -102,7 +102,7 @@ def _results(graph: GraphProto) -> Iterator[tuple[tuple[str, int], TypeProto]]:
 
 
 def _common(assumed: Extents, found: TypeProto | None) -> Extents | None:
-    """Return the extents that a type has, too, None where its rank is another or unknown."""
+    """Return the extents that a type has, too, None if its rank is another or unknown."""
     if (
         found is None
         or not found.tensor_type.HasField("shape")

@@ -41,9 +41,8 @@ class Replay(Proof):
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation, by its step if it has one."""
-        key = self.key(
-            operation
-        )  # it enters the constants that are operands, and the steps of bodies come first
+        # The key enters constant operands, and takes the steps of bodies, which come first.
+        key = self.key(operation)
         if not self._take_step(operation) and not self.bind(operation, key):
             self.enter(operation, key)
 
@@ -65,8 +64,8 @@ class Replay(Proof):
             step = self.steps[self.place]
             self.place += 1
             raise Unproved(
-                f"there is no operation {step.get('operation')!r} in the {step.get('at')!r} after"
-                " the step before"
+                f"there is no operation {step.get('operation')!r} in the"
+                f" {step.get('at')!r} after the step before"
             )
         self.place = 0
         super().finish()
@@ -199,7 +198,7 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
 
 
 def _is_deep(content: object) -> bool:
-    """Return whether lists and objects are nested deeper than those of a certificate."""
+    """Return whether lists and objects are nested deeper than in a certificate."""
     level = [content]
     for _ in range(MAX_DEPTH):
         inner = [

@@ -95,12 +95,11 @@ def _clip_bounds(operation: Operation) -> Bounds | None:
             operand = operation.operand(index)
             if operand is not None and (operand.stored is None or operand.stored.array.size != 1):
                 return None
-            stored = (
-                None
-                if operand is None or operand.stored is None
-                else operand.stored.array.reshape(())
-            )
-        made.append(infinite if stored is None else _unlimited(stored, -1.0 if index == 1 else 1.0))
+            if operand is None or operand.stored is None:
+                stored = None
+            else:
+                stored = operand.stored.array.reshape(())
+        made.append(infinite if stored is None else _unlimited(stored, float(np.sign(infinite))))
     return made[0], made[1]
 
 
@@ -133,11 +132,10 @@ def clamps(value: Datum, same: Same = lambda each: each) -> Iterator[tuple[Datum
             value, inner = own
             line = Line.identity(own[0].rank) if line is None else line
             moved = image(line, inner)
-            bounds = (
-                moved
-                if bounds is None
-                else (_limited(moved[0], bounds), _limited(moved[1], bounds))
-            )
+            if bounds is None:
+                bounds = moved
+            else:
+                bounds = (_limited(moved[0], bounds), _limited(moved[1], bounds))
         elif affine is not None and line is not None and affine[1].rank == line.rank:
             value, line = affine[0], line.after(affine[1])
         else:
@@ -161,7 +159,7 @@ def _limited(array: Array, bounds: Bounds) -> Array:
 
 
 def limits(value: Datum, same: Same, depth: int = MAX_CHAIN) -> Bounds | None:
-    """Return the bounds of a value by the operators that make it, None where there are none."""
+    """Return the bounds of a value by the operators that make it, or None."""
     value = same(value)
     producer = value.producer
     if producer is None or value.index or producer.domain or not depth or value.rank is None:

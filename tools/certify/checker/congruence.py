@@ -38,12 +38,8 @@ SOURCE, RESULT = "source", "result"
 
 RANDOM = frozenset(
     (
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        *("Multinomial", "Bernoulli"),
     )
 )
 """Operators of which two with the same operands differ."""
@@ -105,30 +101,20 @@ class Congruence:
         operation = self._filled(operation)
         count = len(operation.outputs)  # it decides about Split, and about training before opset 14
         given = sorted(operation.attributes.items(), key=lambda each: each[0])
-        attributes = tuple(
-            (name, each if isinstance(each, Stored) else repr(each)) for name, each in given
-        )  # 1 or 1.0
+        # As texts, 1 and 1.0 differ.
+        attributes = tuple((k, v if isinstance(v, Stored) else repr(v)) for k, v in given)
         operands = tuple(
             -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
         )
         if operation.kind in ("Max", "Min") and not operation.domain:
-            operands = tuple(dict.fromkeys(operands))  # that of a value with itself is the value
+            operands = tuple(dict.fromkeys(operands))  # max(x, x) is x
         while operands and operands[-1] == -1:
             operands = operands[:-1]
-        head: tuple[Any, ...] = (
-            operation.domain,
-            operation.kind,
-            operation.version,
-            attributes,
-            count,
-            operands,
-        )
+        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version)
+        head = (*head, attributes, count, operands)
         if operation.domain not in STANDARD or operation.kind in RANDOM or trains(operation):
-            head = (
-                *head,
-                self.enclosing,
-                operation.label,
-            )  # it may have an effect, or another result each time
+            # It may have an effect, or another result each time.
+            head = (*head, self.enclosing, operation.label)
         bodies = []
         for name, body in sorted(operation.bodies.items()):
             # A body inside another has parameters of its own, and so has one whose values have
@@ -138,10 +124,8 @@ class Congruence:
                 self.term(("parameter", *place, i, each.kind, self._extents(each, -1)))
                 for i, each in enumerate(body.inputs)
             ]
-            outside, self.enclosing = (
-                self.enclosing,
-                (*self.enclosing, (operation.kind, name, *inputs)),
-            )
+            outside = self.enclosing
+            self.enclosing = (*self.enclosing, (operation.kind, name, *inputs))
             bodies.append((name, self.body(body, inputs)))
             self.enclosing = outside
         return ("operation", *head, tuple(bodies))
@@ -167,16 +151,8 @@ class Congruence:
         except (Unproved, ValueError, TypeError, KeyError):
             return operation
         attributes = {"value": Stored(None, made.array.reshape(-1))}
-        return Operation(
-            operation.label,
-            "",
-            full.kind,
-            full.version,
-            attributes,
-            {},
-            full.inputs,
-            operation.outputs,
-        )
+        kind = (operation.label, "", full.kind, full.version)
+        return Operation(*kind, attributes, {}, full.inputs, operation.outputs)
 
     def agree(self, operation: Operation, stored: Stored) -> None:
         """Refuse a constant that another operation with equal operands computed otherwise.
@@ -242,11 +218,9 @@ class Congruence:
         if stored is not None or expand is None or expand.domain:
             return None, None
         expand = self._filled(expand)
-        target = (
-            self.integers.of(expand.inputs[-1])
-            if expand.kind in ("Expand", "ConstantOfShape")
-            else None
-        )
+        target = None
+        if expand.kind in ("Expand", "ConstantOfShape"):
+            target = self.integers.of(expand.inputs[-1])
         if target is None or expand.kind == "Expand":
             return None if target is None else list(target.flat), expand.operand(0)
         return list(target.flat), self._number(value, _fill(expand).array)
@@ -341,11 +315,9 @@ class Congruence:
         return self._extents(value, value.term)
 
     def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
-        return (
-            None
-            if value.extents is None
-            else tuple(self._extent(value, term, i) for i in range(len(value.extents)))
-        )
+        if value.extents is None:
+            return None
+        return tuple(self._extent(value, term, i) for i in range(len(value.extents)))
 
     def _extent(self, value: Datum, term: int, axis: int) -> Extent:
         extent = (value.extents or ())[axis]
@@ -379,9 +351,10 @@ class Congruence:
     def _view(self, operation: Operation) -> int | None:
         """Return the class of the result of an operation that only reorders elements."""
         data = operation.operand(0)
-        found = (
-            None if data is None or data.stored is not None or operation.domain else self.view(data)
-        )
+        if data is None or data.stored is not None or operation.domain:
+            found = None
+        else:
+            found = self.view(data)
         if found is None:
             return None
         core, groups = found

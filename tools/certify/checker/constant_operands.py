@@ -123,11 +123,9 @@ def check_padding(
     if claim is None:
         _check_value(old, new, line)
         return None
-    data, pads, inner = (
-        source.operand(0),
-        source.integers("pads" if source.version > 1 else "paddings", 1),
-        claim,
-    )
+    data = source.operand(0)
+    pads = source.integers("pads" if source.version > 1 else "paddings", 1)
+    inner = claim
     if (
         pads is None
         or source.operand(3) is not None

@@ -74,11 +74,9 @@ def norm(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved(
             "the order of the norm is zero, or a power of a scale is far beyond the data"
         )
-    return (
-        [_pooled(operation, line)]
-        if operation.kind.endswith("Pool")
-        else reduction(operation, {0: line})
-    )
+    if operation.kind.endswith("Pool"):
+        return [_pooled(operation, line)]
+    return reduction(operation, {0: line})
 
 
 def repeated(operation: Operation, lines: Lines) -> list[Line]:
@@ -197,12 +195,9 @@ def reduction(operation: Operation, lines: Lines) -> list[Line]:
     _uniform(line, axes)
     if operation.kind == "ReduceSum" and line.has_shift:
         data = operation.inputs[0]
-        extents = (
-            ()
-            if data is None or data.extents is None
-            else tuple(data.extents[axis] for axis in axes)
-        )
-        known = static(extents)
+        known: tuple[int, ...] | None = ()
+        if data is not None and data.extents is not None:
+            known = static(tuple(data.extents[axis] for axis in axes))
         if known is None or len(known) != len(set(axes)):
             raise Unproved("the number of summands, which multiplies the shift, is unknown")
         count = float(product(known))
@@ -426,11 +421,10 @@ def _keeps_axis(operation: Operation, axis: int, rank: int) -> bool:
     given = operation.operand(2 if operation.version >= 11 and operation.kind == "Resize" else 1)
     scales: Array | None = np.array(operation.attributes.get("scales", ()))
     if operation.kind == "Resize" or operation.version >= 9:
-        scales = (
-            None
-            if given is None or given.extents == (0,) or given.stored is None
-            else given.stored.array
-        )
+        if given is None or given.extents == (0,) or given.stored is None:
+            scales = None
+        else:
+            scales = given.stored.array
         if given is not None and given.extents != (0,) and scales is None:
             return False
     if scales is not None:
@@ -452,9 +446,9 @@ def pad(operation: Operation, lines: Lines) -> list[Line]:
     axes = None if operation.operand(3) is None else operation.constant(3)
     if pads is None or (operation.operand(3) is not None and axes is None):
         raise Unproved("the pads are not constant")
-    padded = (
-        range(line.rank) if axes is None else [int(axis) % line.rank for axis in axes.reshape(-1)]
-    )
+    padded = list(range(line.rank))
+    if axes is not None:
+        padded = [int(axis) % line.rank for axis in axes.reshape(-1)]
     for i, axis in enumerate(padded):
         if pads[i] or pads[i + len(padded)]:
             _uniform(line, (axis,))

@@ -70,11 +70,10 @@ def _columns(data: Datum) -> int:
         and producer.inputs[0] is not None
     ):
         return _columns(producer.inputs[0])
-    matrix = (
-        None
-        if producer is None or producer.domain or producer.kind != "MatMul"
-        else producer.operand(1)
-    )
+    if producer is None or producer.domain or producer.kind != "MatMul":
+        matrix = None
+    else:
+        matrix = producer.operand(1)
     extents = None if matrix is None else static(matrix.extents)
     return extents[1] if extents is not None and len(extents) == 2 else 0
 
@@ -244,16 +243,8 @@ def is_zero(value: Datum | None, depth: int = 0) -> bool:
         filled = operation.attributes.get("value")
         return filled is None or not filled.array.any()
     moves = (
-        "Identity",
-        "Expand",
-        "Reshape",
-        "Tile",
-        "Slice",
-        "Gather",
-        "Unsqueeze",
-        "Squeeze",
-        "Transpose",
-        "Cast",
+        *("Identity", "Expand", "Reshape", "Tile", "Slice", "Gather"),
+        *("Unsqueeze", "Squeeze", "Transpose", "Cast"),
     )
     return operation.kind in moves and is_zero(operation.operand(0), depth + 1)
 
@@ -382,18 +373,14 @@ def _by_operands(operation: Operation, same: Same) -> Datum | None:
             and chosen is not None
             and chosen.extents == extents
         )
-        return (
-            chosen
-            if is_whole and other is not None and chosen is not None and same(chosen) is same(other)
-            else None
-        )
+        if is_whole and other is not None and chosen is not None and same(chosen) is same(other):
+            return chosen
+        return None
     if operation.kind in INVOLUTIONS:
         before = same(data).producer
-        return (
-            before.operand(0)
-            if before is not None and (before.kind, before.domain) == (operation.kind, "")
-            else None
-        )
+        if before is not None and (before.kind, before.domain) == (operation.kind, ""):
+            return before.operand(0)
+        return None
     return data if is_settled(operation, same) or _reduces_nothing(operation) else None
 
 

@@ -29,9 +29,8 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
     nearest.
     """
     found = recomputed(operation)
-    if (
-        step.get("rounded") or step.get("at") == "result"
-    ):  # its runtime rounds them; the source's may be kept exact
+    # A runtime rounds the result's constants; the source's may be kept exact.
+    if step.get("rounded") or step.get("at") == "result":
         found = [Stored(None, each.array) for each in found]
     if step.get("ulps") is not None:
         if proof.side != SOURCE:
@@ -134,9 +133,10 @@ def _product_and_sum(proof: Relations, step: Step, operation: Operation) -> None
         raise Unproved("an operand is absent, or multiplied")
     terms = [proof.term_of(first), proof.term_of(second), proof.term_of(third)]
     for product, addend in (total.inputs, total.inputs[::-1]):
-        inner = (
-            None if product is None else proof.known.get(proof.term_of(product), product).producer
-        )
+        if product is None:
+            inner = None
+        else:
+            inner = proof.known.get(proof.term_of(product), product).producer
         if (
             inner is None
             or inner.domain

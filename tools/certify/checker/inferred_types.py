@@ -59,7 +59,7 @@ def _bare(tensor: TensorProto) -> TensorProto:
 
 
 def _clear_shapes(type_: TypeProto) -> None:
-    """Remove the shapes of a type, also those of the elements of sequences and optional values."""
+    """Remove the shapes of a type, also of the elements of sequences and optional values."""
     kind = type_.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         getattr(type_, kind).ClearField("shape")
@@ -94,9 +94,10 @@ def _is_exact(scales: TensorProto | Sequence[float]) -> bool:
     if isinstance(scales, TensorProto) and scales.data_type == TensorProto.INT64:
         return True
     try:
-        numbers = (
-            numpy_helper.to_array(scales) if isinstance(scales, TensorProto) else np.array(scales)
-        )
+        if isinstance(scales, TensorProto):
+            numbers = numpy_helper.to_array(scales)
+        else:
+            numbers = np.array(scales)
     except ValueError:  # a large one
         return False
     numbers = 64.0 * numbers.astype(np.float64)
@@ -141,9 +142,10 @@ class _Skeleton:
         bare = GraphProto(name=graph.name)
         for given in graph.input:
             self._take_input(bare.input.add(), given, path)
-        overridable = (
-            {each.name for each in graph.input} if self.may_override and not path else set()
-        )
+        if self.may_override and not path:
+            overridable = {each.name for each in graph.input}
+        else:
+            overridable = set()
         for tensor in graph.initializer:
             if tensor.name in overridable:
                 continue  # callers may give other elements
@@ -210,10 +212,8 @@ class _Skeleton:
             is_other |= not (all(map(_is_exact, scales)) and all(map(_is_exact, numbers)))
         kind = f"other {node.op_type}" if is_other else node.op_type
         if kind == "Range":
-            inputs[1:] = [
-                "",
-                "",
-            ]  # the checker counts integers itself, and runtimes disagree about floats
+            # The checker counts integers itself, and runtimes disagree about floats.
+            inputs[1:] = ["", ""]
         made = bare.node.add(op_type=kind, domain=node.domain, input=inputs, output=outputs)
         for item in node.attribute:
             copy = made.attribute.add()

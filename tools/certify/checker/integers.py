@@ -44,16 +44,8 @@ BITS: dict[int, int] = {TensorProto.INT32: 31, TensorProto.INT64: 62}
 
 MOVING = frozenset(
     (
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Slice",
-        "Concat",
-        "Gather",
-        "Transpose",
-        "Expand",
+        *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"),
+        *("Expand", "Slice", "Concat", "Gather"),
     )
 )
 """Operators that only move elements, which are computed on expressions as on numbers."""
@@ -80,7 +72,7 @@ def monomial(number: Extent) -> tuple[int, list[Expression]]:
 
 
 def quotient(number: Extent, divisor: Extent) -> Extent | None:
-    """Return an exact quotient of products, None where it is none."""
+    """Return an exact quotient of products, None if there is a remainder."""
     (count, factors), (other, gone) = monomial(number), monomial(divisor)
     left = Counter(factors)
     left.subtract(gone)
@@ -138,13 +130,11 @@ def _sum(first: Extent, second: Extent) -> Extent:
 
 
 def _difference(first: Extent, second: Extent) -> Extent:
-    return (
-        first
-        if second == 0
-        else 0
-        if first == second
-        else _known("Sub", lambda a, b: a - b)(first, second)
-    )
+    if second == 0:
+        return first
+    if first == second:
+        return 0
+    return _known("Sub", lambda a, b: a - b)(first, second)
 
 
 def _ratio(first: Extent, second: Extent) -> Extent:

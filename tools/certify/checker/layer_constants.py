@@ -64,8 +64,8 @@ class Numbers:
             raise Unproved(f"a scale of the {name} is below the normal numbers of its type")
         if not is_rounding(self.stored[is_used], numbers[is_used], np.abs(numbers[is_used])):
             raise Unproved(
-                f"a scale of the {name} is not the rounded product of the source's scale and the"
-                " factors"
+                f"a scale of the {name} is not the rounded product of the"
+                " source's scale and the factors"
             )
         self._check_finite()
 
@@ -84,8 +84,8 @@ class Numbers:
         wanted = old * np.where(factor == 0, 1.0, np.abs(factor))
         if not is_rounding(steps, wanted, wanted):
             raise Unproved(
-                "a scale of the bias is not the rounded product of the source's scale and the"
-                " factors"
+                "a scale of the bias is not the rounded product of the"
+                " source's scale and the factors"
             )
         step = np.abs(steps.astype(np.float64))
         if not (
@@ -148,13 +148,11 @@ def _dequantized(operation: Operation) -> Numbers | None:
 def scale_places(
     operation: Operation, extents: tuple[int, ...], scales: tuple[int, ...]
 ) -> Array | None:
-    """Return for each element the place of its scale, None where their shapes do not fit."""
+    """Return for each element the place of its scale, None if their shapes do not fit."""
     rank, count = len(extents), int(np.prod(scales))
     places = np.arange(count)
-    axis, block = (
-        int(operation.attributes.get("axis", 1)),
-        int(operation.attributes.get("block_size", 0)),
-    )
+    axis = int(operation.attributes.get("axis", 1))
+    block = int(operation.attributes.get("block_size", 0))
     axis += rank if axis < 0 else 0
     if block:
         if len(scales) != rank or not 0 <= axis < rank:

@@ -94,12 +94,12 @@ class Line:
         return Line(scale, shift, np.abs(self.scale) * inner.reach + self.reach)
 
     def inverse(self) -> Line | None:
-        """Return the line of y that is x, None where a scale is zero."""
+        """Return the line of y that is x, None if a scale is zero."""
         made = self.restored
         return made if made.is_finite and made.scale.all() else None
 
     def over(self, inner: Line) -> Line | None:
-        """Return a line of inner(x) that is this line of x, None where there is none.
+        """Return a line of inner(x) that is this line of x, or None.
 
         Where inner(x) is constant, this line has to be, too.
         """
@@ -167,9 +167,8 @@ class Line:
         same = tuple(
             axis for axis in range(self.rank) if scale.shape[axis] == shift.shape[axis] == 1
         )
-        return Line(
-            scale, shift, self.reach.min(axis=same, keepdims=True)
-        )  # else the least bound would grow
+        # Along axes of one number the least reach holds: a greater one would widen the bound.
+        return Line(scale, shift, self.reach.min(axis=same, keepdims=True))
 
     def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
@@ -209,7 +208,7 @@ class Line:
         )
 
     def vector(self, axis: int) -> tuple[Array, Array, Array] | None:
-        """Return scale, shift and reach along `axis`, None where they vary along another one."""
+        """Return scale, shift and reach along `axis`, None if they vary along another one."""
         found = []
         for array in np.broadcast_arrays(self.scale, self.shift, self.reach):
             if array.size != array.shape[axis]:
@@ -235,7 +234,7 @@ def _levelled(array: Array, slack: Array) -> Array:
 
 
 def shared_scale(lines: Mapping[int, Line], fixed: Mapping[int, Line]) -> Array | None:
-    """Return a scale that lines have where they are not free, None where they have none.
+    """Return a scale that lines have where they are not free, or None.
 
     A line is free where `fixed` says that x is constant.
     """

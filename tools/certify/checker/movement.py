@@ -41,7 +41,7 @@ def index_map(value: Datum, leaves: Mapping[int, int], *, batch: bool, depth: in
     """Return for each element of `value` the number of the element of a leaf that it holds.
 
     `leaves` gives the first number of each leaf, by its term. With `batch` the first axis is
-    unknown, and handed on as the first by every operation: the map is that of one element of it.
+    unknown, and handed on as the first by every operation: the map is of one element of it.
     Raises Unproved where the region has another leaf.
     """
     if value.term in leaves:
@@ -80,16 +80,15 @@ def _is_line(leaf: Datum, leaves: Mapping[int, int]) -> bool:
 
 
 def leaf_extents(leaf: Datum, *, batch: bool) -> tuple[int, ...]:
-    """Return the extents of a leaf; with `batch` those of one element of the first axis.
+    """Return the extents of a leaf; with `batch` of one element of the first axis.
 
     Raises Unproved.
     """
     extents = leaf.extents
-    known = (
-        None
-        if extents is None or (batch and not extents)
-        else static(extents[1:] if batch else extents)
-    )
+    if extents is None or (batch and not extents):
+        known = None
+    else:
+        known = static(extents[1:] if batch else extents)
     if known is None or product(known) > MAX_ELEMENTS:
         raise Unproved("the extents are unknown or too large")
     return (1, *known) if batch else known

@@ -27,7 +27,7 @@ MAX_CUTS = 16
 
 
 def parts_of(operation: Operation) -> list[Part]:
-    """Return the part that each result of an operation is, of a tensor that is no part.
+    """For each result, return which slice of which whole tensor it holds.
 
     Raises Unproved.
     """
@@ -118,11 +118,10 @@ def _element(operation: Operation) -> Part:
             raise Unproved("the sizes are not constant")
         step = int(stored) if stored.ndim == 0 else 0
         starts = range(0, extent, step) if step else ()
-        sizes = (
-            [int(each) for each in stored]
-            if stored.ndim
-            else [min(step, extent - i) for i in starts]
-        )
+        if stored.ndim:
+            sizes = [int(each) for each in stored]
+        else:
+            sizes = [min(step, extent - i) for i in starts]
     place = int(position.reshape(()))
     if not -len(sizes) <= place < len(sizes):
         raise Unproved("the sequence has no such position")

@@ -59,7 +59,7 @@ MALFORMED = (
     RuntimeError, MemoryError,
     onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
 )  # fmt: skip
-"""The errors that a model may lead to which is no valid ONNX."""
+"""The errors that an invalid model may lead to."""
 
 
 class Stored:
@@ -112,15 +112,15 @@ class Stored:
                 kind, extents, content = tensor.data_type, tuple(tensor.dims), tensor.raw_data
             else:
                 array = self.array
-                kind = (
-                    helper.np_dtype_to_tensor_dtype(array.dtype)
-                    if tensor is None
-                    else tensor.data_type
-                )
+                if tensor is None:
+                    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+                else:
+                    kind = tensor.data_type
                 extents = tuple(array.shape)
-                content = (
-                    repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-                )
+                if array.dtype == object:
+                    content = repr(array.tolist()).encode()
+                else:
+                    content = array.tobytes()
                 if tensor is not None and tensor.data_type in _PACKED:
                     content = numpy_helper.from_array(array).raw_data
             self._key = ("constant", kind, extents, blake2b(content, digest_size=16).digest())
@@ -136,7 +136,7 @@ _PACKED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FreeExtent:
-    """An extent that no one states: that of a value along an axis.
+    """An extent that no one states, of a value along an axis.
 
     Values that onnx infers to have the same have it.
     """
@@ -168,7 +168,7 @@ class Datum:
 
     @property
     def rank(self) -> int | None:
-        """The number of axes, None where it is unknown."""
+        """The number of axes, None if it is unknown."""
         return None if self.extents is None else len(self.extents)
 
     @property
@@ -191,11 +191,11 @@ class Operation:
     outputs: list[Datum]
 
     def operand(self, index: int) -> Datum | None:
-        """Return an input, None where it is absent."""
+        """Return an input, None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> Array | None:
-        """Return the elements of a constant input, None where it is absent or no constant."""
+        """Return the elements of a constant input, None if it is absent or not constant."""
         found = self.operand(index)
         return None if found is None or found.stored is None else found.stored.array
 
@@ -311,8 +311,8 @@ def _with_defaults(model: ModelProto) -> ModelProto:
                     and item.ref_attr_name not in passed
                 ):
                     raise Unproved(
-                        f"the function {node.op_type} may have its default of {item.name!r}, or"
-                        " none"
+                        f"the function {node.op_type} may have its"
+                        f" default of {item.name!r}, or none"
                     )
             node.attribute.extend(absent.values())
     return made
@@ -347,7 +347,7 @@ def _is_sorted(graph: GraphProto, outer: frozenset[str]) -> bool:
 
 
 def _read(node: NodeProto) -> set[str]:
-    """Return the names that a node reads, those of outer graphs that its bodies read included."""
+    """Return the names that a node reads, also of outer graphs that its bodies read."""
     found = {name for name in node.input if name}
     for inner in _graphs(node):
         own = _defined(inner) | {name for each in inner.node for name in each.output}
@@ -421,11 +421,11 @@ def _note_types(program: Program, typed: GraphProto, inputs: Iterable[ValueInfoP
 
 
 def unsettled(value: Datum, axis: int) -> int | str | None:
-    """Return an extent as it is written for onnx's inference, None where it has no name."""
+    """Return an extent as it is written for onnx's inference, None if it has no name."""
     extent = None if value.extents is None else value.extents[axis]
-    return (
-        f"{STATED}{extent.value.label} {extent.axis}" if isinstance(extent, FreeExtent) else extent
-    )
+    if isinstance(extent, FreeExtent):
+        return f"{STATED}{extent.value.label} {extent.axis}"
+    return extent
 
 
 def _settle(program: Program) -> None:
@@ -467,14 +467,12 @@ class _Reader:
     def run(self) -> Program:
         graph = self.model.graph
         initialized = {tensor.name: tensor for tensor in graph.initializer}
-        if len({(each.domain, each.version) for each in self.model.opset_import}) > len(
-            self.opsets
-        ):
+        versions = {(each.domain, each.version) for each in self.model.opset_import}
+        if len(versions) > len(self.opsets):
             raise Unproved("two versions of one domain are imported")
         if self.opsets and "" not in self.opsets and any(not node.domain for node in _nodes(graph)):
-            raise Unproved(
-                "the opset of ONNX's operators is not imported"
-            )  # and runtimes take their newest one
+            # Runtimes take their newest one then.
+            raise Unproved("the opset of ONNX's operators is not imported")
         free = [each for each in graph.input if not (self.is_old and each.name in initialized)]
         overridable = {
             each.name: Stored(initialized[each.name]) for each in free if each.name in initialized
@@ -510,9 +508,9 @@ class _Reader:
         if len({tensor.name for tensor in graph.initializer}) < len(graph.initializer):
             raise Unproved("two initializers have one name")
         inputs = []
-        declared = (
-            {each.name: each.type for each in typed.input} if path else {}
-        )  # those of bodies, as inferred
+        declared: dict[str, TypeProto] = {}
+        if path:  # inputs of bodies have the inferred types
+            declared = {each.name: each.type for each in typed.input}
         for each in graph.input:
             is_constant = (
                 self.is_old and not path and any(each.name == t.name for t in graph.initializer)
@@ -551,16 +549,8 @@ class _Reader:
     ) -> Operation | None:
         domain = node.domain
         inputs = [names[name] if name else None for name in node.input]
-        operation = Operation(
-            label_of(node, path),
-            domain,
-            node.op_type,
-            self.opsets.get(domain, 0),
-            {},
-            {},
-            inputs,
-            [],
-        )
+        kind = (label_of(node, path), domain, node.op_type, self.opsets.get(domain, 0))
+        operation = Operation(*kind, {}, {}, inputs, [])
         typed = {item.name: item for item in bare.attribute}
         constant = node.op_type == "Constant" and not domain
         for item in node.attribute:
@@ -573,9 +563,8 @@ class _Reader:
                 operation.attributes[item.name] = _attribute(item)
         _drop_defaults(operation)
         written = list(node.output)
-        while (
-            written and not written[-1] and node.op_type != "Split"
-        ):  # which cuts a part for each of them
+        # Absent results at the end do not count, but a Split cuts a part for each.
+        while written and not written[-1] and node.op_type != "Split":
             written.pop()
         if not domain and node.op_type == "Concat" and operation.version < 4:
             operation.attributes.setdefault("axis", 1)
@@ -700,7 +689,7 @@ def operations_of(body: Block) -> Iterator[Operation]:
 
 
 def before(value: Datum) -> Iterator[Datum]:
-    """Yield the values that a value is computed from, and this one, those of bodies included."""
+    """Yield the values that a value is computed from, and this one, also in bodies."""
     seen, stack = {value}, [value]
     while stack:
         value = stack.pop()
@@ -717,7 +706,7 @@ def before(value: Datum) -> Iterator[Datum]:
 
 
 def static(extents: Extents) -> tuple[int, ...] | None:
-    """Return the extents as integers, None where one is unknown."""
+    """Return the extents as integers, None if one is unknown."""
     if extents is None:
         return None
     found = [extent for extent in extents if isinstance(extent, int)]

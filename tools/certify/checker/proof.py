@@ -76,11 +76,9 @@ class Proof(Relations):
         for first, second, (name, _) in pairs:
             if self.term_of(first) != self.term_of(second):
                 blocked = self.blocker(second)
-                where = (
-                    f"{blocked.kind} {blocked.label!r} of the result"
-                    if blocked is not None
-                    else "no operation"
-                )
+                where = "no operation"
+                if blocked is not None:
+                    where = f"{blocked.kind} {blocked.label!r} of the result"
                 raise Unproved(
                     f"the output {name!r} is not proved equal: {where} follows from no step"
                 )
@@ -102,11 +100,10 @@ class Proof(Relations):
             value, first = self.result.data.get(label), self.source.data.get(label)
             if value is None or extents is None:
                 continue
-            own = (
-                value.extents
-                if value.extents is not None and len(value.extents) == len(extents)
-                else (None,) * len(extents)
-            )
+            if value.extents is not None and len(value.extents) == len(extents):
+                own = value.extents
+            else:
+                own = (None,) * len(extents)
             if all(not isinstance(a, int) or a == b for a, b in zip(extents, own, strict=True)):
                 continue
             if (

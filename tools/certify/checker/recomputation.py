@@ -266,11 +266,10 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
     if operation.kind == "ConstantOfShape":
         return Stored(None, np.array(evaluate(operation, arrays)))
     result = evaluate(operation, arrays)
-    dtype = (
-        result.dtype
-        if result.dtype.kind in "bf"
-        else arrays[-1 if operation.kind == "Where" else 0].dtype
-    )
+    if result.dtype.kind in "bf":
+        dtype = result.dtype
+    else:
+        dtype = arrays[-1 if operation.kind == "Where" else 0].dtype
     if not np.array_equal(made := result.astype(dtype), result):
         raise Unproved("an integer does not fit its type")
     return Stored(None, made)

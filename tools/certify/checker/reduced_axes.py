@@ -60,7 +60,7 @@ def reductions(proof: Congruence, operation: Operation) -> Iterator[Reduced]:
 
 
 def _axes(operation: Operation, rank: int) -> set[int] | None:
-    """Return the axes that a reduction reduces, None where they are unknown."""
+    """Return the axes that a reduction reduces, None if they are unknown."""
     axes = operation.integers("axes", 1)
     if axes is None and operation.operand(1) is not None:
         return None

@@ -103,11 +103,10 @@ def _looked_at(
             if value in computed:
                 value.stored, made[value.label] = computed[value]
         data, result = operation.operand(0), operation.outputs[0]
-        extents = (
-            None
-            if operation.domain or data is None or not data.kind
-            else _stated(operation, integers)
-        )
+        if operation.domain or data is None or not data.kind:
+            extents = None
+        else:
+            extents = _stated(operation, integers)
         if data is not None and extents is not None and result.stored is None:
             names: list[int | str | None] = [
                 _named(each) or f"{STATED}{result.label} {axis}"
@@ -268,7 +267,7 @@ def _einsum(operation: Operation) -> Sequence[Extent | None] | None:
 
 
 def _broadcast(extent: Extent, target: Extent) -> Extent | None:
-    """Return the extent that both are broadcast to, None where it may be either."""
+    """Return the extent that both are broadcast to, None if it may be either."""
     for one, other in ((extent, target), (target, extent)):
         if one == other or one == 1:
             return other if is_natural(other) else None
@@ -278,7 +277,7 @@ def _broadcast(extent: Extent, target: Extent) -> Extent | None:
 
 
 def _named(extent: Extent | None) -> int | str | None:
-    """Return an extent as onnx writes it, None where it has no name."""
+    """Return an extent as onnx writes it, None if it has no name."""
     if not isinstance(extent, Expression):
         return None if extent is None else int(extent)
     if extent.head == "extent":

@@ -135,7 +135,7 @@ class Relations(Congruence):
     def family(self, value: Datum) -> tuple[Datum, Line] | None:
         """Return the value of the source that a value of the source is a line of, and the line.
 
-        The source's own affines are followed until an operation that is none.
+        The source's own affines are followed up to the first other operation.
         """
         value = self.known.get(self.term_of(value), value)
         chain: list[tuple[Datum, Line]] = []
@@ -294,14 +294,11 @@ class Relations(Congruence):
                 same = Line.identity(line.rank)
                 return {DOWN: same, UP: same}
             down, up = self.between(root, given, line), self.between(root, line, given)
-        if (
-            not line.scale.all() or not given.scale.all()
-        ):  # the operators between say more than the two lines
+        # A scale is zero: the operators between may say more than the two lines.
+        if not line.scale.all() or not given.scale.all():
             whole = self.composed(result, source), self.composed(source, result)
-            down, up = (
-                whole[0] or _restored(whole[1]) or down,
-                whole[1] or _restored(whole[0]) or up,
-            )
+            down = whole[0] or _restored(whole[1]) or down
+            up = whole[1] or _restored(whole[0]) or up
         known = {
             name: each
             for name, each in ((DOWN, down), (UP, up))
@@ -312,11 +309,9 @@ class Relations(Congruence):
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:
         """Return the line from `inner` to `outer` of a family's root, or None."""
         found, fixed = outer.over(inner), self._projection(root)
-        return (
-            outer.after(fixed).over(inner.after(fixed))
-            if found is None and fixed is not None
-            else found
-        )
+        if found is None and fixed is not None:
+            return outer.after(fixed).over(inner.after(fixed))
+        return found
 
     def composed(self, value: Datum, below: Datum) -> Line | None:
         """Return the line of the affines from a value `below` to another, or None."""
@@ -388,7 +383,7 @@ class Relations(Congruence):
     def spread(self, output: Datum, narrow: Mapping[int, float]) -> Array:
         """Return the greatest `Line.spread` of an output's operands, and biases of layers.
 
-        `narrow` multiplies those of values of some types.
+        `narrow` multiplies the spreads of values of some types.
         """
         most = np.ones(2)
         for value in before(output):
@@ -408,25 +403,19 @@ class Relations(Congruence):
 
     def _spread(self, value: Datum) -> Array:
         operation = value.producer
-        bias = (
-            operation.constant(2)
-            if operation is not None and operation.kind in LAYERS_WITH_BIAS
-            else None
-        )
+        bias = None
+        if operation is not None and operation.kind in LAYERS_WITH_BIAS:
+            bias = operation.constant(2)
         own = None if operation is None else own_line(operation)
-        added = (
-            own[1].reach
-            if own is not None
-            else ()
-            if bias is None
-            else np.abs(bias.astype(np.float64))
-        )
+        added = np.zeros(0)
+        if own is not None:
+            added = own[1].reach
+        elif bias is not None:
+            added = np.abs(bias.astype(np.float64))
         far = np.array([0.0, np.max(added, initial=0.0)])
-        related = (
-            self.base(value)
-            if value.is_float and value.stored is None and value.term >= 0
-            else None
-        )
+        related = None
+        if value.is_float and value.stored is None and value.term >= 0:
+            related = self.base(value)
         if related is None:
             return far
         root, line, direction = related

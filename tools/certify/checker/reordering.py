@@ -30,14 +30,8 @@ Groups = tuple[Group, ...]
 
 VIEWS = frozenset(
     (
-        "Identity",
-        "Transpose",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "DepthToSpace",
-        "SpaceToDepth",
+        *("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+        *("DepthToSpace", "SpaceToDepth"),
     )
 )
 
@@ -119,7 +113,7 @@ def composed(outer: Groups, inner: Groups) -> Groups:
 def viewed(
     operation: Operation, groups: Groups, target: Callable[[], Sequence[Extent]]
 ) -> Groups | None:
-    """Return the groups of the result of an operation on a view, None where it is no view.
+    """Return the groups of the result of an operation on a view, None if it is not a view.
 
     `target` gives the elements of the second operand of a Reshape. Raises Unproved.
     """
@@ -163,11 +157,9 @@ def _blocks(operation: Operation, groups: Groups) -> Groups | None:
         return None
     size = int(operation.attributes.get("blocksize", 1))
     batch, channels, height, width = extents_of(groups)
-    deep, rows, columns = (
-        quotient(channels, size * size),
-        quotient(height, size),
-        quotient(width, size),
-    )
+    deep = quotient(channels, size * size)
+    rows = quotient(height, size)
+    columns = quotient(width, size)
     order: tuple[tuple[int, ...], ...]
     if operation.kind == "SpaceToDepth":
         if rows is None or columns is None:

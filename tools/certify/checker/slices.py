@@ -18,7 +18,7 @@ Places = dict[int, Array]
 
 
 def bounds_of(operation: Operation, rank: int) -> dict[int, slice | None]:
-    """Return the bounds of a Slice by axis, None where they are not constant. Raises Unproved."""
+    """Return the bounds of a Slice by axis, None if they are not constant. Raises Unproved."""
     starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
     axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
     if any(

@@ -65,9 +65,8 @@ def applied(proof: Relations, step: Step, rank: int, axis: int) -> Line:
         line = _stage(proof, part, rank, axis).after(line)
     if not line.is_finite:
         raise Unproved("a number is not finite")
-    return Line.of(
-        line.scale, line.shift
-    )  # the claim is these very numbers, so nothing widens its bounds
+    # The claim is these very numbers, so nothing widens its bounds.
+    return Line.of(line.scale, line.shift)
 
 
 def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> Line:

@@ -119,9 +119,9 @@ def transposed(operation: Operation, perm: Sequence[int], view: View) -> Operati
         attributes["axis"] = _place(int(attributes.get("axis", -1)), perm)
     elif kind in REDUCING or kind == "Gather":
         inputs[0] = _data(inputs[0], perm, view)
-        axes = (
-            [int(attributes.get("axis", 0))] if kind == "Gather" else operation.integers("axes", 1)
-        )
+        axes = operation.integers("axes", 1)
+        if kind == "Gather":
+            axes = [int(attributes.get("axis", 0))]
         if not axes:
             raise Unproved("the axes are not constant, or all")
         gone = {axis % rank for axis in axes}

@@ -45,23 +45,22 @@ class Weights:
 
 
 def weights_of(operation: Operation) -> Weights | None:
-    """Return the constants of a layer, None where they are not constant or the operator is none."""
+    """Return the constants of a layer, None if one is not constant, or for other operators."""
     read = _READERS.get(operation.kind) if not operation.domain else None
     if read is None:
         return None
     weight, index = numbers_of(operation.operand(1)), 0
-    if (
-        weight is None and operation.kind in DENSE
-    ):  # A * x = (x^T * A^T)^T: the rows of the result are the outputs
+    # A * x = (x^T * A^T)^T: the rows of the result are the outputs.
+    if weight is None and operation.kind in DENSE:
         weight, index = numbers_of(operation.operand(0)), 1
     bias = numbers_of(operation.operand(2))
     try:
         found = None if weight is None else read(operation, weight, bias, index)
     except ValueError:  # of extents that do not fit together
         return None
-    return (
-        found if found is None or bias is not None else replace(found, addend=operation.operand(2))
-    )
+    if found is None or bias is not None:
+        return found
+    return replace(found, addend=operation.operand(2))
 
 
 def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -> Weights | None:
@@ -223,8 +222,8 @@ def check_layer(
         ).any()
         if is_far or (sizes > GROWTH * max(1.0, magnitude.max(initial=0.0))).any():
             raise Unproved(
-                "a weight of constant data is far beyond those of the source, and would drown the"
-                " others"
+                "a weight of constant data is far beyond those of the"
+                " source, and would drown the others"
             )
         exact = np.where(free, made.matrix, exact)
         total = total - along(terms, made.axis, claim.rank)
@@ -345,9 +344,8 @@ def _has_padding(operation: Operation) -> bool:
     weight, data = operation.operand(1), operation.operand(0)
     window = None if weight is None else static(weight.extents)
     if window is None or set(window[2:]) == {1}:
-        return (
-            window is None
-        )  # a window of one element covers n // s or less positions of n without padding
+        # A window of one element covers n // s or less positions of n without padding.
+        return window is None
     extents = None if data is None or data.extents is None else static(data.extents[2:])
     strides, dilations = (
         operation.attributes.get(each, (1,) * len(window[2:])) for each in ("strides", "dilations")
@@ -395,9 +393,8 @@ def parameters(operation: Operation, claim: Line) -> list[Array]:
         raise Unproved("scale and bias are no constants of the same extents")
     if operation.kind in LAST_AXIS:
         return [each.reshape((1,) * (rank - each.ndim) + each.shape) for each in (gamma, beta)]
-    if (
-        operation.kind == "GroupNormalization" and operation.version < 21
-    ):  # one number for each group
+    # Before opset 21 there is one number for each group.
+    if operation.kind == "GroupNormalization" and operation.version < 21:
         count = max(claim.scale.shape[1], claim.shift.shape[1], gamma.size)
         gamma, beta = (np.repeat(each, count // gamma.size) for each in (gamma, beta))
     return [along(each, 1, rank) for each in (gamma, beta)]
@@ -423,11 +420,10 @@ def check_dequantized(source: Operation, result: Operation, claim: Line) -> None
     ):
         raise Unproved("the scale is not constant, or the affine shifts or turns the data")
     axis, count = int(source.attributes.get("axis", 1)), given.exact.size
-    factor = (
-        _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0]
-        if count > 1
-        else claim.scale
-    )
+    if count > 1:
+        factor = _vector(claim, axis + claim.rank if axis < 0 else axis, count)[0]
+    else:
+        factor = claim.scale
     exact = scaled(given.exact, factor.reshape(-1 if count > 1 else made.exact.shape))
     if vanishes(exact, made.stored.dtype).any():
         raise Unproved("a scale is below the normal numbers of its type")
@@ -460,19 +456,16 @@ def check_slopes(source: Operation, result: Operation, line: Line | None) -> Non
     alpha, beta = (
         float(source.attributes.get(*each)) for each in zip(SLOPES, HARD_SIGMOID, strict=True)
     )
-    dtype = (
-        np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32
-    )  # rounded to, and computed in
-    made = [
-        np.array([result.attributes.get(*each)], dtype)
-        for each in zip(SLOPES, HARD_SIGMOID, strict=True)
-    ]
+    # The attributes are rounded to the type in which the operator computes.
+    is_double = source.outputs[0].kind == TensorProto.DOUBLE
+    dtype = np.dtype(np.float64 if is_double else np.float32)
+    stated = [result.attributes.get(*each) for each in zip(SLOPES, HARD_SIGMOID, strict=True)]
+    made = [np.array([each], dtype) for each in stated]
     if line is None or line.scale.size != 1 or line.shift.size != 1:
         raise Unproved("the scale or shift is no one number, or zero")
     scale, shift = line.scale.reshape(1), line.shift.reshape(1)
-    if vanishes(alpha * scale, made[0].dtype).any() and not vanishes(
-        np.array(alpha), made[0].dtype
-    ):
+    is_normal = not vanishes(np.array(alpha), dtype)
+    if is_normal and vanishes(alpha * scale, dtype).any():
         raise Unproved("alpha is below the normal numbers of its type")
     if not is_rounding(made[0], alpha * scale, np.abs(alpha * scale)):
         raise Unproved("alpha is not the rounded product")
@@ -496,9 +489,10 @@ def check_bias(source: Operation, result: Operation, claim: Line) -> None:
     if made is None or made.stored is None or (given is not None and given.stored is None):
         raise Unproved("a bias is not constant")
     betas = [float(each.attributes.get("beta", 1.0)) for each in (source, result)]
-    old = (
-        np.zeros((1, 1)) if given is None or given.stored is None else betas[0] * given.stored.exact
-    )
+    if given is None or given.stored is None:
+        old = np.zeros((1, 1))
+    else:
+        old = betas[0] * given.stored.exact
     _check_factors(betas)
     if not betas[1] or old.ndim > 2 or made.stored.array.ndim > 2:
         raise Unproved("the bias has no effect, or more axes than the result")
@@ -524,13 +518,12 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
     if own is None or wanted is None:
         raise Unproved("the operator is no affine with constants, or a scale of the data is zero")
     if fixed is not None and fixed.rank == wanted.rank == own[1].rank:
-        is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(
-            wanted.scale
-        )  # it may be the rounded one
+        # A scale near the wanted one may be that one, rounded.
+        is_near = np.abs(own[1].scale - wanted.scale) <= NEAR * np.abs(wanted.scale)
         if (np.abs(own[1].scale) > GROWTH * max(np.abs(wanted.scale).max(initial=0.0), 1.0)).any():
             raise Unproved(
-                "a scale of constant data is far beyond those of the source, and would drown the"
-                " others"
+                "a scale of constant data is far beyond those of the"
+                " source, and would drown the others"
             )
         wanted = wanted.with_scale(np.where(is_near, wanted.scale, own[1].scale), fixed)
     if result.kind == "BatchNormalization":
@@ -548,10 +541,8 @@ def check_rounded(result: Operation, wanted: Line | None, fixed: Line | None = N
         sign = -1.0 if index == 0 and result.kind == "Sub" else 1.0
         if not Line.of(exact, 0 * exact).near(Line.of(sign + 0 * exact, 0 * exact)):
             raise Unproved("a sum changes no scale")
-        exact, reach = (
-            -wanted.shift if index and result.kind == "Sub" else wanted.shift,
-            wanted.reach,
-        )
+        exact = -wanted.shift if index and result.kind == "Sub" else wanted.shift
+        reach = wanted.reach
     elif wanted.has_shift:
         raise Unproved("a product has no shift of its own")
     elif result.kind == "Div":
