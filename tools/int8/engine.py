@@ -60,7 +60,7 @@ def check_engine() -> None:
 class Engine:
     """The quantizer of one model, whose nodes have names.
 
-    Without `calibration` the ranges are the known ones. With it they are those of the samples, and
+    Without `calibration` the ranges are the known ones. With it they are the samples' ranges, and
     the `given` ones.
     """
 
@@ -80,16 +80,14 @@ class Engine:
         self.per_channel = per_channel
         self.calibrated: str | None = None
         """The ranges of the samples, as the quantizer wrote them down."""
+        # Of the result of a float16 Softmax the quantizer would take a scale in float32.
         self.overrides: dict[str, list[dict[str, Any]]] = {
-            node.output[0]: [
-                override(0, 1, known.scale_dtype(node.output[0]))
-            ]  # the quantizer takes float32
+            node.output[0]: [override(0, 1, known.scale_dtype(node.output[0]))]
             for node in model.graph.node
             if node.op_type == "Softmax" and known.dtypes.get(node.output[0]) is F16
         }
-        if (
-            per_channel
-        ):  # the quantizer takes the second axis, which has no channels of the result then
+        # The quantizer takes the second axis; the channels of these weights are along another one.
+        if per_channel:
             self.overrides |= {name: [{}] for name in _stacked_weights(model)}
         if calibration is not None:
             self.overrides |= {
@@ -108,18 +106,15 @@ class Engine:
         try:
             found, warnings = self._once(exclude)
         except Exception as error:  # the quantizer raises errors of every kind
-            text = (
-                str(error)
-                if isinstance(error, VerifyError)
-                else f"{type(error).__name__}: {first_line(error)}"
-            )
+            is_ours = isinstance(error, VerifyError)
+            text = str(error) if is_ours else f"{type(error).__name__}: {first_line(error)}"
             node = self._culprit(exclude)
             if node is None and self.opset < SINCE:
                 raise EmitError(
                     f"onnx cannot convert opset {self.opset}, without QuantizeLinear, to 11: {text}"
                 ) from None
             if node is None:
-                head = "" if isinstance(error, VerifyError) else "onnxruntime's quantizer fails: "
+                head = "" if is_ours else "onnxruntime's quantizer fails: "
                 raise EmitError(f"{head}{text}") from None
             raise EmitError(
                 f"onnxruntime's quantizer fails on {node.op_type} {node.name!r} (--exclude, in"
@@ -127,17 +122,14 @@ class Engine:
             ) from None
         needs = self._needs_contrib
         if needs is not None:
-            warnings.append(
-                f"{needs}: the model has those of com.microsoft, which onnxruntime runs"
-            )
+            runs = "the model has those of com.microsoft, which onnxruntime runs"
+            warnings.append(f"{needs}: {runs}")
         return found, warnings
 
     def _rehearse(self) -> None:
         """Run the samples in another process: a crash of a kernel would end this one."""
-        results, runner = (
-            [info.name for info in self.model.graph.output],
-            Runner(self.model, Path()),
-        )
+        results = [info.name for info in self.model.graph.output]
+        runner = Runner(self.model, Path())
         for feeds in self.calibration or ():
             runner.run(results, feeds)
 
@@ -191,16 +183,14 @@ class Engine:
 
     def _declare_types(self, model: ModelProto) -> None:
         """Declare the types of the values in place: onnx infers none behind unknown operators."""
-        declared = {
-            info.name for info in (*model.graph.input, *model.graph.output, *model.graph.value_info)
-        }
+        graph = model.graph
+        declared = {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
         for name, shape in self.known.shapes.items():
             dtype = self.known.dtypes.get(name)
             if name not in declared and shape is not None and dtype in ELEMENTS:
                 extents = [extent if isinstance(extent, int) else None for extent in shape]
-                model.graph.value_info.append(
-                    helper.make_tensor_value_info(name, ELEMENTS[dtype], extents)
-                )
+                info = helper.make_tensor_value_info(name, ELEMENTS[dtype], extents)
+                graph.value_info.append(info)
 
     def _culprit(self, exclude: Collection[str]) -> NodeProto | None:
         """Return the node from which on the quantizer fails, as nodes are quantized in turn.
@@ -208,11 +198,8 @@ class Engine:
         None if it fails without any.
         """
         types = quantizable_types()
-        nodes = [
-            node
-            for node in self.model.graph.node
-            if node.op_type in types and node.name not in exclude
-        ]
+        graph = self.model.graph
+        nodes = [n for n in graph.node if n.op_type in types and n.name not in exclude]
         works, fails = -1, len(nodes)
         while fails - works > 1:
             middle = (works + fails) // 2
@@ -246,11 +233,9 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
         if node.op_type not in LAYERS or len(node.input) < 3 or node.input[2] not in tensors:
             continue
         attributes = {each.name: each for each in node.attribute}
-        bias, weight, beta = (
-            tensors[node.input[2]],
-            tensors.get(node.input[1]),
-            attributes.get("beta"),
-        )
+        bias = tensors[node.input[2]]
+        weight = tensors.get(node.input[1])
+        beta = attributes.get("beta")
         axis = int(
             node.op_type == "ConvTranspose" or (node.op_type == "Gemm" and not _is_transposed(node))
         )

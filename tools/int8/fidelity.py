@@ -1,4 +1,4 @@
-"""How near the results of a quantized model are to those of the float model."""
+"""How near the results of a quantized model are to the float model's."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ class Fidelity:
     sqnr: float
     agreement: float | None
 
+    def agreed_text(self) -> str:
+        """Return the agreement as the end of a sentence, empty if it is None."""
+        return "" if self.agreement is None else f", agreement {100 * self.agreement:.1f} %"
+
 
 class SquaredError:
     """Sums of squares over tensors: of a reference and of its difference to another tensor."""
@@ -49,9 +53,9 @@ class SquaredError:
         if not (np.isfinite(self.signal) and np.isfinite(self.noise)):
             return float("nan")
         with np.errstate(divide="ignore"):
-            return (
-                float(10 * np.log10(np.float64(self.signal) / self.noise)) if self.noise else np.inf
-            )
+            if self.noise:
+                return float(10 * np.log10(np.float64(self.signal) / self.noise))
+            return np.inf
 
 
 def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list[Fidelity]:
@@ -74,16 +78,12 @@ def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list
                 continue
             errors[name].add(expected, found)
             rows, said = _winners(expected), votes[name]
-            votes[name] = (
-                None
-                if rows is None or said is None
-                else [*said, *(rows == _winners(found)).tolist()]
-            )
-    return [
-        Fidelity(name, errors[name].sqnr, float(np.mean(said)) if (said := votes[name]) else None)
-        for name in names
-        if name in measured
-    ]
+            if rows is None or said is None:
+                votes[name] = None
+            else:
+                said.extend((rows == _winners(found)).tolist())
+    agreements = {name: float(np.mean(said)) if said else None for name, said in votes.items()}
+    return [Fidelity(n, errors[n].sqnr, agreements[n]) for n in names if n in measured]
 
 
 def _winners(scores: Array) -> Array | None:

@@ -26,17 +26,12 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     integers: set[str] = set()
     for result in results:
         back = makers.get(result)
-        rounding = (
-            makers.get(back.input[0])
-            if back is not None and back.op_type == "DequantizeLinear"
-            else None
-        )
-        if (
-            back is None
-            or rounding is None
-            or rounding.op_type != "QuantizeLinear"
-            or result in rounded
-        ):
+        rounding = None
+        if back is not None and back.op_type == "DequantizeLinear":
+            rounding = makers.get(back.input[0])
+        if back is None or rounding is None or result in rounded:
+            continue
+        if rounding.op_type != "QuantizeLinear":
             continue
         exact = rounding.input[0]
         maker = makers.get(exact)
@@ -45,11 +40,8 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
             continue
         maker.output[list(maker.output).index(exact)] = result
         integers.add(back.input[0])
-    gone = [
-        i
-        for i, node in enumerate(graph.node)
-        if not integers.isdisjoint((*node.input[:1], *node.output))
-    ]
+    ends = [(*node.input[:1], *node.output) for node in graph.node]
+    gone = [i for i, names in enumerate(ends) if not integers.isdisjoint(names)]
     grids = {name for i in gone for name in graph.node[i].input[1:]}
     for i in reversed(gone):
         del graph.node[i]

@@ -108,7 +108,7 @@ class _Finder:
         self.names = {tensor.name for tensor in model.graph.initializer}
 
     def find(self, node: NodeProto) -> _Limited | None:
-        """Return a Min or Max with the nodes around it, None where it has to stay float."""
+        """Return a Min or Max with the nodes around it, None if it has to stay float."""
         if node.op_type not in LIMITS or len(node.input) != 2:
             return None
         back = next((self.makers[name] for name in node.input if name in self.makers), None)
@@ -150,6 +150,6 @@ class _Finder:
         """Return the grid of a QuantizeLinear if it is of float32 and small integers."""
         found = grid_of(node, self.tensors)
         is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
-        return (
-            found if found is not None and is_plain and found.dtype in (np.uint8, np.int8) else None
-        )
+        if found is not None and is_plain and found.dtype in (np.uint8, np.int8):
+            return found
+        return None

@@ -278,11 +278,10 @@ class _Meter:
         self, runner: Runner, data: Mapping[int, Array], constants: Mapping[int, Array]
     ) -> Array:
         """Return the result of the layer alone."""
-        dtype = (
-            next(iter(self.layer.constants.values())).dtype
-            if self.layer.constants
-            else np.dtype(np.float32)
-        )
+        if self.layer.constants:
+            dtype = next(iter(self.layer.constants.values())).dtype
+        else:
+            dtype = np.dtype(np.float32)
         feeds = {f"irc.{i}": np.asarray(array, dtype) for i, array in {**data, **constants}.items()}
         (found,) = runner.run([self.layer.result], feeds)
         return widen(found)
@@ -311,9 +310,9 @@ class _Meter:
         """Return the measurements of the layer."""
         errors = self.errors
         noise = errors["alone"].noise
-        mean_share = (
-            float(np.square(self.means).sum() / self.count / noise) if noise and self.count else 0.0
-        )
+        mean_share = 0.0
+        if noise and self.count:
+            mean_share = float(np.square(self.means).sum() / self.count / noise)
         per_channel = errors["per_channel"].sqnr if self._per_channel else np.nan
         rel = self.max_abs / self.magnitude if self.magnitude else 0.0
         ratios = {key: errors[key].sqnr for key in (*PARTS, "alone", "accumulated")}

@@ -15,7 +15,7 @@ DISPENSABLE = ("operator", "weights", "rounding", "clipping", "accumulated", "re
 
 
 def print_layers(alignment: QuantizedAlignment, console: Console) -> None:
-    """Print a table with the errors of every layer in dB, and below it those of the results."""
+    """Print a table with the errors of every layer in dB, and below it the errors of results."""
     layers = alignment.layers
     columns = [
         Column("layer", [visible(layer.layer) for layer in layers], is_name=True),
@@ -31,13 +31,8 @@ def print_layers(alignment: QuantizedAlignment, console: Console) -> None:
     for name, reason in alignment.left_out.items():
         print_line(console, f"{name}: not compared: {reason}")
     for result in alignment.results:
-        agreement = (
-            "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
-        )
-        print_line(
-            console,
-            f"{result.name}: SQNR {_decibels(result.sqnr)} dB{agreement}, on {alignment.samples}",
-        )
+        sqnr, agreed = _decibels(result.sqnr), result.agreed_text()
+        print_line(console, f"{result.name}: SQNR {sqnr} dB{agreed}, on {alignment.samples}")
 
 
 def _decibels(number: float) -> str:

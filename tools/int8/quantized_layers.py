@@ -17,12 +17,8 @@ from .coverage import LAYERS
 from .grid import Grid
 
 QUANTIZERS = (
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "QGemm",
-    "ConvInteger",
-    "MatMulInteger",
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QGemm", "ConvInteger", "MatMulInteger"),
 )
 """Operators of quantized models, beside those whose names begin with QLinear."""
 INTEGER_LAYERS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul", "QGemm": "Gemm"}
@@ -76,10 +72,8 @@ class QuantizedLayer:
 
 def is_quantized(model: ModelProto) -> bool:
     """Return whether the main graph of a model is quantized, in QDQ or QOperator form."""
-    return any(
-        node.op_type in QUANTIZERS or node.op_type.startswith("QLinear")
-        for node in model.graph.node
-    )
+    types = {node.op_type for node in model.graph.node}
+    return any(each in QUANTIZERS or each.startswith("QLinear") for each in types)
 
 
 class LayerFinder:
@@ -110,12 +104,8 @@ class LayerFinder:
     def _pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
         """Yield float and quantized layers of one name, else of one result, else in order."""
         ours = [node for node in self.model.graph.node if node.op_type in LAYERS]
-        theirs = [
-            node
-            for node in self.quantized.graph.node
-            if _layer_type(node) and self._is_quantized(node)
-        ]
         every = [node for node in self.quantized.graph.node if _layer_type(node)]
+        theirs = [node for node in every if self._is_quantized(node)]
         by_name = {node.name: node for node in ours if node.name}
         by_result = {node.output[0]: node for node in ours}
         in_order = dict(zip(map(id, every), ours, strict=True)) if len(every) == len(ours) else {}
@@ -123,24 +113,22 @@ class LayerFinder:
             names = (_stripped(node.name), node.name)
             results = (node.output[0], _stripped(node.output[0]))
             other = next((by_name[name] for name in names if name in by_name), None)
-            other = other or next(
-                (by_result[name] for name in results if name in by_result), in_order.get(id(node))
-            )
+            other = other or next((by_result[name] for name in results if name in by_result), None)
+            other = other or in_order.get(id(node))
             if other is None or other.op_type != _layer_type(node):
-                self.left_out[node.name or node.output[0]] = (
-                    "the float model has no layer of its name"
-                )
+                self._leave_out(node, "the float model has no layer of its name")
             else:
                 yield other, node
+
+    def _leave_out(self, node: NodeProto, reason: str) -> None:
+        self.left_out[node.name or node.output[0]] = reason
 
     def _is_quantized(self, node: NodeProto) -> bool:
         """Return whether a layer reads an operand that was rounded."""
         if node.op_type in INTEGER_LAYERS:
             return True
-        return any(
-            name in self.makers and self.makers[name].op_type == "DequantizeLinear"
-            for name in node.input
-        )
+        makers = [self.makers[name] for name in node.input if name in self.makers]
+        return any(maker.op_type == "DequantizeLinear" for maker in makers)
 
     def _layer(self, ours: NodeProto, theirs: NodeProto) -> QuantizedLayer | None:
         read = self._read_integer if theirs.op_type in INTEGER_LAYERS else self._read_dequantized
@@ -148,18 +136,14 @@ class LayerFinder:
         is_integer = theirs.op_type in INTEGER_LAYERS or observed in self.integers
         names = {index: ours.input[index] for index in quantized if index < len(ours.input)}
         if not set(names.values()) <= self.constant[0] or names.keys() != quantized.keys():
-            self.left_out[theirs.name or theirs.output[0]] = (
-                "it has other operands in the float model"
-            )
+            self._leave_out(theirs, "it has other operands in the float model")
             return None
         values = self.runners[0].run(list(names.values()), {}) if names else []
         constants = dict(zip(names, values, strict=True))
         if 1 in constants:
             weight = quantized[1]
             if weight.shape != constants[1].shape or not _is_rounded(constants[1], weight, steps):
-                self.left_out[theirs.name or theirs.output[0]] = (
-                    "it has another weight in the float model"
-                )
+                self._leave_out(theirs, "it has another weight in the float model")
                 return None
         quantized = {
             index: np.asarray(array, constants[index].dtype) for index, array in quantized.items()
@@ -177,38 +161,31 @@ class LayerFinder:
         fixed = {index: name for index, name in enumerate(node.input) if name in self.constant[1]}
         for index, name in enumerate(node.input):
             if name and index not in fixed:
-                made = self.makers.get(name)
-                operands[index] = (
-                    self._grid(made)
-                    if made is not None and made.op_type == "DequantizeLinear"
-                    else None
-                )
+                made, operands[index] = self.makers.get(name), None
+                if made is not None and made.op_type == "DequantizeLinear":
+                    operands[index] = self._grid(made)
         values = self.runners[1].run(list(fixed.values()), {}) if fixed else []
         observed, grid = self.rounded(node.output[0])
         constants = dict(zip(fixed, values, strict=True))
         made = self.makers.get(fixed.get(1, ""))
         is_rounded = made is not None and made.op_type == "DequantizeLinear"
-        steps = (
-            self._grid(made).steps(constants[1])
-            if made is not None and is_rounded
-            else np.float64(0.0)
-        )
-        return operands, constants, observed, grid, np.asarray(steps)
+        steps = np.asarray(0.0)
+        if made is not None and is_rounded:
+            steps = np.asarray(self._grid(made).steps(constants[1]))
+        return operands, constants, observed, grid, steps
 
     def rounded(self, name: str) -> tuple[str, Grid | None]:
         """Return the rounded tensor of a value, and its grid; the value itself if not rounded.
 
-        The tensor has integers where an operator on integers reads them.
+        The tensor has integers if an operator on integers reads them.
         """
         readers = self.readers[1].get(name, [])
         if len(readers) != 1 or readers[0].op_type != "QuantizeLinear":
             return name, None
         (rounding,) = readers
         followers = self.readers[1].get(rounding.output[0], [])
-        made = next(
-            (node.output[0] for node in followers if node.op_type == "DequantizeLinear"), ""
-        )
-        return made or rounding.output[0], self._grid(rounding)
+        made = (node.output[0] for node in followers if node.op_type == "DequantizeLinear")
+        return next(made, "") or rounding.output[0], self._grid(rounding)
 
     def _read_integer(
         self, node: NodeProto

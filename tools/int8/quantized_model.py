@@ -40,23 +40,21 @@ class Quantized:
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return (
-            "<Quantized:"
-            f" {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}>"
-        )
+        return f"<Quantized: {self._counted()}>"
 
     def _repr_html_(self) -> str:
         """Return the report, and the graph with its integer operators, for a notebook."""
+        lines = table(("",), [(line,) for line in self.lines()])
         warned = table(("warning",), [(warning,) for warning in self.warnings])
-        return frame(
-            repr(self), table(("",), [(line,) for line in self.lines()]), warned, self.drawing()
-        )
+        return frame(repr(self), lines, warned, self.drawing())
 
-    def _counts(self) -> Iterator[tuple[str, int, int]]:
-        """Yield a kind of operators, how many of them are quantized, and their number."""
+    def _counted(self) -> str:
+        """Return how many layers, and how many other operators, are quantized."""
+        found: list[str] = []
         for kind, is_layer in (("layers", True), ("other operators", False)):
-            group = [one for one in self.coverage if one.is_layer is is_layer]
-            yield kind, sum(one.quantized for one in group), len(group)
+            group = [one.quantized for one in self.coverage if one.is_layer is is_layer]
+            found.append(f"{sum(group)} of {len(group)} {kind}")
+        return ", ".join(found)
 
     def drawing(self) -> str:
         """Return the main graph of `prepared` as SVG, with int8 and float operators."""
@@ -105,42 +103,30 @@ class Quantized:
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
-        yield (
-            "quantized:"
-            f" {', '.join(f'{done} of {count} {kind}' for kind, done, count in self._counts())}"
-        )
+        yield f"quantized: {self._counted()}"
         others = [one for one in self.coverage if not one.is_layer]
         left = [one for one in self.coverage if one.is_layer and not one.quantized]
         for one in left[:LISTED]:
             yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
         if len(left) > LISTED:
             yield f"left float: {len(left) - LISTED} more layers (--json has all)"
-        for text, count in Counter(
-            one.reason.text for one in others if one.reason is not None
-        ).items():
+        texts = Counter(one.reason.text for one in others if one.reason is not None)
+        for text, count in texts.items():
             yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
-        lacking = {
-            one.reason.tensor: None
-            for one in self.coverage
-            if one.reason and one.reason.text == NO_RANGE
-        }
+        reasons = [one.reason for one in self.coverage if one.reason]
+        lacking = dict.fromkeys(each.tensor for each in reasons if each.text == NO_RANGE)
         if lacking:
-            yield (
-                "give ranges to quantize more:"
-                f" {listed((f'--range {name}=LOW:HIGH' for name in lacking), LISTED)}"
-            )
+            options = (f"--range {name}=LOW:HIGH" for name in lacking)
+            yield f"give ranges to quantize more: {listed(options, LISTED)}"
         if self.ranges:
             counts = Counter(self.ranges.values())
             yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
-            guesses = [
-                name for name, origin in self.ranges.items() if origin == Origin.PROPAGATED.value
-            ]
+            propagated = Origin.PROPAGATED.value
+            guesses = [name for name, origin in self.ranges.items() if origin == propagated]
             if guesses:
                 yield f"guesses among them (--range sets one): {listed(map(repr, guesses), LISTED)}"
         for result in self.fidelity:
-            agreement = (
-                "" if result.agreement is None else f", agreement {100 * result.agreement:.1f} %"
-            )
-            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreement}, on {self.measured_on}"
+            agreed = result.agreed_text()
+            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreed}, on {self.measured_on}"
         if not self.fidelity:
             yield f"not compared with the float model: {self.measured_on}"

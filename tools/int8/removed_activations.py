@@ -16,7 +16,7 @@ SLACK = 0.501
 
 
 def limits_of(node: NodeProto, tensors: Mapping[str, TensorProto]) -> tuple[float, float] | None:
-    """Return the bounds of a Relu or Clip, None where they are computed."""
+    """Return the bounds of a Relu or Clip, None if they are computed."""
     if node.op_type == "Relu":
         return 0.0, math.inf
     found = {"min": -math.inf, "max": math.inf}

@@ -47,11 +47,8 @@ def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> l
     """
     infos = {info.name: info for info in required_inputs(model)}
     if isinstance(data, Mapping):
-        found = [
-            Stimulus(
-                "data", {name: np.asarray(array) for name, array in data.items() if name in infos}
-            )
-        ]
+        arrays = {name: np.asarray(array) for name, array in data.items() if name in infos}
+        found = [Stimulus("data", arrays)]
         check_feeds(found[0], infos)
     elif not isinstance(data, str | Path):
         names = ", ".join(f"{name!r}: ..." for name in infos)
@@ -59,11 +56,9 @@ def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> l
             f"data are a path, or arrays by the names of the inputs: write {{{names}}}"
         )
     else:
-        found = [
-            stimulus
-            for path in _files(Path(data), len(infos))
-            for stimulus in read_inputs([path], model)
-        ]
+        found = []
+        for path in _files(Path(data), len(infos)):
+            found += read_inputs([path], model)
     return [batch for stimulus in found for batch in _split(stimulus, infos)]
 
 
@@ -101,36 +96,31 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
     fixed = {name: sizes[name] / extent for name, extent in extents.items() if extent}
     steps = max(fixed.values(), default=1)
     if steps == 1:
-        steps = max(
-            (-(-size // BATCH) for name, size in sizes.items() if not extents[name]), default=1
-        )
+        open_sizes = [size for name, size in sizes.items() if not extents[name]]
+        steps = max((-(-size // BATCH) for size in open_sizes), default=1)
     samples = {size for name, size in sizes.items() if not extents[name]}
-    if (
-        not all(count in (1, steps) for count in fixed.values())
-        or len(samples) > 1
-        or steps < 1
-        or steps % 1
-    ):
+    fit = all(count in (1, steps) for count in fixed.values()) and len(samples) <= 1
+    if not fit or steps < 1 or steps % 1:
         shapes = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
         raise VerifyError(
             f"{stimulus.name}: the numbers of samples do not fit each other or the model: {shapes}"
         )
     chunks = {name: extents[name] or -(-size // int(steps)) for name, size in sizes.items()}
-    return [
-        {
-            name: array
-            if fixed.get(name) == 1
-            else array[step * chunks[name] : (step + 1) * chunks[name]]
-            for name, array in arrays.items()
-        }
-        for step in range(int(steps))
-    ]
+    batches: list[Feeds] = [{} for _ in range(int(steps))]
+    for name, array in arrays.items():
+        size = chunks[name]
+        for step, batch in enumerate(batches):
+            is_shared = fixed.get(name) == 1
+            batch[name] = array if is_shared else array[step * size : (step + 1) * size]
+    return batches
 
 
 def _first_extent(infos: Infos, name: str) -> int | None:
     """Return the declared extent of an input's first axis, 1 for scalars, None if open."""
     shape = declared_shape(infos[name])
-    return None if shape is None else (shape[0] or None) if shape else 1
+    if shape is None:
+        return None
+    return (shape[0] or None) if shape else 1
 
 
 def generate_samples(
@@ -139,7 +129,7 @@ def generate_samples(
     """Return FEWEST to GENERATED batches on which the model runs, of the first shapes it takes.
 
     An input with a range holds uniform numbers of the range, constant over cells whose size differs
-    from batch to batch, so that there is detail of every size. Other inputs are those of `verify`.
+    from batch to batch, so that there is detail of every size. Other inputs are as in `verify`.
     Raises SourceError if the model runs on no generated inputs.
     """
 
@@ -150,26 +140,23 @@ def generate_samples(
             return str(error)
         return None
 
-    first = next(
-        stimuli(runner.model, error_on, runner.shape_of, seed=seed, kinds=("normal",), sizes=1),
-        None,
-    )
+    runs = error_on, runner.shape_of
+    first = next(stimuli(runner.model, *runs, seed=seed, kinds=("normal",), sizes=1), None)
     if first is None:
         raise SourceError("the source model runs on no generated inputs")
     elements = sum(array.size for value in first.feeds.values() for array in arrays_of(value))
     count = min(max(MAX_ELEMENTS // max(elements, 1), FEWEST), GENERATED)
     rng = np.random.default_rng(seed)
-    return [
-        {
-            name: _cells(rng, array.shape, ranges[name], 2 ** (i % (MAX_CELL + 1))).astype(
-                array.dtype
-            )
-            if name in ranges
-            else array
-            for name, array in first.feeds.items()
-        }
-        for i in range(count)
-    ]
+    batches: list[Feeds] = []
+    for i in range(count):
+        cell = 2 ** (i % (MAX_CELL + 1))
+        batch: Feeds = {}
+        for name, array in first.feeds.items():
+            batch[name] = array
+            if name in ranges:
+                batch[name] = _cells(rng, array.shape, ranges[name], cell).astype(array.dtype)
+        batches.append(batch)
+    return batches
 
 
 def count_samples(batches: Sequence[Feeds]) -> str:

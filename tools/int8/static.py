@@ -110,8 +110,8 @@ def quantize(
         prepared = _named(folded)
         if prepared.ByteSize() > MAX_BYTES:
             raise EmitError(
-                "the model is too large to be quantized: onnxruntime's quantizer takes less than"
-                " 2 GiB"
+                "the model is too large to be quantized: onnxruntime's"
+                " quantizer takes less than 2 GiB"
             )
         _check_names(source, folded, ranges or {})
         known = activations(
@@ -209,8 +209,8 @@ def _excluded(model: ModelProto, exclude: Collection[str]) -> dict[str, Reason]:
             near = nearest(name, owners, cutoff=0.6)
             hint = "" if near is None else f"; the nearest is {near!r}"
             raise UsageError(
-                "the main graph of the folded model has no operator of the name or result"
-                f" {name!r}{hint}"
+                "the main graph of the folded model has no operator of the"
+                f" name or result {name!r}{hint}"
             )
     return {owners[name]: Reason("--exclude") for name in names}
 
