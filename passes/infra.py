@@ -243,9 +243,8 @@ def steps_of(passes: object) -> tuple[Pass | Repeat, ...]:
         try:
             return (passes(),)
         except TypeError as error:
-            raise UsageError(
-                f"{passes.name} needs options: give an instance of it ({error})"
-            ) from None
+            detail = f"{passes.name} needs options: give an instance of it ({error})"
+            raise UsageError(detail) from None
     if isinstance(passes, str) or not isinstance(passes, Iterable):
         hint = (
             f"; irc.passes.parse_pipeline({passes!r}) reads text" if isinstance(passes, str) else ""

@@ -95,9 +95,8 @@ class DumpIR:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PassError(
-                f"{folder}: the folder for IR dumps cannot be created: {error.strerror}"
-            ) from None
+            detail = f"{folder}: the folder for IR dumps cannot be created: {error.strerror}"
+            raise PassError(detail) from None
 
     def before(self, pass_: Pass, module: Module) -> None:
         """Write the source before the first pass."""

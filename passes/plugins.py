@@ -36,13 +36,11 @@ def _imported(name: str, module_name: str) -> object:
                 f"pass {name!r}: there is no module {module_name!r}; install its package, or set"
                 " PYTHONPATH"
             ) from None
-        raise PassError(
-            f"pass {name!r}: module {module_name} needs {error.name!r}, which is not installed"
-        ) from error
+        detail = f"pass {name!r}: module {module_name} needs {error.name!r}, which is not installed"
+        raise PassError(detail) from error
     except Exception as error:
-        raise PassError(
-            f"pass {name!r}: module {module_name} fails: {type(error).__name__}: {error}"
-        ) from error
+        detail = f"pass {name!r}: module {module_name} fails: {type(error).__name__}: {error}"
+        raise PassError(detail) from error
 
 
 def _checked(name: str, module: object, path: str) -> type[Pass]:

@@ -105,9 +105,8 @@ def _instantiate(pass_: type[Pass], options: str) -> Pass:
     try:
         return pass_(**values)
     except TypeError as error:
-        raise UsageError(
-            f"{pass_.name} cannot be made of {options or 'no options'}: {error}"
-        ) from None
+        detail = f"{pass_.name} cannot be made of {options or 'no options'}: {error}"
+        raise UsageError(detail) from None
 
 
 def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
@@ -118,6 +117,5 @@ def _value(pass_: type[Pass], name: str, text: str, type_: type) -> object:
             return type_(text)
     except ValueError:
         pass
-    raise UsageError(
-        f"{pass_.name}: option {name} takes a value of type {type_.__name__}, not {text!r}"
-    )
+    detail = f"{pass_.name}: option {name} takes a value of type {type_.__name__}, not {text!r}"
+    raise UsageError(detail)

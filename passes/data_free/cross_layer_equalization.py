@@ -116,9 +116,8 @@ class CrossLayerEqualization(Pass):
         """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("through", THROUGH), ("clip", CLIPS), ("objective", OBJECTIVES)):
             if getattr(self, option) not in known:
-                raise UsageError(
-                    f"{self.name}: option {option} has to be one of {', '.join(known)}"
-                )
+                detail = f"{self.name}: option {option} has to be one of {', '.join(known)}"
+                raise UsageError(detail)
         if not (np.isfinite(self.sigmas) and self.sigmas > 0):
             raise UsageError(f"{self.name}: option sigmas has to be positive")
 

@@ -64,9 +64,8 @@ class HighBiasAbsorption(Pass):
         """Check the options. Raises UsageError for a value that an option does not take."""
         for option, known in (("padding", tuple(PADDING)), ("spread", SPREADS)):
             if getattr(self, option) not in known:
-                raise UsageError(
-                    f"{self.name}: option {option} has to be one of {', '.join(known)}"
-                )
+                detail = f"{self.name}: option {option} has to be one of {', '.join(known)}"
+                raise UsageError(detail)
 
     @property
     def preserves(self) -> bool:

@@ -116,9 +116,8 @@ class LayerPairs:
             return Plan([self.planner.into(value, affine)])
         reader = sole_reader(value)
         if reader is None:
-            raise Refused(
-                "multi_consumer", f"{value.source_name!r} has no reader, or more than one"
-            )
+            detail = f"{value.source_name!r} has no reader, or more than one"
+            raise Refused("multi_consumer", detail)
         return self.planner.backward(value, reader, affine)
 
     def commit(self, pair: LayerPair) -> None:
@@ -157,21 +156,18 @@ def _check(pair: LayerPair) -> None:
     both = pair.backward.joined(pair.forward)
     label = repr(pair.value.source_name)
     if not both.is_sound:
-        raise Refused(
-            "multi_consumer", f"{label}: an operator would change twice, on two paths that meet"
-        )
+        detail = f"{label}: an operator would change twice, on two paths that meet"
+        raise Refused("multi_consumer", detail)
     if both.added > both.limits:
         raise Refused("bias_slot", f"{label}: a layer to be shifted has no place for a bias")
     ends = {"out": 0, "in": 0}
     for side, fold in pair.folds():
         if not has_trait(fold.node, Trait.LINEAR):
-            raise Refused(
-                "no_foldable_neighbour", f"{fold.node.description} is not a layer with a weight"
-            )
+            detail = f"{fold.node.description} is not a layer with a weight"
+            raise Refused("no_foldable_neighbour", detail)
         if fold.factor is not None and fold.weight.sole_user() is not fold.node:
-            raise Refused(
-                "multi_consumer", f"{fold.node.description}: another operator reads its weight"
-            )
+            detail = f"{fold.node.description}: another operator reads its weight"
+            raise Refused("multi_consumer", detail)
         ends[side] += 1
     if not all(ends.values()):
         raise Refused("no_foldable_neighbour", f"{label}: there is no layer before or after it")

@@ -268,11 +268,11 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
     if affine.axis is None:
         return
     if affine.axis != axis:
-        problem = f"axis {affine.axis} is not the channel axis {axis} of {node.description}"
-        raise Refused("axis_mismatch", problem)
+        detail = f"axis {affine.axis} is not the channel axis {axis} of {node.description}"
+        raise Refused("axis_mismatch", detail)
     if affine.channels != channels:
-        problem = f"{node.description} has {channels} channels, not {affine.channels}"
-        raise Refused("channel_mismatch", problem)
+        detail = f"{node.description} has {channels} channels, not {affine.channels}"
+        raise Refused("channel_mismatch", detail)
 
 
 LARGEST_DATA = 2.0**64
@@ -301,8 +301,8 @@ def check_numbers(
     # Finite factors only, and none exceeds the dtype: numbers just above the greatest round to it.
     fine = np.count_nonzero(top <= largest_finite(dtype)) == top.size or fits(top, dtype)
     if not (fine or (all_finite(scale) and all_finite(largest))):
-        problem = f"{node.description}: a scale or weight is infinite or not a number"
-        raise Refused("nonfinite", problem)
+        detail = f"{node.description}: a scale or weight is infinite or not a number"
+        raise Refused("nonfinite", detail)
     if not fine:
         raise Refused("overflow", f"{node.description}: a folded weight exceeds {dtype}")
     if bias is not None and not fits(bias, dtype):
@@ -316,8 +316,8 @@ def check_numbers(
     if seen.any():
         channel = int(np.argmax(seen))
         weight = f"{largest[channel]:.3g} * {abs(scale[channel]):.3g}"
-        problem = f"the weights of channel {channel}, {weight}, vanish in {dtype}"
-        raise Refused("underflow", f"{node.description}: {problem}")
+        detail = f"the weights of channel {channel}, {weight}, vanish in {dtype}"
+        raise Refused("underflow", f"{node.description}: {detail}")
 
 
 def of_result(fold: Fold, layer: LayerNumbers) -> Fold:
@@ -407,9 +407,9 @@ def _requantized(
     holds_integers = bias.dtype.kind in ("int", "uint") and not bias.block and not bias.perm
     if not holds_integers or new.shape != bias.integers.shape:
         type_ = f"{bias.dtype}{list(bias.integers.shape)}"
-        problem = f"{bias.node.description}: {type_} cannot hold the folded bias"
+        detail = f"{bias.node.description}: {type_} cannot hold the folded bias"
         hint = "FoldScaleAxis{quantized_bias=float} keeps it float"
-        raise Refused("quantized_weight", f"{problem}: {hint}")
+        raise Refused("quantized_weight", f"{detail}: {hint}")
     if scale is not None and fold.affine.has_scale:
         factor = scale.reshape((1,) * (new.ndim - 1) + (-1,))
         bias = bias.rescaled(factor, new.ndim - 1, per_channel=weight.per_channel)

@@ -132,9 +132,8 @@ class QuantizedConstant:
         if fits(most * scale, self.scale_dtype):
             return self
         if not fits(replaced(self, scale=scale, exact=None).elements, self.scale_dtype):
-            raise Refused(
-                "overflow", f"{self.node.description}: its result exceeds {self.scale_dtype}"
-            )
+            detail = f"{self.node.description}: its result exceeds {self.scale_dtype}"
+            raise Refused("overflow", detail)
         return self
 
     def rescaled(
@@ -154,9 +153,8 @@ class QuantizedConstant:
         if not fits(scale, self.scale_dtype):
             raise Refused("overflow", f"{label}: a scale exceeds {self.scale_dtype}")
         if (np.abs(changed) < smallest_normal(self.scale_dtype)).any():
-            raise Refused(
-                "underflow", f"{label}: a scale is below the normal numbers of {self.scale_dtype}"
-            )
+            detail = f"{label}: a scale is below the normal numbers of {self.scale_dtype}"
+            raise Refused("underflow", detail)
         return replaced(self, scale=scale)
 
     def _finer(self, factor: Array, channels: int | None, per_channel: bool) -> QuantizedConstant:
@@ -169,21 +167,16 @@ class QuantizedConstant:
                 if block
                 else f"the channels of axis {self.axis}"
             )
-            raise Refused(
-                CODE,
-                f"{label}: it has scales for {where}, and the factors differ along another axis",
-            )
+            detail = f"it has scales for {where}, and the factors differ along another axis"
+            raise Refused(CODE, f"{label}: {detail}")
         if [axis for axis, extent in enumerate(factor.shape) if extent > 1] != [channels]:
-            raise Refused(
-                CODE,
-                f"{label}: it has one scale, and the factors differ, but not by output channel",
-            )
+            detail = f"{label}: it has one scale, and the factors differ, but not by output channel"
+            raise Refused(CODE, detail)
         assert channels is not None
         if not per_channel:
             hint = "FoldScaleAxis{per_channel=allow} makes one for each channel"
-            raise Refused(
-                CODE, f"{label}: it has one scale, and the factors of the channels differ: {hint}"
-            )
+            detail = f"{label}: it has one scale, and the factors of the channels differ: {hint}"
+            raise Refused(CODE, detail)
         if not is_legal("dequantize", "axis", self.node):
             raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
         count = self.integers.shape[channels]
@@ -205,9 +198,8 @@ class QuantizedConstant:
         storage = numpy_dtype(self.dtype)
         if self.dtype.kind == "float8":
             if self.dtype.name == "f8e8m0":
-                raise Refused(
-                    "negative_scale", f"{self.node.description}: {self.dtype} has no sign"
-                )
+                detail = f"{self.node.description}: {self.dtype} has no sign"
+                raise Refused("negative_scale", detail)
             signed = np.where(
                 negative, -self.integers.astype(np.float32), self.integers.astype(np.float32)
             )
@@ -222,11 +214,8 @@ class QuantizedConstant:
         outside = (found < low) | (found > high)
         if outside.any():
             number = int(integers.ravel()[int(np.argmax(outside.ravel()))])
-            raise Refused(
-                "negative_scale",
-                f"{self.node.description}: {number} reflected about the zero point leaves"
-                f" {self.dtype}",
-            )
+            detail = f"{number} reflected about the zero point leaves {self.dtype}"
+            raise Refused("negative_scale", f"{self.node.description}: {detail}")
         reflected: Array = found.astype(storage)
         return reflected
 
@@ -291,9 +280,8 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     if integers.dtype.kind not in ("int", "uint", "float8") or not integers.size:
         raise Refused("dtype_mismatch", f"{label}: it reads {integers.dtype}{list(integers.shape)}")
     if not scale.dtype.is_float or integer_of(node, "output_dtype", 0):
-        raise Refused(
-            "dtype_mismatch", f"{label}: its scale is {scale.dtype}, or its result has another type"
-        )
+        detail = f"{label}: its scale is {scale.dtype}, or its result has another type"
+        raise Refused("dtype_mismatch", detail)
     if any(
         operand is not None and params.evaluator.array(operand) is None for operand in node.inputs
     ):
@@ -343,6 +331,5 @@ def _check_shapes(
                 return
         elif not block and scale == (shape[axis],):
             return
-    raise Refused(
-        "channel_mismatch", f"{label}: the scale is neither per tensor, per channel, nor per block"
-    )
+    detail = f"{label}: the scale is neither per tensor, per channel, nor per block"
+    raise Refused("channel_mismatch", detail)

@@ -236,9 +236,8 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
     if shape is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
     if array.ndim > len(shape):
-        raise Refused(
-            "axis_mismatch", f"{node.description}: the constant has a higher rank than the data"
-        )
+        detail = f"{node.description}: the constant has a higher rank than the data"
+        raise Refused("axis_mismatch", detail)
     if array.size == 1:
         return None, wide.reshape(())
     if array.size == 0:
@@ -251,9 +250,8 @@ def _channel_axis(node: Node, data: Value, array: Array) -> tuple[int | None, Ar
 
 def _given_axis(node: Node, axis: int, shape: Shape, array: Array) -> int:
     if array.ndim != 1:
-        raise Refused(
-            "axis_mismatch", f"{node.description}: a parameter of rank {array.ndim} at an axis"
-        )
+        detail = f"{node.description}: a parameter of rank {array.ndim} at an axis"
+        raise Refused("axis_mismatch", detail)
     if axis < 0 and shape is None:
         raise Refused("unknown_rank", f"{node.description}: axis {axis} of data of unknown rank")
     return axis + (len(shape or ()) if axis < 0 else 0)
@@ -266,9 +264,8 @@ def _varying_axis(node: Node, shape: tuple[Dim, ...], array: Array) -> int:
         raise Refused("axis_mismatch", f"{node.description}: the constant may broadcast the data")
     varying = [axis for axis in axes if (array != np.take(array, [0], axis=axis)).any()]
     if len(varying) > 1:
-        raise Refused(
-            "axis_mismatch", f"{node.description}: the constant varies along more than one axis"
-        )
+        detail = f"{node.description}: the constant varies along more than one axis"
+        raise Refused("axis_mismatch", detail)
     return varying[0] if varying else axes[0]
 
 

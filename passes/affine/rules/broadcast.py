@@ -56,9 +56,8 @@ def _parts(
                 (i, _at_rank(node, affine, array.astype(np.float64), rank, is_second=i == 1))
             )
         elif i == 1 and parameter_axis(node) is not None:
-            raise Refused(
-                "unsupported_attr", f"{node.description}: an operand at an axis is not constant"
-            )
+            detail = f"{node.description}: an operand at an axis is not constant"
+            raise Refused("unsupported_attr", detail)
         else:
             dynamic.append((i, _channel_axis(node, affine, value, rank)))
     return dynamic, constants
@@ -70,23 +69,20 @@ def _at_rank(
     """Return a constant operand at the rank of the result, with room for the channels."""
     axis = parameter_axis(node)
     if node.op == "nn.bias_add" and affine.axis not in (None, axis):
-        raise Refused(
-            "axis_mismatch", f"{node.description}: its parameter is a vector along another axis"
-        )
+        detail = f"{node.description}: its parameter is a vector along another axis"
+        raise Refused("axis_mismatch", detail)
     misaligned = has_trait(node, Trait.ALIGNED) and (
         axis is None or affine.axis not in (None, axis)
     )
     if misaligned and not is_legal(node.op, NUMPY_BROADCAST, node):
-        raise Refused(
-            "unsupported_op", f"{node.description}: constants do not broadcast before opset 7"
-        )
+        detail = f"{node.description}: constants do not broadcast before opset 7"
+        raise Refused("unsupported_op", detail)
     if axis is not None and is_second:
         if rank is None or axis + array.ndim > rank:
             raise unknown_shape(node)
         if not 0 <= axis <= rank - array.ndim:
-            raise Refused(
-                "channel_mismatch", f"{node.description}: its parameter does not fit at axis {axis}"
-            )
+            detail = f"{node.description}: its parameter does not fit at axis {axis}"
+            raise Refused("channel_mismatch", detail)
         array = align(array, axis, rank)
     array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
     extents = (1, affine.channels)
@@ -204,23 +200,20 @@ def backward_extremum(
 def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Max, Min: with a constant y, max(s x + t, y) = s max(x, (y - t) / s) + t for s > 0."""
     if len(given) > 1:
-        raise Refused(
-            "multi_consumer", f"{node.description} reads the affine on more than one path"
-        )
+        detail = f"{node.description} reads the affine on more than one path"
+        raise Refused("multi_consumer", detail)
     moved = _pushed(node, given)
     check_scale_sign(node, moved)
     check_no_zero_scale(node, moved)
     dynamic, constants = _parts(node, moved, params)
     if len(dynamic) > 1:
-        raise Refused(
-            "activation_between", f"{node.description}: an affine passes it only beside constants"
-        )
+        detail = f"{node.description}: an affine passes it only beside constants"
+        raise Refused("activation_between", detail)
     takes = _shift_of_constant(moved, negated=True)
     new = [(i, array, takes.apply_along(array)) for i, array in constants]
     if any((np.isfinite(after) != np.isfinite(before)).any() for _, before, after in new):
-        raise Refused(
-            "nonfinite", f"{node.description}: a constant divided by the scale is not finite"
-        )
+        detail = f"{node.description}: a constant divided by the scale is not finite"
+        raise Refused("nonfinite", detail)
     return Transfer(results=((0, moved),), constants=tuple((i, after) for i, _, after in new))
 
 
@@ -287,9 +280,8 @@ def backward_quotient(
             if i == 1
         ]
     if not ways:
-        raise Refused(
-            "axis_mismatch", f"{node.description}: the numerator does not have the channels"
-        )
+        detail = f"{node.description}: the numerator does not have the channels"
+        raise Refused("axis_mismatch", detail)
     return ways
 
 
@@ -303,9 +295,8 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
     if inner is None or shape is None:
         raise unknown_shape(node)
     if parameter_axis(node) is not None and i == 1:
-        raise Refused(
-            "unsupported_attr", f"{node.description}: an operand at an axis is not constant"
-        )
+        detail = f"{node.description}: an operand at an axis is not constant"
+        raise Refused("unsupported_attr", detail)
     axis = affine.axis + len(shape) - len(inner)
     if not is_extent(shape, axis, affine.channels):
         raise unknown_shape(node)
@@ -320,17 +311,14 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t, or (s x + t) + c = s (x + (c + t) / s)."""
     if len(given) > 1:
-        raise Refused(
-            "multi_consumer", f"{node.description} reads the affine on more than one path"
-        )
+        detail = f"{node.description} reads the affine on more than one path"
+        raise Refused("multi_consumer", detail)
     moved = _pushed(node, given)
     if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
-            raise Refused(
-                "activation_between",
-                f"{node.description}: a scale passes a sum only if all operands have it",
-            )
+            detail = f"{node.description}: a scale passes a sum only if all operands have it"
+            raise Refused("activation_between", detail)
     dynamic, constants = _parts(node, moved, params)
     (index,) = given
     if not constants or len(dynamic) > 1:
@@ -343,9 +331,8 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
         for i, array in constants
     ]
     if not all(np.isfinite(array).all() for _, array in new):
-        raise Refused(
-            "nonfinite", f"{node.description}: a constant divided by the scale is not finite"
-        )
+        detail = f"{node.description}: a constant divided by the scale is not finite"
+        raise Refused("nonfinite", detail)
     return Transfer(results=((0, moved.only_scale()),), constants=tuple(new))
 
 
@@ -370,9 +357,8 @@ def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters
 
 def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer:
     if len(given) > 1:
-        raise Refused(
-            "multi_consumer", f"{node.description} reads the affine on more than one path"
-        )
+        detail = f"{node.description} reads the affine on more than one path"
+        raise Refused("multi_consumer", detail)
     (index,) = given
     check_no_shift(node, given[index])
     if index not in allowed:

@@ -35,19 +35,15 @@ def check_sole_reader(value: Value, reader: Node) -> None:
         some = list(islice(value.users, 16))
         inner = next((user for user in some if user.graph is not reader.graph), None)
         if inner is not None:
-            raise Refused(
-                "subgraph_boundary",
-                f"{_described(value)} is read inside a subgraph by {inner.description}",
-            )
+            detail = f"{_described(value)} is read inside a subgraph by {inner.description}"
+            raise Refused("subgraph_boundary", detail)
         raise Refused(
             "multi_consumer",
             f"{_described(value)} is read by {', '.join(user.description for user in some[:3])}",
         )
     if value.graph is not reader.graph:
-        raise Refused(
-            "subgraph_boundary",
-            f"{_described(value)} is computed outside the subgraph that reads it",
-        )
+        detail = f"{_described(value)} is computed outside the subgraph that reads it"
+        raise Refused("subgraph_boundary", detail)
 
 
 def check_reader(value: Value, source: Value, node: Node) -> None:
@@ -55,21 +51,16 @@ def check_reader(value: Value, source: Value, node: Node) -> None:
     if node.op == "return":
         raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if node.graph is not source.graph:
-        raise Refused(
-            "subgraph_boundary",
-            f"{_described(value)} is read inside a subgraph by {node.description}",
-        )
+        detail = f"{_described(value)} is read inside a subgraph by {node.description}"
+        raise Refused("subgraph_boundary", detail)
     rule = affine_rule(node.op)
     if rule.forward is None and rule.absorb_data is None:
         check_not_kept(node, "after")
-        raise Refused(
-            "no_foldable_neighbour", f"{node.description} after it cannot absorb an affine"
-        )
+        detail = f"{node.description} after it cannot absorb an affine"
+        raise Refused("no_foldable_neighbour", detail)
     if batch_norm_parameters(node) is not None:
-        raise Refused(
-            "no_foldable_neighbour",
-            f"{node.description} after it is a BatchNormalization that stays",
-        )
+        detail = f"{node.description} after it is a BatchNormalization that stays"
+        raise Refused("no_foldable_neighbour", detail)
 
 
 def check_not_kept(node: Node, place: str) -> None:
@@ -93,10 +84,8 @@ def check_axis_exists(value: Value | None, affine: Affine) -> None:
     if value is None or shape is None or affine.axis is None:
         return
     if affine.axis + max(len(affine.extents), 1) > len(shape):
-        raise Refused(
-            "channel_mismatch",
-            f"{_described(value)} has the type {value.type}, which has no such channels",
-        )
+        detail = f"{_described(value)} has the type {value.type}, which has no such channels"
+        raise Refused("channel_mismatch", detail)
 
 
 def check_extents(node: Node) -> None:
@@ -105,10 +94,8 @@ def check_extents(node: Node) -> None:
         type_ = UNKNOWN if value is None else value.type
         for dim in type_.shape or () if isinstance(type_, TensorType) else ():
             if isinstance(dim, int) and dim > MAX_EXTENT:
-                raise Refused(
-                    "no_foldable_neighbour",
-                    f"{node.description} has an axis of more than {MAX_EXTENT} elements",
-                )
+                detail = f"{node.description} has an axis of more than {MAX_EXTENT} elements"
+                raise Refused("no_foldable_neighbour", detail)
 
 
 def check_one_axis(node: Node, affine: Affine) -> None:
@@ -116,9 +103,8 @@ def check_one_axis(node: Node, affine: Affine) -> None:
     rule = affine_rule(node.op)
     if not affine.extents or rule.several_axes or rule is NO_RULE:
         return
-    raise Refused(
-        "axis_mismatch", f"{node.description}: the channels lie on several axes before it"
-    )
+    detail = f"{node.description}: the channels lie on several axes before it"
+    raise Refused("axis_mismatch", detail)
 
 
 def check_constants(node: Node, transfer: Transfer) -> None:
@@ -183,10 +169,8 @@ def check_not_the_scale(data: Value) -> None:
     """
     node = data.node
     if node is not None and node.op.rpartition("::")[2] == "DynamicQuantizeLinear":
-        raise Refused(
-            "quantized_between",
-            f"{node.description} computes the scale, which stays beside its constant",
-        )
+        detail = f"{node.description} computes the scale, which stays beside its constant"
+        raise Refused("quantized_between", detail)
 
 
 def check_no_integers(node: Node) -> None:
@@ -198,6 +182,5 @@ def check_no_integers(node: Node) -> None:
         or node.op == "quantize"
         or (dtype is not None and not dtype.is_float)
     ):
-        raise Refused(
-            "quantized_between", f"{node.description} computes with integers, which take no affine"
-        )
+        detail = f"{node.description} computes with integers, which take no affine"
+        raise Refused("quantized_between", detail)

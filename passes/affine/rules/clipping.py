@@ -66,9 +66,8 @@ def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
     """
     low, high = _bounds(node, params)
     if not -np.inf < low <= 0:
-        raise Refused(
-            "activation_between", f"{node.description}: its lower bound is not between -inf and 0"
-        )
+        detail = f"{node.description}: its lower bound is not between -inf and 0"
+        raise Refused("activation_between", detail)
     if (
         affine.axis is None
     ):  # x - t is above any lower bound up to 0, so it may fall with the upper one
@@ -86,10 +85,8 @@ def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
     low, high = (_unrounded(node.input(i), end, params) for i, end in enumerate(bounds.ends, 1))
     if not low <= high:
-        raise Refused(
-            "activation_between",
-            f"{node.description}: bounds {low:.6g} and {high:.6g} cannot be scaled",
-        )
+        detail = f"{node.description}: bounds {low:.6g} and {high:.6g} cannot be scaled"
+        raise Refused("activation_between", detail)
     return low, high
 
 
@@ -103,9 +100,8 @@ def _passed(node: Node, affine: Affine, move: Move, params: Parameters) -> Trans
     """Return the transfer that moves the bounds of a Clip that `affine` passes."""
     low, high = _bounds(node, params)
     if not affine.scale.all():
-        raise Refused(
-            "activation_between", f"{node.description}: its bounds cannot be scaled by zero"
-        )
+        detail = f"{node.description}: its bounds cannot be scaled by zero"
+        raise Refused("activation_between", detail)
     if affine.axis is None:
         (new_low, had_low), (new_high, had_high) = sorted(
             (float(_moved(node, move, bound)), given)
@@ -155,14 +151,11 @@ def _limited(
         ends.append(float(moved.max() if side else moved.min()))
     if any(limit is not None for limit in limits):
         if not params.limits:
-            raise Refused(
-                "activation_between", f"{node.description}: its bounds are not per channel"
-            )
+            detail = f"{node.description}: its bounds are not per channel"
+            raise Refused("activation_between", detail)
         if not all(is_legal(op, NUMPY_BROADCAST, node) for op in LIMITS):
-            raise Refused(
-                "unsupported_op",
-                f"{node.description}: a Max or Min does not broadcast before opset 8",
-            )
+            detail = f"{node.description}: a Max or Min does not broadcast before opset 8"
+            raise Refused("unsupported_op", detail)
     check_scale_sign(node, affine)
     return replaced(
         _rebounded(node, (ends[0], max(ends)), _given(node)), limits=(limits[0], limits[1])
@@ -226,9 +219,8 @@ def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]
         fits_operand("clip", name, node, bound)
         for name, bound in zip(("min", "max"), bounds, strict=True)
     ):
-        raise Refused(
-            "dtype_mismatch", f"{node.description}: its bounds are attributes, which are float32"
-        )
+        detail = f"{node.description}: its bounds are attributes, which are float32"
+        raise Refused("dtype_mismatch", detail)
     return Transfer(
         constants=tuple((i, np.array(bounds[i - 1])) for i in (1, 2) if given[i - 1]),
         dropped=tuple(i for i in (1, 2) if _given(node)[i - 1] and not given[i - 1]),
@@ -247,9 +239,8 @@ def hard_sigmoid_forward(node: Node, given: Mapping[int, Affine], params: Parame
     if max(abs(slope), abs(offset)) > GREATEST:
         raise Refused("overflow", f"{node.description}: the new slope is not finite")
     if not (fits_attribute(node, slope) and fits_attribute(node, offset)):
-        raise Refused(
-            "dtype_mismatch", f"{node.description}: its slope is an attribute, which is a float32"
-        )
+        detail = f"{node.description}: its slope is an attribute, which is a float32"
+        raise Refused("dtype_mismatch", detail)
     return Transfer(attrs=(("alpha", slope), ("beta", offset)))
 
 

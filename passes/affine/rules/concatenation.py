@@ -70,9 +70,8 @@ def concatenate_forward(node: Node, given: Mapping[int, Affine], params: Paramet
     ):
         return Transfer(results=((0, first),))
     if any(affine.axis not in (axis, None) for affine in given.values()):
-        raise Refused(
-            "multi_consumer", f"{node.description}: not all operands have the same affine"
-        )
+        detail = f"{node.description}: not all operands have the same affine"
+        raise Refused("multi_consumer", detail)
     ranges, end = {}, 0
     for i, value in enumerate(node.inputs):
         start, end = end, end + _extent(node, value, axis)

@@ -31,8 +31,8 @@ from .zero_padding import bias_map, constant_padding
 
 def _check_shapes(node: Node, shape: tuple[int, ...], bias: Array | None, channels: int) -> None:
     if len(shape) < 3 or (bias is not None and bias.shape != (channels,)):
-        problem = f"weight {list(shape)} and its bias do not fit"
-        raise Refused("channel_mismatch", f"{node.description}: {problem}")
+        detail = f"weight {list(shape)} and its bias do not fit"
+        raise Refused("channel_mismatch", f"{node.description}: {detail}")
 
 
 @states(
@@ -69,8 +69,8 @@ def _by_column(weight: Weight, group: int) -> Spread:
 
 def _check_groups(node: Node, shape: tuple[int, ...], group: int) -> None:
     if len(shape) < 3 or group < 1 or shape[0] % group:
-        problem = f"weight {list(shape)} does not fit its groups"
-        raise Refused("channel_mismatch", f"{node.description}: {problem}")
+        detail = f"weight {list(shape)} does not fit its groups"
+        raise Refused("channel_mismatch", f"{node.description}: {detail}")
 
 
 @states(
@@ -109,8 +109,8 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     padding = constant_padding(node, affine) if params.border == "pad" else None
     pads = explicit_pads(node, kernel)
     if padding is None or pads is None or not fits_operand("nn.pad", "value", node, padding):
-        problem = f"{node.description} pads its data with zeros, which the shift is not"
-        raise Refused("nonzero_padding", problem)
+        detail = f"{node.description} pads its data with zeros, which the shift is not"
+        raise Refused("nonzero_padding", detail)
     return of_data(replaced(fold, padding=(pads, padding)), numbers, response)
 
 
@@ -170,8 +170,8 @@ def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     response = np.zeros(shape[1] * group)
     if affine.has_shift:
         if _spreads(node, shape):
-            problem = f"{node.description}: not every position is reached by every tap"
-            raise Refused("nonzero_padding", problem)
+            detail = f"{node.description}: not every position is reached by every tap"
+            raise Refused("nonzero_padding", detail)
         shift = np.broadcast_to(affine.shift, (shape[0],)).reshape(group, -1, 1)
         grouped = weight.array.reshape(group, -1, shape[1])
         response = (to_float64(grouped) * shift).sum(axis=1).reshape(-1)

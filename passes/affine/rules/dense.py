@@ -102,11 +102,11 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     weight = read_weight(node, side, params)
     shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
     if shape is None or data is None:
-        problem = f"{node.description}: the rank of its data or result is unknown"
-        raise Refused("unknown_rank", problem)
+        detail = f"{node.description}: the rank of its data or result is unknown"
+        raise Refused("unknown_rank", detail)
     if weight.rank < 2 or weight.rank > len(shape) or len(data) < 2:
-        problem = f"{node.description}: an operand is a vector or the weight has more axes"
-        raise Refused("channel_mismatch", problem)
+        detail = f"{node.description}: an operand is a vector or the weight has more axes"
+        raise Refused("channel_mismatch", detail)
     return weight, side
 
 
@@ -173,9 +173,8 @@ def matmul_backward(
 def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """MatMul of two computed operands: (s x) y = s (x y) for one number s."""
     if len(given) > 1:
-        raise Refused(
-            "multi_consumer", f"{node.description} reads the affine on more than one path"
-        )
+        detail = f"{node.description} reads the affine on more than one path"
+        raise Refused("multi_consumer", detail)
     (affine,) = given.values()
     _check_scalar(node, affine)
     return Transfer(results=((0, affine),))
@@ -183,8 +182,8 @@ def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) 
 
 def _check_scalar(node: Node, affine: Affine) -> None:
     if affine.axis is not None or affine.has_shift:
-        problem = f"{node.description}: only one number passes a product of computed operands"
-        raise Refused("dynamic_weight", problem)
+        detail = f"{node.description}: only one number passes a product of computed operands"
+        raise Refused("dynamic_weight", detail)
 
 
 def _weight_axis(weight: Weight) -> int:

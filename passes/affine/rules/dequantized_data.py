@@ -41,15 +41,12 @@ def dequantize_backward(
     if scale is None or dtype is None or not dtype.is_float:
         raise Refused(CODE, f"{node.description}: its scale is not constant")
     if dtype_of(node.output.type) is not dtype or integer_of(node, "output_dtype", 0):
-        raise Refused(
-            "dtype_mismatch",
-            f"{node.description}: its scale is {dtype}, and its result has another type",
-        )
+        detail = f"{node.description}: its scale is {dtype}, and its result has another type"
+        raise Refused("dtype_mismatch", detail)
     product: Array = scale.astype(np.float64) * _factor(node, affine, scale)
     if (np.abs(product) < smallest_normal(dtype)).any():
-        raise Refused(
-            "underflow", f"{node.description}: a scale is below the normal numbers of {dtype}"
-        )
+        detail = f"{node.description}: a scale is below the normal numbers of {dtype}"
+        raise Refused("underflow", detail)
     stored = dtype_of(node.operand().type)
     # No difference of integers is greater, and no number of float8.
     if stored is None or not fits(product * 2.0 ** max(stored.bits, 16), dtype):
@@ -71,10 +68,8 @@ def _factor(node: Node, affine: Affine, scale: Array) -> Array:
         or axis != affine.axis
         or integer_of(node, "block_size", 0)
     ):
-        raise Refused(
-            CODE,
-            f"{node.description}: its scales are not those of the channels, whose factors differ",
-        )
+        detail = "its scales are not those of the channels, whose factors differ"
+        raise Refused(CODE, f"{node.description}: {detail}")
     return affine.scale
 
 

@@ -121,10 +121,8 @@ def _to_data(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
         before, after = channels.shapes
         moved = through_reshape(affine, after, before)
         if moved is None:
-            raise Refused(
-                "axis_mismatch",
-                f"{node.description}: the channels of its result are not those of its data",
-            )
+            detail = f"{node.description}: the channels of its result are not those of its data"
+            raise Refused("axis_mismatch", detail)
         return moved
     if channels.data_of_result is not None:
         if affine.axis is not None and len(channels.data_of_result) != affine.channels:
@@ -146,10 +144,8 @@ def _to_result(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
     if affine.axis is not None and channels.shapes is not None:
         moved = through_reshape(affine, *channels.shapes)
         if moved is None:
-            raise Refused(
-                "axis_mismatch",
-                f"{node.description}: the channels of its data are not those of its result",
-            )
+            detail = f"{node.description}: the channels of its data are not those of its result"
+            raise Refused("axis_mismatch", detail)
         return moved
     axis = channels.axis
     if axis is None or affine.axis is None:
@@ -166,9 +162,8 @@ def _to_result(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
 def _permuted(node: Node, affine: Affine, perm: Sequence[int]) -> Affine:
     moved = affine.permuted(perm)
     if moved is None:
-        raise Refused(
-            "axis_mismatch", f"{node.description} parts the axes that the channels lie on"
-        )
+        detail = f"{node.description} parts the axes that the channels lie on"
+        raise Refused("axis_mismatch", detail)
     return moved
 
 
@@ -213,16 +208,13 @@ def _filled(node: Node, transfer: Transfer, old: float, values: Array) -> Transf
     """Return the transfer that replaces the fill `old` by the one number in `values`, too."""
     new = common_value(values)
     if new is None:
-        raise Refused(
-            "nonzero_padding",
-            f"{node.description}: the padding {old:.6g} would differ between channels",
-        )
+        detail = f"{node.description}: the padding {old:.6g} would differ between channels"
+        raise Refused("nonzero_padding", detail)
     if new == old:
         return transfer
     if not fits_operand(node.op, "value", node, new):
-        raise Refused(
-            "dtype_mismatch", f"{node.description}: its value is an attribute, which is a float32"
-        )
+        detail = f"{node.description}: its value is an attribute, which is a float32"
+        raise Refused("dtype_mismatch", detail)
     return Transfer(transfer.operands, transfer.results, constants=((2, np.array(new)),))
 
 

@@ -37,8 +37,8 @@ def batch_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 def _vectors(node: Node, weight: Weight, bias: Array | None) -> LayerNumbers:
     """Return gamma and beta, which must be vectors of one length."""
     if weight.rank != 1 or bias is None or bias.shape != weight.shape:
-        problem = f"{node.description}: its parameters are not vectors of one length"
-        raise Refused("channel_mismatch", problem)
+        detail = f"{node.description}: its parameters are not vectors of one length"
+        raise Refused("channel_mismatch", detail)
     return LayerNumbers(weight, np.abs(to_float64(weight.array)), lambda scale: scale, bias)
 
 
@@ -65,8 +65,8 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     if affine.axis is None or groups == channels or weight.shape != (groups,):
         return instance_norm_result(node, affine, params)
     if affine.axis != 1:
-        problem = f"axis {affine.axis} is not the channel axis 1 of {node.description}"
-        raise Refused("axis_mismatch", problem)
+        detail = f"axis {affine.axis} is not the channel axis 1 of {node.description}"
+        raise Refused("axis_mismatch", detail)
     assert channels is not None
     data = input_shape(node)
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
@@ -75,8 +75,8 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
         )
     view = (groups, channels // groups)
     if any((array.reshape(view) != array.reshape(view)[:, :1]).any() for array in affine.vectors()):
-        problem = f"{node.description}: its parameters are per group, and the affine is not"
-        raise Refused("channel_mismatch", problem)
+        detail = f"{node.description}: its parameters are per group, and the affine is not"
+        raise Refused("channel_mismatch", detail)
     per_group = affine.map(1, lambda array: np.ascontiguousarray(array.reshape(view)[:, 0]))
     return instance_norm_result(node, per_group, params)
 
@@ -97,8 +97,8 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     axis = len(shape) - 1 if affine.axis is None else affine.axis
     start = integer_of(node, "axis", -1) % len(shape)
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
-        problem = f"the affine acts on axis {axis}, its parameters from {start} on"
-        raise Refused("axis_mismatch", f"{node.description}: {problem}")
+        detail = f"the affine acts on axis {axis}, its parameters from {start} on"
+        raise Refused("axis_mismatch", f"{node.description}: {detail}")
     inner = axis - first
     channels = array.shape[inner]
     check_channels(node, affine, axis, channels)
@@ -138,33 +138,33 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     GroupNormalization for each group, LayerNormalization over all axes from `axis` on.
     """
     if affine.has_scale:
-        problem = f"{node.description}: epsilon does not scale with the data"
-        raise Refused("activation_between", problem)
+        detail = f"{node.description}: epsilon does not scale with the data"
+        raise Refused("activation_between", detail)
     if any(value.users for value in node.outputs[1:]):
         raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
     if affine.axis is not None:
         _check_is_removed(node, affine)
     dtype = input_dtype(node, 1)
     if dtype is None or not dtype.is_float:
-        problem = f"{node.description}: the type of its parameters is unknown"
-        raise Refused("dtype_mismatch", problem)
+        detail = f"{node.description}: the type of its parameters is unknown"
+        raise Refused("dtype_mismatch", detail)
     return Fold(node, affine, 1, 0, 1, dtype)
 
 
 def _check_is_removed(node: Node, affine: Affine) -> None:
     """Refuse a shift along `affine.axis` that subtracting the mean does not remove."""
-    problem = f"{node.description}: the mean is taken over axis {affine.axis}"
+    detail = f"{node.description}: the mean is taken over axis {affine.axis}"
     shape = input_shape(node)
     if node.op == "nn.layer_norm":
         start = integer_of(node, "axis", -1)
         start += len(shape) if shape is not None and start < 0 else 0
         if start >= 0 and affine.axis is not None and affine.axis < start:
             return
-        raise Refused("axis_mismatch", problem)
+        raise Refused("axis_mismatch", detail)
     if affine.axis == 0:
         return
     if affine.axis != 1:
-        raise Refused("axis_mismatch", problem)
+        raise Refused("axis_mismatch", detail)
     if node.op == "nn.instance_norm":
         return
     groups, channels = integer_of(node, "num_groups", 0), affine.channels
@@ -174,8 +174,8 @@ def _check_is_removed(node: Node, affine: Affine) -> None:
         )
     view = affine.shift.reshape(groups, -1)
     if (view != view[:, :1]).any():
-        problem = f"{node.description}: the shift is not constant in every group"
-        raise Refused("channel_mismatch", problem)
+        detail = f"{node.description}: the shift is not constant in every group"
+        raise Refused("channel_mismatch", detail)
 
 
 RULES = {

@@ -24,9 +24,8 @@ def constant_padding(node: Node, affine: Affine) -> float:
     check_no_zero_scale(node, affine)
     value = common_value(-affine.shift / affine.scale)
     if value is None:
-        raise Refused(
-            "nonzero_padding", f"{node.description}: the padding would differ between channels"
-        )
+        detail = f"{node.description}: the padding would differ between channels"
+        raise Refused("nonzero_padding", detail)
     return value
 
 
@@ -77,16 +76,12 @@ def bias_map(node: Node, taps: Array) -> Array:
     kernel = taps.shape[1:]
     sizes, pads = spatial_extents(node, len(kernel)), explicit_pads(node, kernel)
     if sizes is None or pads is None:
-        raise Refused(
-            "nonzero_padding",
-            f"{node.description} pads with zeros, and the extents of its data are unknown",
-        )
+        detail = f"{node.description} pads with zeros, and the extents of its data are unknown"
+        raise Refused("nonzero_padding", detail)
     windows = _inside(node, kernel, sizes, pads)
     if windows is None or len(taps) * prod(inside.shape[1] for inside in windows) > MAX_POSITIONS:
-        raise Refused(
-            "nonzero_padding",
-            f"{node.description} pads with zeros, and a bias for each position is too large",
-        )
+        detail = f"{node.description} pads with zeros, and a bias for each position is too large"
+        raise Refused("nonzero_padding", detail)
     result = taps
     for axis, inside in enumerate(windows):
         result = np.moveaxis(np.tensordot(result, inside, axes=([axis + 1], [0])), -1, axis + 1)

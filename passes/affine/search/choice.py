@@ -192,9 +192,8 @@ class Chooser:
         shift: Leftovers = (("add", affine.only_shift()),) if affine.has_shift else ()
         data = ops[0].data
         if shape_of(data.type) is None and affine.axis is not None:
-            raise Refused(
-                "unknown_rank", f"{ops[0].nodes[0].description}: the rank of its data is unknown"
-            )
+            detail = f"{ops[0].nodes[0].description}: the rank of its data is unknown"
+            raise Refused("unknown_rank", detail)
         return Choice(Plan(), ops, (*scale, *shift), forward=not scale and not shift)
 
     def _into_batch_norm(self, ops: Sequence[AffineOp], kept: AffineOp) -> Choice:

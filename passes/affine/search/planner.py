@@ -117,16 +117,14 @@ class Planner:
             self._trail.append(Change(node, value, "backward", fold=fold, path=path))
             return
         if self._visited > MAX_REGION:
-            raise Refused(
-                "no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"
-            )
+            detail = f"more than {MAX_REGION} operators would have to change"
+            raise Refused("no_foldable_neighbour", detail)
         rule = affine_rule(node.op).backward
         if rule is None:
             check_not_kept(node, "before")
             check_no_integers(node)
-            raise Refused(
-                "no_foldable_neighbour", f"{node.description} before it cannot absorb an affine"
-            )
+            detail = f"{node.description} before it cannot absorb an affine"
+            raise Refused("no_foldable_neighbour", detail)
         first: Refusal | None = None
         for way in rule(node, value.index, affine, self.params):
             length = len(self._trail)
@@ -154,9 +152,8 @@ class Planner:
         check_sole_reader(value, reader)
         node = value.node
         if node is None:
-            raise Refused(
-                "no_foldable_neighbour", f"{value.source_name!r} is an input of the graph"
-            )
+            detail = f"{value.source_name!r} is an input of the graph"
+            raise Refused("no_foldable_neighbour", detail)
         if self.params.evaluator.tensor(value) is not None:
             raise Refused("no_foldable_neighbour", f"{value.source_name!r} is a constant")
         self._spend(node, affine)
@@ -173,9 +170,8 @@ class Planner:
         assert value.node is not None
         fold = self._absorbed(value.node, affine)
         if fold is None:
-            raise Refused(
-                "no_foldable_neighbour", f"{value.node.description} has no constant weight"
-            )
+            detail = f"{value.node.description} has no constant weight"
+            raise Refused("no_foldable_neighbour", detail)
         return Change(fold.node, value, "backward", fold=fold)
 
     def _absorbed(self, node: Node, affine: Affine) -> Fold | None:
@@ -193,9 +189,8 @@ class Planner:
         if batch_norm_of(node) is None or any(
             output.sole_user() is None for output in parameters.outputs
         ):
-            raise Refused(
-                "no_foldable_neighbour", f"{node.description} is half of a BatchNormalization"
-            )
+            detail = f"{node.description} is half of a BatchNormalization"
+            raise Refused("no_foldable_neighbour", detail)
         absorb = affine_rule("nn.batch_norm_to_affine").absorb_result
         assert absorb is not None
         return absorb(parameters, affine, self.params)
@@ -218,10 +213,8 @@ class Planner:
             OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
         )
         if self._left <= 0:
-            raise Refused(
-                "no_foldable_neighbour",
-                f"{node.description} is not looked at: searches cost too much",
-            )
+            detail = f"{node.description} is not looked at: searches cost too much"
+            raise Refused("no_foldable_neighbour", detail)
 
     def _within_unit(self, node: Node, transfer: Transfer) -> Transfer:
         """Return the transfer as a unit admits it.
@@ -322,9 +315,8 @@ class _ForwardSearch:
                 self.queued.add(node)
                 heappush(self.queue, (self.planner.position(node), len(self.queued), node))
         if len(self.queued) > MAX_REGION:
-            raise Refused(
-                "no_foldable_neighbour", f"more than {MAX_REGION} operators would have to change"
-            )
+            detail = f"more than {MAX_REGION} operators would have to change"
+            raise Refused("no_foldable_neighbour", detail)
 
     def into_layer(self, node: Node, given: dict[int, Affine]) -> list[Change]:
         """Return the change of a layer, and of readers that add a shift it has no slot for."""

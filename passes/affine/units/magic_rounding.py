@@ -40,10 +40,8 @@ def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator
             and theirs.shape == own.shape
             and (np.abs(own + theirs) <= np.abs(own) / 2).any()
         ):
-            raise Refused(
-                "unsupported_op",
-                f"{node.description}: with {other.description} it rounds the data to whole numbers",
-            )
+            detail = f"with {other.description} it rounds the data to whole numbers"
+            raise Refused("unsupported_op", f"{node.description}: {detail}")
 
 
 def _leaves_whole_numbers(constant: Array, dtype: DType | None) -> bool:
