@@ -201,11 +201,9 @@ class Pass:
     def spec(self) -> str:
         """The pass as any process can read it: one of another package with its module."""
         text = str(self)
-        return (
-            text
-            if self.name in CATALOG
-            else f"{type(self).__module__}:{type(self).__qualname__}{text[len(self.name) :]}"
-        )
+        if self.name in CATALOG:
+            return text
+        return f"{type(self).__module__}:{type(self).__qualname__}{text[len(self.name) :]}"
 
     def __str__(self) -> str:
         """Return the pass as on the command line, without options that have their default."""

@@ -161,11 +161,10 @@ class _Equalizer:
         self.applied = LayerEdits(str(options))
         self.done: set[Node] = set()
         self.moments = propagate(module, sigmas=TAILS) if options.objective == "noise" else {}
-        self.idle = (
-            idle_clips(module, self.pairs.params, options.sigmas)
-            if options.clip == "relu"
-            else set()
-        )
+        if options.clip == "relu":
+            self.idle = idle_clips(module, self.pairs.params, options.sigmas)
+        else:
+            self.idle = set()
         self.replaced: list[str] = []
 
     def candidates(self, graph: Graph) -> Iterator[Node]:
@@ -190,11 +189,10 @@ class _Equalizer:
         if probed is None:
             return False
         middle = probed.consumers[0].node
-        order = (
-            channel_order(probed.consumers[0])
-            if len(probed.consumers) == 1 and is_depthwise(middle)
-            else None
-        )
+        if len(probed.consumers) == 1 and is_depthwise(middle):
+            order = channel_order(probed.consumers[0])
+        else:
+            order = None
         second = None if order is None else self.probe(middle.output)
         if (
             order is None
@@ -231,11 +229,10 @@ class _Equalizer:
         before = (probed.first[order], probed.second[order], second.second)
         s12, s23 = triple_scales(*before)
         layers, rest = self.chain(probed), self.chain(second)
-        tensors = (
-            None
-            if layers is None or rest is None
-            else quantized_tensors((*layers, rest[1]), before, self.moments)
-        )
+        if layers is None or rest is None:
+            tensors = None
+        else:
+            tensors = quantized_tensors((*layers, rest[1]), before, self.moments)
         if tensors is None:
             return s12, s23, gain(before, (before[0] / s12, before[1] * s12 / s23, before[2] * s23))
         scales = least_noise(tensors, np.stack((s12, s23)))
@@ -347,11 +344,10 @@ class _Equalizer:
             if old in self.moments:
                 self.moments[new.output] = self.moments.pop(old)
             rewriter.replace(old, new.output, take_name=True)
-        found = (
-            self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine)
-            if clips
-            else pair
-        )
+        if clips:
+            found = self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine)
+        else:
+            found = pair
         assert found is not None  # a Relu lets every scale pass that a Clip does
         return found
 

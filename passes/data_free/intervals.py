@@ -54,11 +54,9 @@ def to_channels(
         return np.full(count, float(function(array)))
     padded = array.reshape((1,) * (rank - array.ndim) + array.shape)
     kept = function(padded, axis=tuple(i for i in range(rank) if i != axis))
-    return (
-        np.array(np.broadcast_to(kept, (count,)))
-        if kept.size in (1, count)
-        else np.full(count, float(function(kept)))
-    )
+    if kept.size in (1, count):
+        return np.array(np.broadcast_to(kept, (count,)))
+    return np.full(count, float(function(kept)))
 
 
 def contracted(node: Node) -> float:

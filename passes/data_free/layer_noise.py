@@ -77,11 +77,9 @@ def _response(layer: Linear, square: Array) -> Array:
 
 def _known(layer: Linear, moments: Mapping[Value, Moments]) -> Moments | None:
     known = moments.get(layer.data)
-    return (
-        known
-        if known is not None and known.has_mean and layer.accepts(known.axis, known.mean)
-        else None
-    )
+    if known is not None and known.has_mean and layer.accepts(known.axis, known.mean):
+        return known
+    return None
 
 
 def _passed(result: Moments | None, read: Moments) -> Array | float:

@@ -139,11 +139,9 @@ def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
     same_channels = affine.axis is None or (
         affine.axis == reference.source.axis and affine.channels == reference.source.channels
     )
-    return (
-        reference.applied(affine.scale, affine.shift)
-        if same_channels and not affine.extents
-        else None
-    )
+    if same_channels and not affine.extents:
+        return reference.applied(affine.scale, affine.shift)
+    return None
 
 
 def inverse(affine: Affine) -> Affine:

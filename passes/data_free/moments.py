@@ -172,11 +172,10 @@ class Propagator:
 
     def affine(self, op: AffineOp) -> Moments | None:
         """Return the moments of an affine per channel, such as a BatchNormalization."""
-        data = (
-            self.found.get(op.data)
-            if op.axis is None
-            else self.along(op.data, op.axis, len(op.scale))
-        )
+        if op.axis is None:
+            data = self.found.get(op.data)
+        else:
+            data = self.along(op.data, op.axis, len(op.scale))
         return None if data is None else data.affine(op.scale, op.shift)
 
     def channelwise(self, node: Node) -> list[tuple[Value, Moments]]:
@@ -233,13 +232,9 @@ class Propagator:
         ranks = {len(shape_of(value.type) or ()) for value in node.inputs if value is not None}
         known = [part for part in parts if part is not None]
         same = {(part.axis, len(part.mean)) for part in known}
-        return (
-            known
-            if len(known) == len(parts)
-            and len(ranks) == len(same) == 1
-            and "axis" not in node.attrs
-            else None
-        )
+        if len(known) == len(parts) and len(ranks) == len(same) == 1 and "axis" not in node.attrs:
+            return known
+        return None
 
     def sum(self, node: Node) -> Moments | None:
         """Return the moments of x + y: means add up and, for independent operands, variances."""
@@ -301,11 +296,9 @@ class Propagator:
             return None
         if node.op in ("nn.relu", "clip"):
             bounds = self.functions.bounds(node)
-            return (
-                None
-                if bounds is None
-                else x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
-            )
+            if bounds is None:
+                return None
+            return x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
         slope = self.functions.slope(node, x.axis, len(x.mean))
         if slope is not None:
             column = slope if slope.ndim == 0 else slope[:, None]

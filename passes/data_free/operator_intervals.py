@@ -107,11 +107,10 @@ class OperatorIntervals:
             return []
         linear = self.likely.linear(node)
         bias = None if linear is None else linear.bias(self.likely.params)
-        data = (
-            None
-            if linear is None
-            else self.likely.along(linear.data, linear.data_axis, linear.channels)
-        )
+        if linear is None:
+            data = None
+        else:
+            data = self.likely.along(linear.data, linear.data_axis, linear.channels)
         if linear is None or bias is None or data is None:
             return [product_bounds(node, x)]
         low, high = linear.bounds(data.low, data.high)

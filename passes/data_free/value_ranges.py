@@ -228,11 +228,9 @@ class RangeWalk:
                 return math.inf
             linear = self.likely.linear(node) if decisive or rough else None
             terms = contracted(node) if linear is None else linear.fan_in
-            return (
-                max(self.sigmas, math.sqrt(terms))
-                if (decisive or rough) and math.isfinite(terms)
-                else self.sigmas
-            )
+            if (decisive or rough) and math.isfinite(terms):
+                return max(self.sigmas, math.sqrt(terms))
+            return self.sigmas
         if width > ASTRONOMICAL * (2 * self.sigmas * likely.std.max() + abs(likely.mean).max()):
             return self.sigmas
         is_cut = (

@@ -260,11 +260,9 @@ class _Operands:
     @property
     def rounded(self) -> Array:
         """The constant in the element type of the data."""
-        return (
-            round_to(self.constant, self.dtype)
-            if self.constant.dtype == np.float64
-            else self.constant
-        )
+        if self.constant.dtype == np.float64:
+            return round_to(self.constant, self.dtype)
+        return self.constant
 
     @property
     def integers(self) -> Array:

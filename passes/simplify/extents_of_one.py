@@ -121,11 +121,9 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
         equal = sorted(inner) == sorted(outer) and (
             producer.op == "expand_dims" or are_distinct(inner)
         )
-    return (
-        rewriter.forward(node.output, producer.operand())
-        if equal
-        else rewriter.decline("their axes differ")
-    )
+    if equal:
+        return rewriter.forward(node.output, producer.operand())
+    return rewriter.decline("their axes differ")
 
 
 @rule(

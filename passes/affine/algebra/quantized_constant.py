@@ -162,11 +162,10 @@ class QuantizedConstant:
         label = self.node.description
         block = integer_of(self.node, "block_size", 0)
         if not self.is_per_tensor or block:
-            where = (
-                f"blocks of {block} along axis {self.axis}"
-                if block
-                else f"the channels of axis {self.axis}"
-            )
+            if block:
+                where = f"blocks of {block} along axis {self.axis}"
+            else:
+                where = f"the channels of axis {self.axis}"
             detail = f"it has scales for {where}, and the factors differ along another axis"
             raise Refused(CODE, f"{label}: {detail}")
         if [axis for axis, extent in enumerate(factor.shape) if extent > 1] != [channels]:

@@ -129,17 +129,8 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
         return None
     mean, beta = first_of_channel(mean), first_of_channel(beta)
     assert mean is not None and beta is not None
-    return AffineOp(
-        (node, add),
-        data,
-        add.output,
-        1,
-        s,
-        t,
-        None,
-        mean.astype(np.float64),
-        beta.astype(np.float64),
-    )
+    mean, beta = mean.astype(np.float64), beta.astype(np.float64)
+    return AffineOp((node, add), data, add.output, 1, s, t, mean=mean, beta=beta)
 
 
 def made_of_little(value: Value | None) -> bool:
@@ -171,20 +162,14 @@ def _holds(value: Value, enough: float) -> bool:
 
 def too_much_made(value: Value) -> Refused:
     """Return the refusal of a parameter that is `made_of_little`."""
-    detail = (
-        f"{value.source_name!r} has more than {MOST_MADE} elements and is computed from few: it"
-        " stays an expression"
-    )
-    return Refused("constant_growth", detail)
+    detail = f"has more than {MOST_MADE} elements and is computed from few: it stays an expression"
+    return Refused("constant_growth", f"{value.source_name!r} {detail}")
 
 
 def too_much_shared(value: Value) -> Refused:
     """Return the refusal of a parameter beyond `ConstantEvaluator.affords`."""
-    return Refused(
-        "constant_growth",
-        f"{value.source_name!r}: its affines would take too much memory; raise"
-        " --max-constant-bytes",
-    )
+    detail = "its affines would take too much memory; raise --max-constant-bytes"
+    return Refused("constant_growth", f"{value.source_name!r}: {detail}")
 
 
 def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
@@ -199,8 +184,10 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     parameter, data = node.operand(side), node.operand(1 - side)
     array = _parameter_array(parameter, evaluator)
     form = OPS[node.op].affine
-    make = None if form is None else form.second if side else form.first
-    if array is None or make is None or (side == 0 and "axis" in node.attrs):
+    if array is None or form is None or (side == 0 and "axis" in node.attrs):
+        return None
+    make = form.second if side else form.first
+    if make is None:
         return None
     axis, constant = _channel_axis(node, data, array)
     with np.errstate(all="ignore"):
@@ -280,36 +267,27 @@ def _overridable_initializer(value: Value | None) -> Value | None:
     leaf = value
     while (node := producer_of(leaf, *_MOVES)) is not None:
         leaf = node.inputs[0]
-    if (
-        leaf is not None
-        and leaf.node is None
-        and leaf.owner is not None
-        and leaf in leaf.owner.defaults
-    ):
-        return leaf
-    return None
+    if leaf is None or leaf.node is not None or leaf.owner is None:
+        return None
+    return leaf if leaf in leaf.owner.defaults else None
 
 
 def not_constant(value: Value | None) -> Refused:
     """Return the refusal of a value that is not constant, with a code for its origin."""
     initializer, name = _overridable_initializer(value), "" if value is None else value.source_name
     if initializer is not None:
-        return Refused(
-            "overridable_initializer",
-            f"{initializer.source_name!r} is an initializer that callers may override",
-        )
-    producer = value.node if value is not None else None
-    if producer is not None and (
-        producer.op == "dequantize" or producer.op.endswith("::DequantizeLinear")
-    ):
+        detail = f"{initializer.source_name!r} is an initializer that callers may override"
+        return Refused("overridable_initializer", detail)
+    producer = None if value is None else value.node
+    op = "" if producer is None else producer.op
+    if op == "dequantize" or op.endswith("::DequantizeLinear"):
         return Refused("quantized_weight", f"{name!r} is dequantized at run time")
     if producer is not None and producer.is_hidden:
         return Refused("kept_by_user", f"{name!r} is to be kept")
     payload = payload_of(value)
     if isinstance(payload, SparseTensor):
-        return Refused(
-            "non_constant_params", f"{name!r} is a sparse tensor that {_sparse_problem(payload)}"
-        )
+        detail = f"{name!r} is a sparse tensor that {_sparse_problem(payload)}"
+        return Refused("non_constant_params", detail)
     return Refused("non_constant_params", f"{name!r} is not constant")
 
 

@@ -200,13 +200,9 @@ def _batch_norm(
 def _known(value: Value | None, evaluator: ConstantEvaluator) -> Tensor | None:
     """Return a parameter that holds readable numbers; the usual types are not read for that."""
     payload = payload_of(value)
-    tensor = (
-        payload
-        if isinstance(payload, Tensor)
-        else None
-        if made_of_little(value)
-        else evaluator.tensor(value)
-    )
+    if not isinstance(payload, Tensor) and made_of_little(value):
+        return None
+    tensor = payload if isinstance(payload, Tensor) else evaluator.tensor(value)
     if tensor is None or isinstance(tensor, OpaqueTensor) or not evaluator.affords(tensor.size):
         return None
     if tensor.dtype.name in USUAL:

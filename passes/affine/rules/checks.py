@@ -18,11 +18,9 @@ from .table import NO_RULE, affine_rule
 
 
 def _described(value: Value) -> str:
-    return (
-        f"input {value.source_name!r}"
-        if value.node is None
-        else f"the result of {value.node.description}"
-    )
+    if value.node is None:
+        return f"input {value.source_name!r}"
+    return f"the result of {value.node.description}"
 
 
 def check_sole_reader(value: Value, reader: Node) -> None:

@@ -68,14 +68,12 @@ def clip_shifted(node: Node, affine: Affine, params: Parameters) -> Transfer:
     if not -np.inf < low <= 0:
         detail = f"{node.description}: its lower bound is not between -inf and 0"
         raise Refused("activation_between", detail)
-    if (
-        affine.axis is None
-    ):  # x - t is above any lower bound up to 0, so it may fall with the upper one
+    if affine.axis is None:
+        # x - t is above any lower bound up to 0, so it may fall with the upper one.
         shifted = float(high - affine.shift)
         return _rebounded(node, (min(low, shifted), shifted), _given(node))
-    return _limited(
-        node, affine, ((low, np.array), (high, lambda bound: bound - affine.shift)), params
-    )
+    moves = ((low, np.array), (high, lambda bound: bound - affine.shift))
+    return _limited(node, affine, moves, params)
 
 
 def _bounds(node: Node, params: Parameters) -> tuple[float, float]:
@@ -142,12 +140,8 @@ def _limited(
             moved = _moved(node, move, np.broadcast_to(limit, affine.scale.shape))
         else:
             moved = _moved(node, move, np.full(affine.scale.shape, bound))
-            uniform = bool((moved == moved[0]).all())
-            limits[side] = (
-                None
-                if uniform
-                else moved.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-            )
+            if (moved != moved[0]).any():
+                limits[side] = moved.reshape([-1 if i == axis else 1 for i in range(len(shape))])
         ends.append(float(moved.max() if side else moved.min()))
     if any(limit is not None for limit in limits):
         if not params.limits:
@@ -157,9 +151,8 @@ def _limited(
             detail = f"{node.description}: a Max or Min does not broadcast before opset 8"
             raise Refused("unsupported_op", detail)
     check_scale_sign(node, affine)
-    return replaced(
-        _rebounded(node, (ends[0], max(ends)), _given(node)), limits=(limits[0], limits[1])
-    )
+    transfer = _rebounded(node, (ends[0], max(ends)), _given(node))
+    return replaced(transfer, limits=(limits[0], limits[1]))
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:
@@ -188,20 +181,17 @@ def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
     if array is None:
         data, array = second, params.evaluator.exact(first)
     shape, extents = shape_of(node.output.type), shape_of(data.type)
-    if (
-        array is None
-        or shape is None
-        or extents is None
-        or not array.ndim <= len(shape) == len(extents)
-    ):
+    if array is None or shape is None or extents is None:
+        return None
+    if not array.ndim <= len(shape) == len(extents):
         return None
     limit = array.astype(np.float64)
-    padded = (1,) * (len(shape) - limit.ndim) + limit.shape
-    if np.isnan(limit).any() or not (
-        limit.size == 1 or limit.size == padded[axis] == extents[axis]
-    ):
+    if np.isnan(limit).any():
         return None
-    return limit.reshape(() if limit.size == 1 else -1)
+    if limit.size == 1:
+        return limit.reshape(())
+    padded = (1,) * (len(shape) - limit.ndim) + limit.shape
+    return limit.reshape(-1) if limit.size == padded[axis] == extents[axis] else None
 
 
 def _given(node: Node) -> tuple[bool, bool]:
@@ -215,10 +205,8 @@ def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]
     An absent bound is the greatest number of the dtype, to which onnxruntime limits an infinity,
     and an infinite bound keeps it. So an absent bound stays absent.
     """
-    if not all(
-        fits_operand("clip", name, node, bound)
-        for name, bound in zip(("min", "max"), bounds, strict=True)
-    ):
+    named = zip(("min", "max"), bounds, strict=True)
+    if not all(fits_operand("clip", name, node, bound) for name, bound in named):
         detail = f"{node.description}: its bounds are attributes, which are float32"
         raise Refused("dtype_mismatch", detail)
     return Transfer(

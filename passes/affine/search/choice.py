@@ -104,10 +104,8 @@ class Chooser:
     def _whole(self, ops: Sequence[AffineOp], affine: Affine) -> Iterator[Attempt]:
         """Yield the ways in which nothing of the chain stays."""
         if not affine.is_finite:
-            yield lambda: _refused(
-                "nonfinite",
-                f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number",
-            )
+            detail = f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number"
+            yield lambda: _refused("nonfinite", detail)
             return
         yield lambda: self._backward(ops, affine)
         if not self.goes_forward:
@@ -203,9 +201,8 @@ class Chooser:
         - (S / s) t. Where s is zero, so is S, and the quotient does not matter: 1 keeps it finite.
         """
         own, affine = affine_of([kept]), affine_of(ops)
-        scale = np.where(
-            own.scale == 0, 1.0, affine.scale / np.where(own.scale == 0, 1.0, own.scale)
-        )
+        is_zero = own.scale == 0
+        scale = np.where(is_zero, 1.0, affine.scale / np.where(is_zero, 1.0, own.scale))
         origins = [origin for op in ops if op is not kept for origin in op.origins]
         rest = Affine.joined(kept.axis, scale, affine.shift - scale * own.shift, origins)
         return Choice(Plan([self.planner.into(kept.result, rest)]), ops, kept=kept)
@@ -253,15 +250,13 @@ def _summary(refusals: Sequence[Refusal]) -> Refusal:
     first = refusals[0]
     if first.code == "no_foldable_neighbour":
         first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)
-    return replaced(
-        first, notes=tuple(dict.fromkeys(note for refusal in refusals for note in refusal.notes))
-    )
+    notes = dict.fromkeys(note for refusal in refusals for note in refusal.notes)
+    return replaced(first, notes=tuple(notes))
 
 
 def _lengths(count: int) -> Iterator[int]:
     """Yield the lengths of the beginnings of a chain that are tried, the longest first."""
-    yield from (
-        range(count - 1, 0, -1)
-        if count <= ATTEMPTS
-        else (count >> i for i in range(1, count.bit_length()))
-    )
+    if count <= ATTEMPTS:
+        yield from range(count - 1, 0, -1)
+    else:
+        yield from (count >> i for i in range(1, count.bit_length()))

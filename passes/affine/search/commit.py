@@ -86,11 +86,9 @@ class Committer:
             self._operands(node, transfer)
         for name, attribute in transfer.attrs:
             self.rewriter.set_attr(node, name, attribute)
-        outputs = (
-            node.outputs
-            if change.direction == "backward"
-            else [node.outputs[i] for i, _ in transfer.results]
-        )
+        outputs = node.outputs
+        if change.direction == "forward":
+            outputs = tuple(node.outputs[i] for i, _ in transfer.results)
         for value in outputs:
             self.rename(value)
         for op, limit in zip(("maximum", "minimum"), transfer.limits, strict=True):
@@ -154,11 +152,8 @@ class Committer:
         if fold.bias is not None:
             self._bias(fold, fold.bias, first)
         writes_bias = fold.bias is not None or fold.quantized_bias is not None
-        if (
-            writes_bias
-            and fold.node.op == "nn.dense"
-            and fold.node.attrs.get("beta", 1.0) != fold.beta
-        ):
+        is_other_beta = fold.node.attrs.get("beta", 1.0) != fold.beta
+        if writes_bias and fold.node.op == "nn.dense" and is_other_beta:
             self.rewriter.set_attr(fold.node, "beta", fold.beta)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
@@ -184,17 +179,11 @@ class Committer:
             assert isinstance(old, Tensor)
             with np.errstate(all="ignore"):
                 factor = old.numpy() * factor
-        stem = base.name
-        scale = self.rewriter.constant(
-            ArrayTensor(np.ascontiguousarray(factor)), before=node, hint=f"{stem}.scale"
-        )
+        exact = ArrayTensor(np.ascontiguousarray(factor))
+        scale = self.rewriter.constant(exact, before=node, hint=f"{base.name}.scale")
+        attrs, hint = {"folded": 1}, f"{base.name}.folded"
         product = self.rewriter.make(
-            "multiply",
-            [base, scale],
-            {"folded": 1},
-            before=node,
-            hint=f"{stem}.folded",
-            type_=weight.type,
+            "multiply", [base, scale], attrs, before=node, hint=hint, type_=weight.type
         )
         inputs = list(node.inputs)
         inputs[fold.index] = product.output
@@ -224,10 +213,8 @@ class Committer:
                 if exact is not None:
                     unrounded[constant] = exact
         self.rewriter.set_inputs(node, inputs)
-        if made.scale.size > 1 and integer_of(node, "axis", 1) not in (
-            made.axis,
-            made.axis - made.integers.ndim,
-        ):
+        same_axis = (made.axis, made.axis - made.integers.ndim)
+        if made.scale.size > 1 and integer_of(node, "axis", 1) not in same_axis:
             self.rewriter.set_attr(node, "axis", made.axis)
         for value in {node.output: None, made.value: None}:
             self.rename(value)
@@ -238,18 +225,17 @@ class Committer:
         if old is None and first.op == "nn.bias_add":
             old = first.inputs[1]
         hint = bias_name(node) if old is None else old.name
-        narrow = None if has_trait(node, Trait.BIASED) else fold.dtype
-        constant = (
-            self.rewriter.constant(ArrayTensor(np.ascontiguousarray(bias)), before=node, hint=hint)
-            if narrow is None
-            else self.constant(bias, narrow, node, hint)
-        )
+        if has_trait(node, Trait.BIASED):
+            exact = ArrayTensor(np.ascontiguousarray(bias))
+            constant = self.rewriter.constant(exact, before=node, hint=hint)
+        else:
+            constant = self.constant(bias, fold.dtype, node, hint)
         inputs = [*node.inputs, *[None] * (index + 1 - len(node.inputs))]
         inputs[index] = constant
         self.rewriter.set_inputs(node, inputs)
-        if old is not None and (
-            old.node is None or old.node.graph is None or old.sole_user() is first
-        ):
+        if old is None:
+            return
+        if old.node is None or old.node.graph is None or old.sole_user() is first:
             constant.name, old.name = old.name, constant.name
 
     def _renew(self, node: Node) -> None:
@@ -295,12 +281,10 @@ class Committer:
 
     def leftover(self, op: str, affine: Affine, data: Value, tail: Node) -> Node:
         """Make the addition or product that stays of an affine, before `tail`."""
-        array = affine.shift if op == "add" else affine.scale
-        constant = self.rewriter.constant(
-            ArrayTensor(np.ascontiguousarray(array).reshape(array.shape)),
-            before=tail,
-            hint=f"{tail.output.name}.{'shift' if op == 'add' else 'scale'}",
-        )
+        array, suffix = (affine.shift, "shift") if op == "add" else (affine.scale, "scale")
+        exact = ArrayTensor(np.ascontiguousarray(array).reshape(array.shape))
+        hint = f"{tail.output.name}.{suffix}"
+        constant = self.rewriter.constant(exact, before=tail, hint=hint)
         attrs = {} if affine.axis is None else {"axis": affine.axis}
         node = self.rewriter.make(op, [data, constant], attrs, before=tail, hint=tail.output.name)
         node.output.type = tail.output.type

@@ -105,9 +105,8 @@ class ChainFolder:
         for op in ops:
             candidates = ([op], [*left[-1:], op]) if left else ([op],)
             undone = next((each for each in candidates if is_identity(affine_of(each))), [])
-            now = (
-                self.finder.renewed(undone[0]) if undone else None
-            )  # its data may be another value by now
+            # Its data may be another value by now.
+            now = self.finder.renewed(undone[0]) if undone else None
             label = counter.label(op.nodes[0]) if undone else ""
             if now is None or counter.exhausted or not self.rewriter.forward(op.result, now.data):
                 left.append(op)
@@ -127,9 +126,8 @@ class ChainFolder:
             if chain is None or before is None or counter.exhausted:
                 continue
             first, label = chain.ops[0], counter.label(node)
-            if is_identity(affine_of([before, first])) and self.rewriter.forward(
-                first.result, before.data
-            ):
+            undoes = is_identity(affine_of([before, first]))
+            if undoes and self.rewriter.forward(first.result, before.data):
                 counter.note("drop identity", label)
                 changed = True
         return changed
@@ -153,11 +151,7 @@ class ChainFolder:
         partial = self.committer.records.partial
         (partial.update if choice.leftovers else partial.difference_update)(origins)
         # An operator that a chain is compacted into computes all of it, and none of its affines.
-        made = (
-            self._make_leftovers(choice, data, tail, tail if recorded else None)
-            if choice.leftovers
-            else []
-        )
+        made = self._make_leftovers(choice, data, tail, tail if recorded else None)
         new = made[-1].output if made else data
         if not choice.forward and not is_known(new.type):
             new.type = last.result.type
@@ -181,12 +175,8 @@ class ChainFolder:
         folded = self.committer.records.folded
         carried: dict[int, list[int]] = {}
         for op in ops:
-            ropes = [node.inherited for node in op.nodes if node.inherited]
-            parts = (
-                [origin for origin in flatten_origins(tuple(ropes)) if origin in folded]
-                if ropes
-                else []
-            )
+            ropes = tuple(node.inherited for node in op.nodes if node.inherited)
+            parts = [origin for origin in flatten_origins(ropes) if origin in folded]
             if parts:
                 carried[op.origins[0]] = parts
         return carried
@@ -216,9 +206,7 @@ class ChainFolder:
         known = self.committer.statistics
         for op in ops:
             reference = known.get(op.data)
-            if (
-                reference is not None
-                and op.result not in known
-                and op.axis in (None, reference.source.axis)
-            ):
+            if reference is None or op.result in known:
+                continue
+            if op.axis in (None, reference.source.axis):
                 known[op.result] = reference.applied(op.scale, op.shift)

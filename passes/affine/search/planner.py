@@ -178,11 +178,9 @@ class Planner:
         """Return the fold of a layer or a BatchNormalization that stays; None of others."""
         rule = affine_rule(node.op)
         if rule.absorb_result is not None:
-            return (
-                rule.absorb_result(node, affine, self.params)
-                if rule.is_layer(node, self.params)
-                else None
-            )
+            if rule.is_layer(node, self.params):
+                return rule.absorb_result(node, affine, self.params)
+            return None
         parameters = batch_norm_parameters(node)
         if parameters is None:
             return None

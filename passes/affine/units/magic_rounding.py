@@ -22,24 +22,20 @@ SUMS = ("add", "sub", "sum")
 
 def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator) -> None:
     """Refuse a sum that rounds the data together with its neighbour."""
-    own = (
-        _summand(node, evaluator)
-        if _leaves_whole_numbers(constant, dtype_of(node.output.type))
-        else None
-    )
+    if not _leaves_whole_numbers(constant, dtype_of(node.output.type)):
+        return
+    own = _summand(node, evaluator)
     if own is None:
         return
-    data = [
-        value for value in node.inputs if value is not None and not evaluator.is_constant(value)
-    ]
+    values = [value for value in node.inputs if value is not None]
+    data = [value for value in values if not evaluator.is_constant(value)]
     producers = [value.node for value in data[:1] if value.node is not None]
     for other in (*producers, *node.output.users):
         theirs = _summand(other, evaluator)
-        if (
-            theirs is not None
-            and theirs.shape == own.shape
-            and (np.abs(own + theirs) <= np.abs(own) / 2).any()
-        ):
+        if theirs is None or theirs.shape != own.shape:
+            continue
+        # The sum of both is small beside each: together they take away what they added.
+        if (np.abs(own + theirs) <= np.abs(own) / 2).any():
             detail = f"with {other.description} it rounds the data to whole numbers"
             raise Refused("unsupported_op", f"{node.description}: {detail}")
 
