@@ -1,5 +1,4 @@
-"""The subcommands of `irc`, one module each: `add` declares the arguments, `run` returns the exit
-status.
+"""The subcommands of `irc`, a module each: `add` declares arguments, `run` returns the exit status.
 
 A module is imported when its command runs, and imports the rest of irc inside its functions: most
 of the time of a compile of a small model is start-up.

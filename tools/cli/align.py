@@ -64,8 +64,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--data",
         metavar="FOLDER|NPZ",
         help=(
-            "samples to judge a quantized model B by: a folder or an .npz file, samples along the"
-            " first axis"
+            "samples to judge a quantized model B by: a folder or an .npz file,"
+            " samples along the first axis"
         ),
     )
     command.add_argument(
@@ -185,9 +185,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_extents(first: ModelProto, second: ModelProto) -> None:
-    """Raise UsageError for an input whose extents are open in `first` and fixed in `second`: few
-    sizes would fit.
-    """
+    """Raise UsageError for an input with open extents in `first` and fixed ones in `second`."""
     from ...support.errors import UsageError
     from ..verify.inputs import declared_shape, required_inputs
 

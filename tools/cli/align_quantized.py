@@ -59,9 +59,7 @@ def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelP
 
 
 def align_layers(options: argparse.Namespace, first: Model, second: Model, console: Console) -> int:
-    """Compare the layers of a quantized model with those of its float model, and write the output
-    files.
-    """
+    """Compare the layers of a quantized model with the float model's; write the output files."""
     check_apart([options.json, options.html], [options.data])
     model, base_dir = _folded(options, *first), first[1]
     with progress("comparing", quiet=options.quiet) as advance:
@@ -94,9 +92,7 @@ def _folded(options: argparse.Namespace, model: ModelProto, base_dir: Path) -> M
 def _batches(
     options: argparse.Namespace, source: ReferenceModel, second: Model
 ) -> tuple[list[Feeds], str]:
-    """Return the batches of the user, or generated ones within the ranges of the
-    quantized inputs.
-    """
+    """Return the user's batches, or generated ones within the ranges of the quantized inputs."""
     if options.data is not None:
         found = read_samples(options.data, source.model)
     elif options.inputs:

@@ -36,8 +36,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         dest="judge",
         metavar="COMMAND",
         help=(
-            "a shell command that fails if a compiled model is wrong; {} is replaced by the path of"
-            " the model"
+            "a shell command that fails if a compiled model is wrong;"
+            " {} is replaced by the path of the model"
         ),
     )
     command.add_argument(
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
         options.inputs or options.output or options.thorough or "{}" not in options.judge
     ):
         raise UsageError(
-            "--command needs {} in place of the model, and allows neither --inputs, --thorough"
-            " nor -o"
+            "--command needs {} in place of the model, and allows neither"
+            " --inputs, --thorough nor -o"
         )
     if options.model == "-":
         raise UsageError(
@@ -77,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
     changing = next((pass_ for pass_ in pipeline.flat if not pass_.preserves), None)
     if changing is not None and options.judge is None:
         raise UsageError(
-            f"{changing} changes the function by design: leave it out of --passes, or give a"
-            " --command"
+            f"{changing} changes the function by design: leave it out of"
+            " --passes, or give a --command"
         )
     if options.freeze_initializers:
         pipeline = Sequential([FreezeInitializers(), *pipeline.passes])

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         count = "1 step" if steps == 1 else f"{steps} steps"
         sys.stdout.write(
-            f"{visible(options.result)} computes what {visible(options.source)} does: proved in"
-            f" {count}\n"
+            f"{visible(options.result)} computes what"
+            f" {visible(options.source)} does: proved in {count}\n"
         )
     return 0

@@ -1,6 +1,4 @@
-"""`irc check`: whether the passes leave a BatchNormalization, and why, for continuous
-integration.
-"""
+"""`irc check`: whether the passes leave a BatchNormalization, and why, for automatic checks."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile each model and write the findings; return 1 if there are any, or a model cannot be
-    compiled.
-    """
+    """Compile each model and write the findings; return 1 if there are any, or a compile fails."""
     from typing import get_args
 
     from ...backends.foldmap.entries import ReasonCode
@@ -110,9 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFacts], str | None]:
-    """Return the name of a model, the affines that stay in it, and the error if it cannot be
-    compiled.
-    """
+    """Return the name of a model, the affines that stay in it, and the error of the compile."""
     from ...compiler import compile as compile_model
     from ...support.errors import IRError, UsageError, describe_error
     from ...support.output_paths import path_to_text

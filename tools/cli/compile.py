@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_output(options: argparse.Namespace) -> None:
-    """Take the second of two models as the output if it is the name of a new model or IR text, a
-    folder, or `-`.
+    """Take the second of two models as the output if it names a new file, a folder, or `-`.
 
     Raises UsageError if it exists: it may be a model to compile, or the output of an earlier
     compile.
@@ -78,6 +77,6 @@ def _take_output(options: argparse.Namespace) -> None:
         options.models, options.output = [source], second
         return
     raise UsageError(
-        f"{path_to_text(second)}: there is no such file; give `-o {path_to_text(second)}` to"
-        " write it"
+        f"{path_to_text(second)}: there is no such file;"
+        f" give `-o {path_to_text(second)}` to write it"
     )

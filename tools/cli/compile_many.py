@@ -68,9 +68,7 @@ class CompileJob:
     folder: str = field(default_factory=os.getcwd)
 
     def run(self) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
-        """Compile the model in this process; return the error, the summary and the lines of
-        --explain.
-        """
+        """Compile in this process; return the error, the summary, the lines of --explain."""
         gc.set_threshold(*GC_THRESHOLDS)
         os.chdir(self.folder)
         summary = Summary(None)
@@ -127,8 +125,7 @@ def compile_many(
     progress: bool | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[Outcome]:
-    """Compile `models` into the folder `outputs`, or beside them, and return the outcomes in the
-    same order.
+    """Compile `models` into the folder `outputs`, or beside them; return the outcomes in order.
 
     With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the
     number of models that are compiled at once: -1 is the number of cores; None is the value of
@@ -148,8 +145,8 @@ def compile_many(
     for path in paths:
         if not isinstance(path, str | Path):
             raise UsageError(
-                f"{type(path).__name__} is no path of a model: irc.compile takes models that are in"
-                " memory"
+                f"{type(path).__name__} is no path of a model: irc.compile"
+                " takes models that are in memory"
             )
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
@@ -205,9 +202,7 @@ def run_many(options: argparse.Namespace) -> int:
 
 
 def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
-    """Return the jobs. Raises UsageError for options or models that do not go with
-    several models.
-    """
+    """Return the jobs. Raises UsageError for options that do not go with several models."""
     parse_pipeline(options.passes)
     if "-" in options.models:
         raise UsageError("standard input can only be compiled alone")

@@ -74,9 +74,7 @@ def _compile(
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
-    """Compile until there is a proof, if a certificate is wanted, with rewrites taken back that
-    have none.
-    """
+    """Compile; for a certificate, take back rewrites without a proof until there is one."""
     start = perf_counter()
     module = module_of(options.model, options)
     check_kept(module, output or "-", *others)
@@ -206,9 +204,7 @@ def _written_files(
 def _explain(
     options: argparse.Namespace, result: Result, output: str | None, summary: Summary
 ) -> None:
-    """Give the lines of --explain to the summary, or print them to standard error if standard
-    output is taken.
-    """
+    """Give the lines of --explain to the summary, or print them where the output is not."""
     from ...backends.foldmap.show import explain
 
     lines = tuple(map(visible, explain(result.fold_map)))
@@ -308,9 +304,7 @@ def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
 def _verification(
     options: argparse.Namespace, module: Module, output: str | None
 ) -> VerifyNumerics | None:
-    """Return the instrument of --verify, which writes a reproducer of a deviation beside the
-    output.
-    """
+    """Return the instrument of --verify, which writes a reproducer beside the output."""
     if options.verify is None:
         if options.inputs:
             raise UsageError("--inputs needs --verify, which runs the model")
@@ -384,16 +378,12 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
 
 
 def text_data(output: str | None) -> str | None:
-    """Return the file with the constants of IR text that is written to `output`, None for any other
-    output.
-    """
+    """Return the file with the constants of IR text that is written to `output`, or None."""
     return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
 
 
 def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
-    """Raise UsageError where a certificate would prove nothing about the files of the
-    command line.
-    """
+    """Raise UsageError if a certificate would prove nothing about the files given."""
     if options.certificate == "-" or output in (None, "-"):
         raise UsageError("--certificate needs files, not standard output")
     if is_text(output) or is_text(options.model):

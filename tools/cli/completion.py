@@ -102,9 +102,7 @@ def _takes_value(option: Option) -> bool:
 
 
 def _values(option: Option, passes: list[str]) -> list[str] | None:
-    """Return the values that an option takes, None for files, and an empty list if they are not
-    known.
-    """
+    """Return the values that an option takes: None for files, an empty list if unknown."""
     if option.choices is not None:
         return [str(choice) for choice in option.choices]
     if any(name in PASS_OPTIONS for name in option.option_strings):
@@ -216,14 +214,15 @@ def _zsh(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Iter
 
 def _zsh_option(option: Option, passes: list[str]) -> Iterator[str]:
     values = _values(option, passes) if _takes_value(option) else None
+    action = "_files"
+    if values is not None:
+        action = f"({' '.join(values)})" if values else " "
     for name in option.option_strings:
         text = f"*{name}" if isinstance(option, argparse._AppendAction) else name
         if _takes_value(option):
-            action = "_files" if values is None else f"({' '.join(values)})" if values else " "
-            text += (
-                "=-" if option.nargs == "?" else "=" if name.startswith("--") else ""
-            ) + f"[{_specification(option.help)}]"
-            text += "::" if option.nargs == "?" else ":"
+            is_optional = option.nargs == "?"
+            joint = "=-" if is_optional else "=" * name.startswith("--")
+            text += f"{joint}[{_specification(option.help)}]{'::' if is_optional else ':'}"
             text += f"{_specification(option.metavar or option.dest)}:{action}"
         else:
             text += f"[{_specification(option.help)}]"
@@ -259,17 +258,14 @@ def _fish(parsers: dict[str, argparse.ArgumentParser], passes: list[str]) -> Ite
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 for name in option.option_strings
             )
-            values = _values(option, passes) if _takes_value(option) else []
             takes = ""
             if _takes_value(option):
-                takes = (
-                    " -r"
-                    if values is None
-                    else f" -x -a {_quoted(' '.join(values))}"
-                    if values
-                    else " -x"
-                )
-                takes = takes.replace(" -x", " -f") if option.nargs == "?" else takes
+                values = _values(option, passes)
+                takes = " -f" if option.nargs == "?" else " -x"
+                if values is None:
+                    takes = " -r"
+                elif values:
+                    takes += f" -a {_quoted(' '.join(values))}"
             yield f"{head} {names}{takes} -d {_quoted_for_fish(_text(option.help))}"
 
 
@@ -279,9 +275,7 @@ def _text(option: object) -> str:
 
 
 def _specification(text: object) -> str:
-    """Return a text as a part of a specification for zsh's _arguments, in which these characters
-    have a meaning.
-    """
+    """Return a text as a part of a specification for zsh's _arguments, with escapes."""
     return "".join(f"\\{char}" if char in "\\:[]" else char for char in _text(text))
 
 

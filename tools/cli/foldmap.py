@@ -46,8 +46,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--by",
         choices=("module",),
         help=(
-            "list affines, layers and statistics by the modules of the torch model that was"
-            " exported"
+            "list affines, layers and statistics by the modules of the"
+            " torch model that was exported"
         ),
     )
     check = actions.add_parser(
@@ -148,8 +148,8 @@ def _check(options: argparse.Namespace) -> int:
         return 0
     sys.stdout.writelines(f"{visible(line)}\n" for line in mismatch_lines(found))
     raise FoldMapError(
-        f"{options.model}: the fold map {options.map} belongs to another model, or it was changed"
-        " since"
+        f"{options.model}: the fold map {options.map} belongs to another"
+        " model, or it was changed since"
     )
 
 

@@ -103,9 +103,7 @@ def _lines(
 
 
 def _output_line(output: OutputFacts) -> str:
-    """Return the line of an output: the type that the file declares, and the inferred one where it
-    is another.
-    """
+    """Return the line of an output: the declared type, and the inferred one if it differs."""
     declared, found = output["declared"] or output["type"], output["type"]
     notes = {
         "unconfirmed": f" (declared; inference does not confirm it: {found})",

@@ -59,8 +59,8 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(str(value), map(str, action.choices or ()))
             if value == "verify":
                 hint = (
-                    ": `irc align A B` compares two models, `irc compile --verify` a model and its"
-                    " result"
+                    ": `irc align A B` compares two models,"
+                    " `irc compile --verify` a model and its result"
                 )
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
@@ -91,9 +91,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 def refuse_unknown(
     parser: argparse.ArgumentParser, options: argparse.Namespace, rest: Sequence[str]
 ) -> NoReturn:
-    """End with the command that was given, and its option that is nearest to the first
-    unknown one.
-    """
+    """End with the command given, and its option that is nearest to the first unknown one."""
     for action in parser._actions:
         chosen = getattr(options, action.dest, None)
         if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
@@ -108,9 +106,7 @@ def refuse_unknown(
 
 
 def start_no_threads() -> None:
-    """Keep numpy, imported later, from starting a thread for each core: sums would depend on their
-    number.
-    """
+    """Keep numpy, imported later, from starting threads: sums depend on their number."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -134,9 +130,7 @@ def program() -> int:
 
 
 def _is_watched() -> bool:
-    """Return whether others have something to do at the end: a debugger, a profiler, threads, a
-    prompt, processes.
-    """
+    """Return whether the end is awaited: by a debugger, profiler, thread, prompt or process."""
     monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
     return (
         sys.gettrace() is not None
@@ -149,9 +143,7 @@ def _is_watched() -> bool:
 
 
 def give_up_output() -> None:
-    """Flush standard output, and discard a rest that fails: Python would try again at exit, and
-    complain.
-    """
+    """Flush standard output, or discard the rest: Python would complain about it at exit."""
     from ...support.errors import EmitError
 
     try:

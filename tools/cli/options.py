@@ -23,8 +23,8 @@ FILE = "an ONNX file, an .irc text file, or a torch ExportedProgram (.pt2)"
 COMPARED = "an ONNX file, an .irc text file, or - for ONNX on standard input"
 ONNX = "an ONNX file, or - for standard input"
 MODEL = (
-    "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or - for ONNX on standard"
-    " input"
+    "an ONNX file, an .irc text file, a torch ExportedProgram (.pt2), or"
+    " - for ONNX on standard input"
 )
 EPILOG = """\
 PASSES are written A,B{option=value},...; `default` stands for the default pipeline, `none` for no
@@ -32,9 +32,7 @@ passes. `irc passes` lists all passes."""
 NO_DURATIONS = "leave durations out of the report, so that equal compiles give equal pages"
 
 GC_THRESHOLDS = (100_000, 50, 50)
-"""Arguments of `gc.set_threshold`: the IR is one large live structure, and frequent collections
-would cost most.
-"""
+"""Arguments of `gc.set_threshold`: the IR is one large live structure, costly to collect."""
 
 
 def add_passes(command: Arguments, default: str = "default") -> None:
@@ -72,9 +70,7 @@ LIMITS = {
     ),
     "max_fold_map_bytes": (1 << 30, "bytes of the arrays of a fold map, unpacked"),
 }
-"""Default and help text for each field of `Limits`, which takes too long to import for `irc
---help`.
-"""
+"""Default and help text for each field of `Limits`, which `irc --help` does not import."""
 
 
 def add_limits(command: argparse.ArgumentParser) -> None:
@@ -129,8 +125,8 @@ def add_input_shapes(command: Arguments) -> None:
         default=[],
         metavar="NAME=1,3,...",
         help=(
-            "fix the extents of an input, and those of equal symbols elsewhere; ? leaves one as it"
-            " is (repeatable)"
+            "fix the extents of an input, and those of equal symbols elsewhere; ?"
+            " leaves one as it is (repeatable)"
         ),
     )
 
@@ -182,9 +178,7 @@ def data_file(path: str, data: str | None = None) -> str | None:
 
 
 def module_of(path: str, options: argparse.Namespace) -> Module:
-    """Return the module at `path`, read within the limits, with --data, --input-shape
-    and --keep.
-    """
+    """Return the module at `path`, read within the limits and by the options of inputs."""
     from ...compiler import read
     from ...passes.keeping import keep_nodes
 
@@ -246,9 +240,7 @@ def add_ranges(command: argparse.ArgumentParser) -> None:
 
 
 def ranges_of(options: argparse.Namespace) -> tuple[dict[str, Range], dict[str, Range]]:
-    """Return the ranges of graph inputs and of other tensors that the options of
-    `add_ranges` give.
-    """
+    """Return the ranges of graph inputs and of other tensors by the options of `add_ranges`."""
     return dict(map(_read_range, options.input_range)), dict(map(_read_range, options.range))
 
 
@@ -286,8 +278,8 @@ def add_thorough(command: argparse.ArgumentParser) -> None:
         "--thorough",
         action="store_true",
         help=(
-            "compare on more inputs: by default large models run on fewer, in the time of about 40"
-            " inferences"
+            "compare on more inputs: by default large models run on fewer, in the"
+            " time of about 40 inferences"
         ),
     )
 
@@ -303,8 +295,8 @@ def add_tolerance(command: Arguments) -> None:
             type=_tolerance,
             metavar="X",
             help=(
-                f"judge by |a - b| <= atol + rtol |a| instead of the bound on rounding: {text}"
-                " (default: 0)"
+                "judge by |a - b| <= atol + rtol |a| instead of the bound on"
+                f" rounding: {text} (default: 0)"
             ),
         )
 
@@ -352,9 +344,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 def document_head(name: str) -> dict[str, str | int]:
-    """Return the first fields of a document, whose schema is the definition `irc.<name>` of
-    schema.json.
-    """
+    """Return the first fields of a document, the definition `irc.<name>` of schema.json."""
     return {"format": f"irc.{name}", "version": 1}
 
 
@@ -449,8 +439,8 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         choices=("each", "end", "thorough"),
         help=(
             "compare results with the source after each pass (default), or at the end; a difference"
-            " is an error. thorough: after each pass, on all inputs that large models leave out to"
-            " save time"
+            " is an error. thorough: after each pass, on all inputs that large"
+            " models leave out to save time"
         ),
     )
     add_inputs(group)
@@ -465,8 +455,8 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "--report",
         metavar="REPORT.html",
         help=(
-            "write a page that shows the changes of the passes, or (REPORT.svg) a drawing of both"
-            " graphs"
+            "write a page that shows the changes of the passes, or"
+            " (REPORT.svg) a drawing of both graphs"
         ),
     )
     add("--no-durations", action="store_true", help=NO_DURATIONS)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """The document of --json, which goes to `path`: a file, `-` for standard output, or None for
-    nowhere.
-    """
+    """The document of --json. It goes to `path`: a file, `-` for standard output, or None."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
@@ -32,9 +30,7 @@ class Summary:
         self.verify: VerifyNumerics | None = None
         """The instrument of --verify, once there is one."""
         self.is_free = path == "-"
-        """Whether the model is known to read no file at the path, which a failure may
-        then replace.
-        """
+        """Whether the model is known not to read the path, which a failure may then replace."""
         self.explanation: tuple[str, ...] = ()
         """The lines of --explain."""
         self._temporary: Path | None = None
@@ -76,8 +72,9 @@ class Summary:
 
     @contextmanager
     def of_failure(self) -> Iterator[None]:
-        """Write a document with the error if the block fails, except by wrong usage; it replaces an
-        earlier one.
+        """Write a document with the error if the block fails, except by wrong usage.
+
+        It replaces an earlier one.
         """
         from ...support.errors import IRError, UsageError
 
@@ -94,9 +91,7 @@ class Summary:
 
 
 def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[str, Any]:
-    """Return the document of a compile that failed: the error, and the results of
-    --verify so far.
-    """
+    """Return the document of a failed compile: the error, and the results of --verify."""
     if verify is None:
         return {**document_head("compile"), "error": str(error)}
     from dataclasses import asdict

@@ -67,9 +67,7 @@ class IRHighlighter(RegexHighlighter):
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console that writes to `stream`, in colour if that is a terminal, and never wraps
-    lines.
-    """
+    """Return a console for `stream`, which never wraps lines; in colour on a terminal."""
     return Console(file=stream, theme=THEME, highlight=False, soft_wrap=True)
 
 
@@ -123,9 +121,7 @@ def in_notebook() -> bool:
 
 
 def _line(title: str, total: int | None) -> Iterator[Advance]:
-    """Write the steps that are done as one line, which a notebook shows in place of the
-    one before.
-    """
+    """Write the steps that are done as one line; in a notebook it replaces the one before."""
     done, width = 0, 0
 
     def write(text: str) -> None:
