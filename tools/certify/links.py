@@ -29,14 +29,11 @@ def linked(
     }
     operators = [_labels(where, names) for _, where in log]
     _inherit(covered, steps, search, set().union(*operators))
-    return [
-        [
-            rule,
-            where,
-            [number for number, labels in covered.items() if not labels.isdisjoint(named)],
-        ]
-        for (rule, where), named in zip(log, operators, strict=True)
-    ]
+    found: list[list[Any]] = []
+    for (rule, where), named in zip(log, operators, strict=True):
+        numbers = [number for number, labels in covered.items() if not labels.isdisjoint(named)]
+        found.append([rule, where, numbers])
+    return found
 
 
 def _labels(where: str, names: Mapping[str, set[str]]) -> set[str]:

@@ -73,15 +73,12 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     if own[0] != own[1]:
         check_same_windows(source, operation)
     counts = [len(each.inputs) for each in (source, operation)]
-    if (
-        operation.kind == "Slice"
-        and counts[0] != counts[1]
-        and _is_sliced(proof, source.outputs[0], operation)
-    ):
-        return
-    if (counts[0] != counts[1] and source.kind != "Pad") or len(source.outputs) != len(
-        operation.outputs
-    ):
+    has_others = counts[0] != counts[1]
+    if has_others and operation.kind == "Slice":
+        if _is_sliced(proof, source.outputs[0], operation):
+            return
+    has_others = has_others and source.kind != "Pad"
+    if has_others or len(source.outputs) != len(operation.outputs):
         raise Unproved("the numbers of operands or results differ")
     claim = None
     if step.get("applies") and source.outputs[0].rank:
@@ -117,11 +114,9 @@ def _is_sliced(proof: Relations, target: Datum, operation: Operation) -> bool:
     with suppress(Unproved, ValueError, IndexError):
         own = places_of(operation)
         for value, places, line in sliced(target, proof.first_of):
-            if (
-                data is None
-                or places.keys() != own.keys()
-                or not all(np.array_equal(places[axis], own[axis]) for axis in own)
-            ):
+            if data is None or places.keys() != own.keys():
+                continue
+            if not all(np.array_equal(places[axis], own[axis]) for axis in own):
                 continue
             up = proof.line(data, value, UP)
             down = proof.line(data, value, DOWN)
@@ -140,8 +135,8 @@ def _choices(
 ) -> Iterator[tuple[str, dict[int, Line]]]:
     """Yield the lines between the operands, in each direction.
 
-    Where an operand is constant, all lines that keep the constant are the same: the scale of the
-    other operands, or the one that needs no shift.
+    If an operand is constant, all lines that keep the constant are the same: the scale of the other
+    operands, or the one that needs no shift.
     """
     for direction, operation in ((DOWN, source), (UP, result)):
         lines = _operand_lines(proof, source, result, direction)
@@ -149,36 +144,25 @@ def _choices(
             continue
         yield direction, dict(lines)
         parts = {i: proof.constant_parts(operation.operand(i)) for i in lines}
-        fixed = {
-            i: each for i, each in parts.items() if each is not None and each.rank == lines[i].rank
-        }
-        if fixed:
-            scale = shared_scale(lines, fixed) if len(lines) > 1 else None
-            if scale is not None:
-                yield (
-                    direction,
-                    {
-                        i: x.with_scale(scale, fixed[i]) if i in fixed else x
-                        for i, x in lines.items()
-                    },
-                )
-            rows = [_filled(x, fixed.get(i)) or (x, x) for i, x in lines.items()]
-            yield from (
-                (direction, dict(zip(lines, row, strict=True))) for row in zip(*rows, strict=True)
-            )
-            yield (
-                direction,
-                {i: x.without_shift(fixed[i]) if i in fixed else x for i, x in lines.items()},
-            )
+        known = {i: each for i, each in parts.items() if each is not None}
+        fixed = {i: each for i, each in known.items() if each.rank == lines[i].rank}
+        if not fixed:
+            continue
+        scale = shared_scale(lines, fixed) if len(lines) > 1 else None
+        if scale is not None:
+            yield direction, lines | {i: lines[i].with_scale(scale, fixed[i]) for i in fixed}
+        rows = [_filled(x, fixed.get(i)) or (x, x) for i, x in lines.items()]
+        for row in zip(*rows, strict=True):
+            yield direction, dict(zip(lines, row, strict=True))
+        yield direction, lines | {i: lines[i].without_shift(fixed[i]) for i in fixed}
 
 
 def _filled(line: Line, fixed: Line | None) -> tuple[Line, ...]:
     """Return equal lines whose constant parts take the scale of others, or of their channel."""
     if fixed is None or fixed.rank != line.rank:
         return ()
-    return tuple(
-        line.filled(fixed, [i for i in range(line.rank) if i not in kept]) for kept in ((), (1,))
-    )
+    axes = range(line.rank)
+    return tuple(line.filled(fixed, [i for i in axes if i not in kept]) for kept in ((), (1,)))
 
 
 def _results(
@@ -186,14 +170,12 @@ def _results(
 ) -> Sequence[Line | None]:
     """Return the lines of the results, None for one that stays the same. Raises Unproved."""
     line = next(iter(lines.values()), None)
-    up, down = (
-        line if direction == each or line is None else line.inverse() for each in (UP, DOWN)
-    )
+    back = None if line is None else line.inverse()
+    up, down = (line, back) if direction == UP else (back, line)
+    has_border = source.attributes.get("mode", b"constant") == b"constant"
     if source.kind in SLOPES_OF and lines:
         check_slopes(source, result, up)
-    elif (
-        source.kind == "Pad" and lines and source.attributes.get("mode", b"constant") == b"constant"
-    ):
+    elif source.kind == "Pad" and lines and has_border:
         if down is None:
             raise Unproved("a scale is zero")
         whole = check_padding(source, result, down, claim)
@@ -215,9 +197,8 @@ def _operand_lines(
     proof: Relations, source: Operation, result: Operation, direction: str
 ) -> dict[int, Line] | None:
     lines: dict[int, Line] = {}
-    has_data = any(
-        each is not None and each.is_float and each.stored is None for each in source.inputs
-    )
+    given = [each for each in source.inputs if each is not None]
+    has_data = any(each.is_float and each.stored is None for each in given)
     for i, (first, second) in enumerate(zip_longest(source.inputs, result.inputs)):
         if result.kind == "Pad" and i == 2:
             continue  # its value follows the data
@@ -228,11 +209,8 @@ def _operand_lines(
         if has_data and are_constants(source, first, second):
             continue  # they follow the data, too
         if proof.term_of(first) == proof.term_of(second):
-            if (
-                result.kind in TOGETHER
-                and first.rank is not None
-                and not (result.kind == "Where" and i == 0)
-            ):
+            is_condition = result.kind == "Where" and i == 0
+            if result.kind in TOGETHER and first.rank is not None and not is_condition:
                 lines[i] = Line.identity(first.rank)
             continue
         found = proof.relations(second, first).get(direction)
@@ -294,12 +272,9 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is a layer of the source with other weights."""
     source = counterpart(proof, step, operation)
     first, second, result = source.operand(0), operation.operand(0), source.outputs[0]
-    if (
-        first is None
-        or second is None
-        or result.rank is None
-        or operation.outputs[0].rank != result.rank
-    ):
+    if first is None or second is None or result.rank is None:
+        raise Unproved("the ranks are unknown")
+    if operation.outputs[0].rank != result.rank:
         raise Unproved("the ranks are unknown")
     weights = weights_of(source)
     if operation.kind in LAST_AXIS:
@@ -312,41 +287,46 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         raise Unproved("an operand is absent")
     claim = applied(proof, step, result.rank, axis)
     if operation.kind == "Gemm" and weights_of(operation) is None:
-        operands = [(each.operand(0), each.operand(1)) for each in (source, operation)]
-        if any(
-            a is None or b is None or proof.term_of(a) != proof.term_of(b)
-            for a, b in zip(*operands, strict=True)
-        ):
+        terms = _terms(proof, source, (0, 1))
+        if None in terms or terms != _terms(proof, operation, (0, 1)):
             raise Unproved("the operands differ")
         check_bias(source, operation, claim)
-        proof.relate(operation.outputs[0], result, claim, DOWN)
-        return
-    if operation.kind == "DequantizeLinear":
-        pairs = [
-            [None if each is None else proof.term_of(each) for each in (x.operand(0), x.operand(2))]
-            for x in (source, operation)
-        ]
-        if pairs[0] != pairs[1]:
+    elif operation.kind == "DequantizeLinear":
+        if _terms(proof, source, (0, 2)) != _terms(proof, operation, (0, 2)):
             raise Unproved("the integers or zero points differ")
         check_dequantized(source, operation, claim)
-        proof.relate(operation.outputs[0], result, claim, DOWN)
-        return
-    if operation.kind.endswith("Normalization"):
+    elif operation.kind.endswith("Normalization"):
         if proof.term_of(first) != proof.term_of(second):
             line = proof.upward(second, first)
             if line is None or operation.kind not in CENTRED:
                 raise Unproved("the data differ")
             centred(source, {0: line})
         check_scaled_parameters(source, operation, claim)
-        proof.relate(operation.outputs[0], result, claim, DOWN)
-        return
+    else:
+        claim = _weighted(proof, source, operation, first, second, claim)
+    proof.relate(operation.outputs[0], result, claim, DOWN)
+
+
+def _terms(proof: Relations, operation: Operation, places: Sequence[int]) -> list[int | None]:
+    """Return the classes of some operands, None for absent ones."""
+    operands = [operation.operand(place) for place in places]
+    return [None if each is None else proof.term_of(each) for each in operands]
+
+
+def _weighted(
+    proof: Relations,
+    source: Operation,
+    operation: Operation,
+    first: Datum,
+    second: Datum,
+    claim: Line,
+) -> Line:
+    """Return the line of a layer with weights over the source's layer. Raises Unproved."""
+    rank = source.outputs[0].rank or 0
     data, padding = proof.upward(second, first), None
-    if (
-        data is None
-        and operation.kind in SAME_RANK
-        and proof.term_of(first) == proof.term_of(second)
-    ):
-        data = Line.identity(result.rank)
+    is_same = proof.term_of(first) == proof.term_of(second)
+    if data is None and is_same and operation.kind in SAME_RANK:
+        data = Line.identity(rank)
     family = proof.family(first) if data is None else None
     padded = None if family is None else zero_padding(family[0])
     if family is not None and padded is not None:
@@ -358,12 +338,11 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
         raise Unproved("the data have no relation to the source's")
     fixed = proof.constant_parts(second)
     try:
-        line = check_layer(source, operation, data, claim, padding)
+        return check_layer(source, operation, data, claim, padding)
     except Unproved:
         if fixed is None or fixed.rank != data.rank:
             raise
-        line = _layer_of_constants(source, operation, data, claim, padding, fixed)
-    proof.relate(operation.outputs[0], result, line, DOWN)
+        return _layer_of_constants(source, operation, data, claim, padding, fixed)
 
 
 def _layer_of_constants(
@@ -389,13 +368,9 @@ def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
     given, found = proof.constant_parts(source), proof.constants_of(operation)
     extents = static(result.extents)
-    if (
-        len(operation.outputs) > 1
-        or not found
-        or given is None
-        or given.scale.any()
-        or found[0][1].scale.any()
-    ):
+    if len(operation.outputs) > 1 or not found or given is None:
+        raise Unproved("one of the values is no constant")
+    if given.scale.any() or found[0][1].scale.any():
         raise Unproved("one of the values is no constant")
     if source.kind != result.kind or extents is None or extents != static(source.extents):
         raise Unproved("the types differ, or are unknown")
@@ -412,20 +387,13 @@ def _rounded(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is an affine whose constants are `applies`, rounded."""
     target = proof.value_of_source(step.get("source"))
     family = proof.family(target)
-    operands = [
-        each
-        for each in operation.inputs[: 1 if operation.kind == "BatchNormalization" else 2]
-        if each
-    ]
+    count = 1 if operation.kind == "BatchNormalization" else 2
+    operands = [each for each in operation.inputs[:count] if each]
     data = next((each for each in operands if each.stored is None), None)
     base = None if data is None else proof.base(data)
-    if (
-        data is None
-        or family is None
-        or base is None
-        or base[2] != DOWN
-        or base[0].term != family[0].term
-    ):
+    if data is None or family is None or base is None:
+        raise Unproved("the data have no relation to the value")
+    if base[2] != DOWN or base[0].term != family[0].term:
         raise Unproved("the data have no relation to the value")
     rank = family[1].rank
     if base[1].rank != rank:

@@ -54,13 +54,8 @@ def constant_results(
         line = parts_of(clamp[0])
         if line is None:
             return []
-        return [
-            Line(
-                line.scale,
-                np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0),
-                line.reach,
-            )
-        ]
+        shift = np.where(line.scale == 0, np.clip(line.shift, *clamp[1]), 0.0)
+        return [Line(line.scale, shift, line.reach)]
     if operation.kind == "Mul" and len(lines) < len(given):
         return _zeros(operation, next(iter(lines.values())))
     if operation.kind in ALIGNED:
@@ -113,15 +108,11 @@ def _border(pad: Operation, inner: Line | None) -> list[Line]:
         or not np.isfinite(value)
     ):
         return []
-    parts = zip((line.scale, line.shift, line.reach), (0.0, value, abs(value)), strict=True)
-    return [
-        Line(
-            *(
-                np.pad(np.broadcast_to(each, extents), widths, constant_values=x)
-                for each, x in parts
-            )
-        )
-    ]
+    padded: list[Array] = []
+    for each, border in ((line.scale, 0.0), (line.shift, value), (line.reach, abs(value))):
+        wide = np.broadcast_to(each, extents)
+        padded.append(np.pad(wide, widths, constant_values=border))
+    return [Line(*padded)]
 
 
 def _aligned(operation: Operation, lines: Sequence[Line]) -> list[Line]:

@@ -305,13 +305,9 @@ def concatenate(operation: Operation, lines: Lines) -> list[Line]:
         ]
         return compressed(np.concatenate(full, axis))
 
-    return [
-        Line(
-            joined([part.scale for part in parts]),
-            joined([part.shift for part in parts]),
-            joined([part.reach for part in parts]),
-        )
-    ]
+    scale = joined([part.scale for part in parts])
+    shift = joined([part.shift for part in parts])
+    return [Line(scale, shift, joined([part.reach for part in parts]))]
 
 
 def split(operation: Operation, lines: Lines) -> list[Line]:
@@ -350,11 +346,11 @@ def gather(operation: Operation, lines: Lines) -> list[Line]:
         raise Unproved("the rank of the indices is unknown")
     if line.is_uniform_along((axis,)):
         extents = (1,) * indices.rank
-        return [
-            line.map(
-                lambda array: array.reshape(array.shape[:axis] + extents + array.shape[axis + 1 :])
-            )
-        ]
+
+        def reshaped(array: Array) -> Array:
+            return array.reshape(array.shape[:axis] + extents + array.shape[axis + 1 :])
+
+        return [line.map(reshaped)]
     if indices.stored is None:
         raise Unproved("the indices are not constant")
     positions = indices.stored.array
@@ -362,13 +358,12 @@ def gather(operation: Operation, lines: Lines) -> list[Line]:
     extent = None if data is None or data.extents is None else data.extents[axis]
     if not isinstance(extent, int):
         raise Unproved("the extent along the axis is unknown")
-    return [
-        line.map(
-            lambda array: np.broadcast_to(
-                array, (*array.shape[:axis], extent, *array.shape[axis + 1 :])
-            ).take(positions, axis=axis)
-        )
-    ]
+
+    def taken(array: Array) -> Array:
+        wide = (*array.shape[:axis], extent, *array.shape[axis + 1 :])
+        return np.broadcast_to(array, wide).take(positions, axis=axis)
+
+    return [line.map(taken)]
 
 
 def resize(operation: Operation, lines: Lines) -> list[Line]:
@@ -379,14 +374,9 @@ def resize(operation: Operation, lines: Lines) -> list[Line]:
         _check_crop(operation, line)
     if mode not in (b"nearest", b"linear", b"bilinear", b"cubic"):
         raise Unproved(f"mode {mode!r}")
-    _uniform(
-        line,
-        [
-            axis
-            for axis in range(line.rank)
-            if axis > 1 or not _keeps_axis(operation, axis, line.rank)
-        ],
-    )
+    rank = line.rank
+    axes = [i for i in range(rank) if i > 1 or not _keeps_axis(operation, i, rank)]
+    _uniform(line, axes)
     return [line]
 
 

@@ -106,11 +106,8 @@ class Proof(Relations):
                 own = (None,) * len(extents)
             if all(not isinstance(a, int) or a == b for a, b in zip(extents, own, strict=True)):
                 continue
-            if (
-                first is None
-                or given.get(label) != extents
-                or not self._have_one_shape(first, value)
-            ):
+            is_given = first is not None and given.get(label) == extents
+            if first is None or not is_given or not self._have_one_shape(first, value):
                 raise Unproved(f"the result declares extents of {label!r} that do not follow")
 
     def _have_one_shape(self, first: Datum, second: Datum) -> bool:

@@ -299,11 +299,8 @@ class Relations(Congruence):
             whole = self.composed(result, source), self.composed(source, result)
             down = whole[0] or _restored(whole[1]) or down
             up = whole[1] or _restored(whole[0]) or up
-        known = {
-            name: each
-            for name, each in ((DOWN, down), (UP, up))
-            if each is not None and each.is_finite
-        }
+        lines = {DOWN: down, UP: up}
+        known = {k: each for k, each in lines.items() if each is not None and each.is_finite}
         return {name: each.tidy() for name, each in known.items() if not each.drowns(line)}
 
     def between(self, root: Datum, outer: Line, inner: Line) -> Line | None:

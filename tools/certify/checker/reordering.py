@@ -184,9 +184,7 @@ def moved(array: Array, groups: Groups) -> Array:
     """
     parts = [part for group in groups for part in group if array.shape[part[0]] > 1]
     numbers = [
-        (axis, -stride, n)
-        for axis, stride, n in parts
-        if isinstance(stride, int) and isinstance(n, int)
+        (axis, -step, n) for axis, step, n in parts if isinstance(step, int) and isinstance(n, int)
     ]
     order = sorted(range(len(numbers)), key=lambda i: numbers[i][:2])
     known = [extent for _, _, extent in numbers]

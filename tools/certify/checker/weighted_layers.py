@@ -99,16 +99,8 @@ def _gemm(
         bool(operation.attributes.get("transB" if index else "transA", 0)) is bool(index)
     )
     bias = None if bias is None else bias.map(np.atleast_2d)
-    return Weights(
-        weight if turned else weight.map(np.transpose),
-        bias,
-        1,
-        alpha,
-        beta,
-        1 - index,
-        data_axis,
-        index,
-    )
+    matrix = weight if turned else weight.map(np.transpose)
+    return Weights(matrix, bias, 1, alpha, beta, 1 - index, data_axis, index)
 
 
 def _matmul(
@@ -212,14 +204,10 @@ def check_layer(
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
         free, terms, sizes = _constant_inputs(result, made, fixed, given.data_axis)
-        most = (
-            np.abs(given.factor * given.matrix).max(initial=0.0)
-            * np.abs(scale).max()
-            / abs(made.factor)
-        )
-        is_far = (
-            np.abs(made.matrix[free]) > GROWTH * max(most, np.abs(exact).max(initial=0.0))
-        ).any()
+        greatest = np.abs(given.factor * given.matrix).max(initial=0.0)
+        most = greatest * np.abs(scale).max() / abs(made.factor)
+        limit = GROWTH * max(most, np.abs(exact).max(initial=0.0))
+        is_far = (np.abs(made.matrix[free]) > limit).any()
         if is_far or (sizes > GROWTH * max(1.0, magnitude.max(initial=0.0))).any():
             raise Unproved(
                 "a weight of constant data is far beyond those of the"
@@ -269,11 +257,8 @@ def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weig
     dtype = made.weight.stored.dtype
     digits, _ = FORMATS[dtype.name]
     whole = [len(after) if axis == made.axis else extent for axis, extent in enumerate(bias.shape)]
-    beside = (
-        np.moveaxis(np.broadcast_to(np.abs(bias), whole), made.axis, 0)
-        .reshape(len(after), -1)
-        .min(axis=1)
-    )
+    magnitudes = np.moveaxis(np.broadcast_to(np.abs(bias), whole), made.axis, 0)
+    beside = magnitudes.reshape(len(after), -1).min(axis=1)
     views = [(before, after, beside)]
     if data.has_scale:
         extents = (made.groups, len(after) // made.groups, *after.shape[1:])
