@@ -174,9 +174,8 @@ class _Equalizer:
         for node in graph.nodes():
             if node in self.done:
                 continue
-            if has_trait(node, Trait.LINEAR) or (
-                has_trait(node, Trait.COMBINES) and self.options.through == "any"
-            ):
+            combines = has_trait(node, Trait.COMBINES) and self.options.through == "any"
+            if combines or has_trait(node, Trait.LINEAR):
                 yield node
 
     def equalize(self, value: Value) -> bool:
@@ -189,16 +188,14 @@ class _Equalizer:
         if probed is None:
             return False
         middle = probed.consumers[0].node
+        order = None
         if len(probed.consumers) == 1 and is_depthwise(middle):
             order = channel_order(probed.consumers[0])
-        else:
-            order = None
         second = None if order is None else self.probe(middle.output)
-        if (
-            order is None
-            or second is None
-            or not len(order) == len(probed.first) == len(second.second)
-        ):
+        is_triple = False
+        if order is not None and second is not None:
+            is_triple = len(order) == len(probed.first) == len(second.second)
+        if order is None or second is None or not is_triple:
             scale, gained = self.pair_scale(probed)
             return self.write(probed, scale, gained)
         scale, second_scale, gained = self.triple_scales(probed, order, second)
@@ -229,9 +226,8 @@ class _Equalizer:
         before = (probed.first[order], probed.second[order], second.second)
         s12, s23 = triple_scales(*before)
         layers, rest = self.chain(probed), self.chain(second)
-        if layers is None or rest is None:
-            tensors = None
-        else:
+        tensors = None
+        if layers is not None and rest is not None:
             tensors = quantized_tensors((*layers, rest[1]), before, self.moments)
         if tensors is None:
             return s12, s23, gain(before, (before[0] / s12, before[1] * s12 / s23, before[2] * s23))
@@ -333,21 +329,16 @@ class _Equalizer:
             self.idle.discard(node)
             with rewriter.rewriting(node):
                 old, hint = node.output, node.output.name
+                data, name = [node.operand()], node.name
                 new = rewriter.make(
-                    "nn.relu",
-                    [node.operand()],
-                    before=node,
-                    hint=hint,
-                    name=node.name,
-                    type_=old.type,
+                    "nn.relu", data, before=node, hint=hint, name=name, type_=old.type
                 )
             if old in self.moments:
                 self.moments[new.output] = self.moments.pop(old)
             rewriter.replace(old, new.output, take_name=True)
-        if clips:
-            found = self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine)
-        else:
-            found = pair
+        if not clips:
+            return pair
+        found = self.pairs.find(pair.value, pair.backward_affine, pair.forward_affine)
         assert found is not None  # a Relu lets every scale pass that a Clip does
         return found
 
@@ -385,10 +376,9 @@ def has_subnormal_limit(pair: LayerPair) -> bool:
     for change in (*pair.backward.changes, *pair.forward.changes):
         dtype = dtype_of(change.node.output.type)
         for limit in () if change.transfer is None or dtype is None else change.transfer.limits:
-            if (
-                limit is not None
-                and ((limit != 0) & (np.abs(limit) < smallest_normal(dtype))).any()
-            ):
+            if limit is None:
+                continue
+            if ((limit != 0) & (np.abs(limit) < smallest_normal(dtype))).any():
                 return True
     return False
 

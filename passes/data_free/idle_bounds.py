@@ -38,11 +38,9 @@ def idle_clips(module: Module, params: Parameters, sigmas: float) -> set[Node]:
                 bound = _upper_bound(node, params)
                 with np.errstate(all="ignore"):
                     likely = known.mean + sigmas * known.std
-                    if (
-                        bound is not None
-                        and (likely <= bound).all()
-                        and _is_bounded(node, bound, params, ranges)
-                    ):
+                    if bound is None or not (likely <= bound).all():
+                        continue
+                    if _is_bounded(node, bound, params, ranges):
                         found.add(node)
     return found
 

@@ -37,7 +37,7 @@ def ends_of(interval: Interval, shape: Shape, preferred: int | None) -> Ends:
     axes = [axis + rank - low.ndim for axis, extent in enumerate(low.shape) if extent > 1]
     if shape is None or not axes or low.ndim > rank:
         return None, np.array([low.min(initial=math.inf)]), np.array([high.max(initial=-math.inf)])
-    axis = preferred if preferred in axes else 1 if 1 in axes else axes[-1]
+    axis = next((each for each in (preferred, 1) if each in axes), axes[-1])
     count = low.shape[axis - rank + low.ndim]
     return (
         axis,
@@ -64,8 +64,9 @@ def contracted(node: Node) -> float:
     shape = input_shape(node, 1)
     if node.op in ("matmul", "nn.dense"):
         terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
-        axis = -1 if node.attrs.get("transB", 0) else max(-2, -len(shape)) if shape else 0
-        extent = shape[axis] if shape else None
+        extent = None
+        if shape:
+            extent = shape[-1 if node.attrs.get("transB", 0) else max(-2, -len(shape))]
         return float(extent) if terms == math.inf and isinstance(extent, int) else terms
     if shape is None or len(shape) < 2 or node.op == "einsum":
         return math.inf
@@ -79,12 +80,8 @@ def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
     The rows of a Softmax along its last axis add up to 1: the product with them is an average.
     """
     first = node.operand().node
-    if (
-        node.op == "matmul"
-        and first is not None
-        and first.op == "nn.softmax"
-        and normalizes_last_axis(first)
-    ):
+    is_softmax = first is not None and first.op == "nn.softmax" and normalizes_last_axis(first)
+    if node.op == "matmul" and is_softmax:
         return x[1].whole
     product = repeated(multiplied(x[0].whole, x[1].whole), contracted(node))
     if node.op in ("nn.conv", "nn.conv_transpose"):

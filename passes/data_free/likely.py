@@ -80,13 +80,9 @@ class LikelyMoments(Propagator):
     def result_axis(self, node: Node, index: int, part: Moments) -> int | None:
         """Return the axis of the result that has the channels of an operand, if it is known."""
         own, shape = input_shape(node, index), shape_of(node.output.type)
-        if (
-            part.axis is None
-            or own is None
-            or shape is None
-            or "axis" in node.attrs
-            or len(part.mean) == 1
-        ):
+        if part.axis is None or own is None or shape is None:
+            return None
+        if "axis" in node.attrs or len(part.mean) == 1:
             return None
         axis = part.axis + len(shape) - len(own)
         return axis if 0 <= axis < len(shape) else None
@@ -132,12 +128,8 @@ class LikelyMoments(Propagator):
             if data is None or node.inputs[i] is None or self.is_constant(node.inputs[i]):
                 continue
             own = data.high.max() - data.low.min()
-            if (
-                own <= width * ALIKE
-                and width <= own * ALIKE
-                and data.low.min() <= high.max()
-                and low.min() <= data.high.max()
-            ):
+            alike = own <= width * ALIKE and width <= own * ALIKE
+            if alike and data.low.min() <= high.max() and low.min() <= data.high.max():
                 return replaced(data.whole.along(axis, len(low)), low=low, high=high), False
         return evenly(axis, low, high), True
 
@@ -147,12 +139,10 @@ class LikelyMoments(Propagator):
 
     def normalized(self, node: Node, low: Array, high: Array, axis: int | None) -> Moments:
         """Return the moments of the result of a normalization."""
-        operands = [
-            interval_of(self.get(node, i), shape_of(value.type))
-            if value is not None
-            else interval_of(None, None)
-            for i, value in enumerate(node.inputs)
-        ]
+        operands = [interval_of(None, None)] * len(node.inputs)
+        for i, value in enumerate(node.inputs):
+            if value is not None:
+                operands[i] = interval_of(self.get(node, i), shape_of(value.type))
         scale, shift = normalized_parameters(node, operands)
         rank = len(shape_of(node.output.type) or ())
         std = to_channels(scale.magnitude, rank, axis, len(low), np.max)

@@ -110,9 +110,8 @@ class Linear:
 
         Taps may lie outside the data, where it is 0.
         """
-        if self.node.op == "nn.conv_transpose" or may_read_padding(
-            self.node, self.weight.shape[2:]
-        ):
+        is_transposed = self.node.op == "nn.conv_transpose"
+        if is_transposed or may_read_padding(self.node, self.weight.shape[2:]):
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
         positive, negative = (
             replaced(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum)
@@ -173,12 +172,10 @@ class Linear:
             return np.zeros(())
         beta = self.node.attrs.get("beta", 1.0) if self.node.op == "nn.dense" else 1.0
         assert isinstance(beta, float | int)
-        flat = (
-            bias.reshape(bias.shape[-1:])
-            if bias.size == (bias.shape[-1] if bias.ndim else 1)
-            else None
-        )
-        return None if flat is None else float(beta) * flat
+        columns = bias.shape[-1] if bias.ndim else 1
+        if bias.size != columns:
+            return None
+        return float(beta) * bias.reshape(bias.shape[-1:])
 
 
 def read_linear(node: Node, params: Parameters) -> Linear | None:

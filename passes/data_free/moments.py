@@ -385,12 +385,9 @@ def _contributors(value: Value) -> set[Value]:
     found, stack = {value}, [value]
     while stack and len(found) < MAX_CONTRIBUTORS:
         node = stack.pop().node
-        if (
-            node is None
-            or node.op == "constant"
-            or has_trait(node, Trait.LINEAR)
-            or has_trait(node, Trait.AVERAGES)
-        ):
+        if node is None or node.op == "constant":
+            continue
+        if has_trait(node, Trait.LINEAR) or has_trait(node, Trait.AVERAGES):
             continue
         operands = {operand for operand in node.inputs if operand is not None} - found
         found |= operands

@@ -48,12 +48,9 @@ class OperatorIntervals:
         """
         intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
         info = op_info(node.op)
-        if (
-            info is None
-            or info.bounds is None
-            or not intervals
-            or _width(intervals[0]) < ASTRONOMICAL
-        ):
+        if info is None or info.bounds is None or not intervals:
+            return intervals, False
+        if _width(intervals[0]) < ASTRONOMICAL:
             return intervals, False
         signs = [
             self.intervals(
@@ -94,9 +91,8 @@ class OperatorIntervals:
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
         """Return the intervals of the results of a node by those of its operands."""
-        if "axis" in node.attrs and has_trait(
-            node, Trait.BROADCASTS
-        ):  # the limited broadcast of old opsets
+        # The limited broadcast of old opsets.
+        if "axis" in node.attrs and has_trait(node, Trait.BROADCASTS):
             x = [each.whole for each in x]
         if any(has_trait(node, trait) for trait in (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)):
             return self.moved(node, found)
@@ -107,9 +103,8 @@ class OperatorIntervals:
             return []
         linear = self.likely.linear(node)
         bias = None if linear is None else linear.bias(self.likely.params)
-        if linear is None:
-            data = None
-        else:
+        data = None
+        if linear is not None:
             data = self.likely.along(linear.data, linear.data_axis, linear.channels)
         if linear is None or bias is None or data is None:
             return [product_bounds(node, x)]
@@ -129,9 +124,8 @@ class OperatorIntervals:
         results = []
         for value in node.outputs:
             moments = found.get(value)
-            if dtype_of(value.type) is not dtype_of(
-                node.operand().type
-            ):  # the indices of a MaxPool
+            # The indices of a MaxPool.
+            if dtype_of(value.type) is not dtype_of(node.operand().type):
                 results.append(UNBOUNDED)
             elif moments is not None:
                 results.append(interval_of(moments, shape_of(value.type)))

@@ -90,13 +90,9 @@ def _makers(values: Iterable[Value]) -> set[Node]:
     stack = [value.node for value in values]
     while stack:
         node = stack.pop()
-        if (
-            node is None
-            or node in found
-            or node.op == "constant"
-            or node.regions
-            or has_trait(node, Trait.LINEAR)
-        ):
+        if node is None or node in found or node.op == "constant":
+            continue
+        if node.regions or has_trait(node, Trait.LINEAR):
             continue
         found.add(node)
         stack.extend(value.node for value in node.inputs if value is not None)

@@ -102,9 +102,8 @@ class QuantizedConstant:
             if extent == 1:
                 array = array.max(axis=axis, keepdims=True)
             else:
-                array = np.maximum.reduceat(
-                    array, np.arange(0, array.shape[axis], self.block), axis=axis
-                )
+                starts = np.arange(0, array.shape[axis], self.block)
+                array = np.maximum.reduceat(array, starts, axis=axis)
         return array
 
     def scaled(
@@ -126,9 +125,8 @@ class QuantizedConstant:
     def finite(self) -> QuantizedConstant:
         """Return the constant. Raises Refused if a scale, rounded up, overflows."""
         scale = round_to(self.scale, self.scale_dtype).astype(np.float64)
-        most = 2.0 ** max(
-            self.dtype.bits, 16
-        )  # no difference of integers is greater, and no number of float8
+        # No difference of integers is greater, and no number of float8.
+        most = 2.0 ** max(self.dtype.bits, 16)
         if fits(most * scale, self.scale_dtype):
             return self
         if not fits(replaced(self, scale=scale, exact=None).elements, self.scale_dtype):
@@ -144,9 +142,8 @@ class QuantizedConstant:
         magnitude = np.abs(factor)
         largest = self.largest_by_scale(magnitude)
         if ((magnitude != self.over_elements(largest)) & (factor != 0)).any():
-            return self._finer(factor, channels, per_channel).rescaled(
-                factor, None, per_channel=False
-            )
+            finer = self._finer(factor, channels, per_channel)
+            return finer.rescaled(factor, None, per_channel=False)
         exact = self._view(self.scale) * np.where(largest == 0, 1.0, largest)
         scale = exact.reshape(self.scale.shape)
         changed = scale[scale != self.scale]
@@ -179,15 +176,10 @@ class QuantizedConstant:
         if not is_legal("dequantize", "axis", self.node):
             raise Refused("unsupported_op", f"{label}: scales per channel need opset 13")
         count = self.integers.shape[channels]
-        zero_point = (
-            None if self.zero_point is None else np.repeat(self.zero_point.reshape(1), count)
-        )
-        return replaced(
-            self,
-            scale=np.repeat(self.scale.reshape(1), count),
-            zero_point=zero_point,
-            axis=channels,
-        )
+        scale, zero_point = np.repeat(self.scale.reshape(1), count), self.zero_point
+        if zero_point is not None:
+            zero_point = np.repeat(zero_point.reshape(1), count)
+        return replaced(self, scale=scale, zero_point=zero_point, axis=channels)
 
     def _reflected(self, factor: Array) -> Array:
         """Return the integers about the zero point on the side that the signs of `factor` say."""
@@ -199,9 +191,8 @@ class QuantizedConstant:
             if self.dtype.name == "f8e8m0":
                 detail = f"{self.node.description}: {self.dtype} has no sign"
                 raise Refused("negative_scale", detail)
-            signed = np.where(
-                negative, -self.integers.astype(np.float32), self.integers.astype(np.float32)
-            )
+            wide = self.integers.astype(np.float32)
+            signed = np.where(negative, -wide, wide)
             numbers: Array = np.where(zero, np.float32(0), signed).astype(storage)
             return numbers
         centre = np.zeros((), np.int64)
@@ -221,9 +212,8 @@ class QuantizedConstant:
     def holding(self, numbers: Array) -> tuple[QuantizedConstant, float]:
         """Round `numbers` to integers; return the constant and the largest error."""
         label = self.node.description
-        scale = self.over_elements(
-            self._view(round_to(self.scale, self.scale_dtype).astype(np.float64))
-        )
+        rounded = round_to(self.scale, self.scale_dtype).astype(np.float64)
+        scale = self.over_elements(self._view(rounded))
         if ((scale == 0) & (numbers != 0)).any():
             raise Refused("zero_scale", f"{label}: its scale is zero")
         nearest = np.rint(numbers / np.where(scale == 0, 1.0, scale))
@@ -232,11 +222,8 @@ class QuantizedConstant:
             centre = self.over_elements(self._view(self.zero_point.astype(np.float64)))
         low, high = integer_range(self.dtype)
         if not ((nearest + centre >= low) & (nearest + centre <= high)).all():
-            raise Refused(
-                "overflow",
-                f"{label}: the folded bias exceeds {self.dtype}:"
-                " FoldScaleAxis{quantized_bias=float} keeps it float",
-            )
+            hint = "FoldScaleAxis{quantized_bias=float} keeps it float"
+            raise Refused("overflow", f"{label}: the folded bias exceeds {self.dtype}: {hint}")
         error = float(np.abs(nearest * scale - numbers).max(initial=0.0))
         whole = (nearest + centre).astype(numpy_dtype(self.dtype))
         return replaced(self, integers=whole, exact=numbers).finite(), error
@@ -263,27 +250,22 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     tensors = [
         None if operand is None else params.evaluator.tensor(operand) for operand in node.inputs
     ]
-    has_zero_point = node.input(2) is not None
-    if (
-        len(tensors) < 2
-        or tensors[0] is None
-        or tensors[1] is None
-        or (has_zero_point and tensors[2] is None)
-    ):
+    if len(tensors) < 2:
         raise Refused(CODE, f"{label}: its operands are not constant")
-    if value.sole_user() is not reader or (
-        moved is not None and node.output.sole_user() is not moved
-    ):
+    integers, scale, zero_point = (*tensors, None)[:3]
+    is_constant = zero_point is not None or node.input(2) is None
+    if integers is None or scale is None or not is_constant:
+        raise Refused(CODE, f"{label}: its operands are not constant")
+    is_read_before = moved is not None and node.output.sole_user() is not moved
+    if value.sole_user() is not reader or is_read_before:
         raise Refused(CODE, f"{label}: others read it, too")
-    integers, scale, zero_point = tensors[0], tensors[1], tensors[2] if has_zero_point else None
     if integers.dtype.kind not in ("int", "uint", "float8") or not integers.size:
         raise Refused("dtype_mismatch", f"{label}: it reads {integers.dtype}{list(integers.shape)}")
     if not scale.dtype.is_float or integer_of(node, "output_dtype", 0):
         detail = f"{label}: its scale is {scale.dtype}, or its result has another type"
         raise Refused("dtype_mismatch", detail)
-    if any(
-        operand is not None and params.evaluator.array(operand) is None for operand in node.inputs
-    ):
+    operands = [operand for operand in node.inputs if operand is not None]
+    if any(params.evaluator.array(operand) is None for operand in operands):
         raise Refused(CODE, f"{label}: the elements of an operand cannot be read")
     rank, block = len(integers.shape), integer_of(node, "block_size", 0)
     axis = integer_of(node, "axis", 1)
@@ -299,19 +281,18 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     numbers = params.unrounded.get(node.operand(1))
     if numbers is None:
         numbers = scale.numpy().astype(np.float64)
-    exact = params.unrounded.get(node.operand(0))
     return QuantizedConstant(
-        node,
-        value,
-        perm,
-        integers.numpy(),
-        integers.dtype,
-        numbers,
-        scale.dtype,
-        points,
-        axis,
-        block if numbers.size > 1 else 0,
-        exact,
+        node=node,
+        value=value,
+        perm=perm,
+        integers=integers.numpy(),
+        dtype=integers.dtype,
+        scale=numbers,
+        scale_dtype=scale.dtype,
+        zero_point=points,
+        axis=axis,
+        block=block if numbers.size > 1 else 0,
+        exact=params.unrounded.get(node.operand(0)),
     )
 
 
@@ -323,10 +304,9 @@ def _check_shapes(
         return
     if 0 <= axis < len(shape):
         if block > 0:
-            blocks = tuple(
-                -(-extent // block) if i == axis else extent for i, extent in enumerate(shape)
-            )
-            if scale == blocks:
+            blocks = list(shape)
+            blocks[axis] = -(-shape[axis] // block)
+            if scale == tuple(blocks):
                 return
         elif not block and scale == (shape[axis],):
             return

@@ -154,8 +154,8 @@ def _parameters(source: SourceAffine) -> list[Array] | None:
         if key in source.params
     ]
     vectors = [tensor.numpy() for tensor in tensors if tensor is not None]
-    if len(vectors) < 4 or any(
-        [vector.ndim != 1 or vector.shape != vectors[0].shape for vector in vectors]
-    ):
+    if len(vectors) < 4 or vectors[0].ndim != 1:
+        return None
+    if any([vector.shape != vectors[0].shape for vector in vectors]):
         return None
     return vectors

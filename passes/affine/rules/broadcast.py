@@ -85,12 +85,13 @@ def _at_rank(
             raise Refused("channel_mismatch", detail)
         array = align(array, axis, rank)
     array = array.reshape((1,) * ((rank or 0) - array.ndim) + array.shape)
-    extents = (1, affine.channels)
-    if affine.axis is not None and not any(
-        is_extent(array.shape, affine.axis, extent) for extent in extents
-    ):
-        raise unknown_shape(node)
-    return array
+    axis = affine.axis
+    if axis is None:
+        return array
+    # The affine scales its channels, or one number that the result repeats along them.
+    if is_extent(array.shape, axis, 1) or is_extent(array.shape, axis, affine.channels):
+        return array
+    raise unknown_shape(node)
 
 
 def _channel_axis(node: Node, affine: Affine, value: Value, rank: int | None) -> int:
@@ -110,10 +111,8 @@ def _check_not_stretched(node: Node, dynamic: Dynamic) -> None:
     for i, axis in dynamic:
         if axis < 0:
             name = node.operand(i).source_name
-            reason = (
-                f"{node.description}: operand {name!r} is, or may be, broadcast along the channels"
-            )
-            raise Refused("axis_mismatch", reason)
+            detail = f"operand {name!r} is, or may be, broadcast along the channels"
+            raise Refused("axis_mismatch", f"{node.description}: {detail}")
 
 
 def _check_not_rounding(node: Node, constants: Constants, params: Parameters) -> None:
@@ -266,19 +265,15 @@ def backward_quotient(
     """
     check_no_shift(node, affine)
     dynamic, constants = _parts(node, affine, params)
-    ways = [
-        Transfer(operands=((i, affine.at(axis)),)) for i, axis in dynamic if i == 0 and axis >= 0
-    ]
-    ways += [
-        Transfer(constants=((i, affine.apply_along(array)),)) for i, array in constants if i == 0
-    ]
-    if affine.scale.all():
+    ways = []
+    if dict(dynamic).get(0, -1) >= 0:
+        ways.append(Transfer(operands=((0, affine.at(dict(dynamic)[0])),)))
+    known = dict(constants)
+    if 0 in known:
+        ways.append(Transfer(constants=((0, affine.apply_along(known[0])),)))
+    if 1 in known and affine.scale.all():
         inverse = _shift_of_constant(affine.only_scale(), negated=False)
-        ways += [
-            Transfer(constants=((i, inverse.apply_along(array)),))
-            for i, array in constants
-            if i == 1
-        ]
+        ways.append(Transfer(constants=((1, inverse.apply_along(known[1])),)))
     if not ways:
         detail = f"{node.description}: the numerator does not have the channels"
         raise Refused("axis_mismatch", detail)
@@ -326,10 +321,10 @@ def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> 
     _check_not_rounding(node, constants, params)
     check_no_zero_scale(node, moved)
     takes = _shift_of_constant(moved, negated=node.op == "subtract")
-    new = [
-        (i, (takes if i == constants[0][0] else takes.only_scale()).apply_along(array))
-        for i, array in constants
-    ]
+    # One constant takes the shift, and all of them the scale.
+    first, rest = constants[0], constants[1:]
+    new = [(first[0], takes.apply_along(first[1]))]
+    new += [(i, takes.only_scale().apply_along(array)) for i, array in rest]
     if not all(np.isfinite(array).all() for _, array in new):
         detail = f"{node.description}: a constant divided by the scale is not finite"
         raise Refused("nonfinite", detail)

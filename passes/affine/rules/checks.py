@@ -130,20 +130,16 @@ def check_stays_integer(fold: Fold, result: Value) -> None:
     node = fold.node
     if node.op not in ("nn.dense", "matmul") or (fold.bias is None and fold.shift is None):
         return
-    if (
-        any(producer_of(value, "dequantize") is None for value in node.inputs[:2])
-        or node.input(2) is not None
-    ):
+    if any(producer_of(value, "dequantize") is None for value in node.inputs[:2]):
+        return
+    if node.input(2) is not None:
         return
     while (reader := sole_reader(result)) is not None and reader.op in ("nn.relu", "clip"):
         result = reader.output
     if result.is_returned or any(reader.op != "quantize" for reader in result.users):
-        detail = (
-            f"{node.description} multiplies dequantized matrices, and its result is not quantized"
-        )
-        raise Refused(
-            "quantized_weight", f"{detail}: a float bias would make a float product of it"
-        )
+        detail = "multiplies dequantized matrices, and its result is not quantized"
+        effect = "a float bias would make a float product of it"
+        raise Refused("quantized_weight", f"{node.description} {detail}: {effect}")
 
 
 INTEGER_OPERATORS = (
@@ -175,10 +171,7 @@ def check_no_integers(node: Node) -> None:
     """Refuse to pass integers: the affine would act before the rounding, not after."""
     name = node.op.rpartition("::")[2]
     dtype = dtype_of(node.operand().type) if node.op == "cast" and node.inputs else None
-    if (
-        name.startswith(INTEGER_OPERATORS)
-        or node.op == "quantize"
-        or (dtype is not None and not dtype.is_float)
-    ):
+    casts_integers = dtype is not None and not dtype.is_float
+    if name.startswith(INTEGER_OPERATORS) or node.op == "quantize" or casts_integers:
         detail = f"{node.description} computes with integers, which take no affine"
         raise Refused("quantized_between", detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def _parts(node: Node, affine: Affine, axis: int) -> list[Affine]:
     start = 0
     for value in node.inputs:
         end = start + _extent(node, value, axis)
-        parts.append(affine.map(axis, lambda array, start=start, end=end: array[start:end]))  # type: ignore[misc]
+        parts.append(affine.map(axis, itemgetter(slice(start, end))))
         start = end
     if start != affine.channels:
         raise unknown_shape(node)
@@ -63,11 +64,8 @@ def concatenate_forward(node: Node, given: Mapping[int, Affine], params: Paramet
     """Concat: operands beside it have the identity, or all agree along another axis."""
     axis = _axis(node)
     first = next(iter(given.values()))
-    if (
-        len(given) == len(node.inputs)
-        and first.axis != axis
-        and all(first.equals(other) for other in given.values())
-    ):
+    all_agree = all(first.equals(other) for other in given.values())
+    if len(given) == len(node.inputs) and first.axis != axis and all_agree:
         return Transfer(results=((0, first),))
     if any(affine.axis not in (axis, None) for affine in given.values()):
         detail = f"{node.description}: not all operands have the same affine"

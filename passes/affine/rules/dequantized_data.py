@@ -63,11 +63,8 @@ def _factor(node: Node, affine: Affine, scale: Array) -> Array:
     axis = integer_of(node, "axis", 1)
     if axis < 0 and shape is not None:
         axis += len(shape)
-    if (
-        scale.shape != affine.scale.shape
-        or axis != affine.axis
-        or integer_of(node, "block_size", 0)
-    ):
+    is_blocked = integer_of(node, "block_size", 0)
+    if scale.shape != affine.scale.shape or axis != affine.axis or is_blocked:
         detail = "its scales are not those of the channels, whose factors differ"
         raise Refused(CODE, f"{node.description}: {detail}")
     return affine.scale

@@ -43,13 +43,9 @@ def through_reshape(
         before = (*before[: affine.axis], affine.channels, *before[end:])
         affine = Affine(affine.axis, affine.stages)
     axis_before, channels = affine.axis, affine.channels
-    if (
-        axis_before is None
-        or axis_before >= len(before)
-        or before[axis_before] != channels
-        or 0 in before
-        or 0 in after
-    ):
+    if axis_before is None or axis_before >= len(before) or before[axis_before] != channels:
+        return None
+    if 0 in before or 0 in after:
         return None
     for axis, extent in enumerate(after):
         if not isinstance(extent, int) or extent == 1:

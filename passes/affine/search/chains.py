@@ -159,11 +159,9 @@ class ChainFinder:
         ops, axis, size = [first], first.axis, first.scale.size
         while len(ops) < MIN_CHAIN or size <= MAX_NUMBERS:
             reader = sole_reader(ops[-1].result)
-            if (
-                reader is None
-                or reader.op not in AFFINE_KINDS
-                or reader.graph is not first.nodes[0].graph
-            ):
+            if reader is None or reader.op not in AFFINE_KINDS:
+                return ops
+            if reader.graph is not first.nodes[0].graph:
                 return ops
             op = self._find(reader)
             if op is None or op.data is not ops[-1].result:

@@ -184,9 +184,8 @@ class Planner:
         parameters = batch_norm_parameters(node)
         if parameters is None:
             return None
-        if batch_norm_of(node) is None or any(
-            output.sole_user() is None for output in parameters.outputs
-        ):
+        shared = any(output.sole_user() is None for output in parameters.outputs)
+        if batch_norm_of(node) is None or shared:
             detail = f"{node.description} is half of a BatchNormalization"
             raise Refused("no_foldable_neighbour", detail)
         absorb = affine_rule("nn.batch_norm_to_affine").absorb_result
@@ -207,9 +206,8 @@ class Planner:
 
     def _spend(self, node: Node, affine: Affine) -> None:
         """Count the cost of looking at `node`; many affines may search the same operators."""
-        self._left -= (
-            OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + ((affine.channels or 1) >> 6)
-        )
+        width = (affine.channels or 1) >> 6
+        self._left -= OPERATOR_EFFORT + len(node.inputs) + len(node.outputs) + width
         if self._left <= 0:
             detail = f"{node.description} is not looked at: searches cost too much"
             raise Refused("no_foldable_neighbour", detail)
@@ -222,9 +220,8 @@ class Planner:
         unit = self.units.get(node)
         if unit is None:
             return transfer
-        if node not in unit.ends or any(
-            array.size != array.shape[-1] for _, array in transfer.constants
-        ):
+        are_vectors = all(array.size == array.shape[-1] for _, array in transfer.constants)
+        if node not in unit.ends or not are_vectors:
             raise Refused(CODE, unit.obstacle(node))
         constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
         return replaced(transfer, constants=constants)
@@ -291,9 +288,8 @@ class _ForwardSearch:
                 self.changes.extend(self.into_layer(node, given))
                 continue
             assert rule.forward is not None
-            transfer = self.planner._within_unit(
-                node, rule.forward(node, given, self.planner.params)
-            )
+            transfer = rule.forward(node, given, self.planner.params)
+            transfer = self.planner._within_unit(node, transfer)
             check_constants(node, transfer)
             self.changes.append(Change(node, node.output, "forward", transfer=transfer))
             for index, moved in transfer.results:
@@ -345,9 +341,8 @@ def _with_path(found: Refusal, path: Path | None) -> Refusal:
     """Return the refusal with the operators passed before it, unless it has them."""
     if found.notes:
         return found
-    return _with_note(
-        found, "backward: " + "".join(f"through {node.description}, " for node in crossed(path))
-    )
+    passed = "".join(f"through {node.description}, " for node in crossed(path))
+    return _with_note(found, f"backward: {passed}")
 
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:

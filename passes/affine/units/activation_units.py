@@ -131,11 +131,8 @@ def _is_gate(anchor: Node, constants: ConstantEvaluator) -> bool:
         return bounds is not None and tuple(bounds.ends) == (0.0, 6.0)
     if anchor.op == "hard_sigmoid":
         alpha, beta = anchor.attrs.get("alpha", 0.2), anchor.attrs.get("beta", 0.5)
-        return (
-            isinstance(alpha, float)
-            and math.isclose(alpha, 1 / 6, rel_tol=TOLERANCE)
-            and beta == 0.5
-        )
+        is_sixth = isinstance(alpha, float) and math.isclose(alpha, 1 / 6, rel_tol=TOLERANCE)
+        return is_sixth and beta == 0.5
     return True
 
 
@@ -146,9 +143,8 @@ def _data(match: UnitMatch, form: _Activation, value: Value, product: Node) -> f
         node = result_of(value, *_PRODUCTS, only_for=product)
         numbers = [match.scalar(operand) for operand in node.inputs]
         if numbers[1]:
-            candidates.append(
-                (node.operand(0), numbers[1] if node.op == "multiply" else 1 / numbers[1], {node})
-            )
+            factor = numbers[1] if node.op == "multiply" else 1 / numbers[1]
+            candidates.append((node.operand(0), factor, {node}))
         elif numbers[0] and node.op == "multiply":
             candidates.append((node.operand(1), numbers[0], {node}))
     for x, factor, nodes in candidates:
@@ -197,10 +193,8 @@ def _argument(match: UnitMatch, form: _Activation, x: Value) -> set[Node]:
     if gate is x:
         return set()
     node = result_of(gate, *_PRODUCTS)
-    is_scaled = x in node.inputs and any(
-        match.scalar(operand) is not None for operand in node.inputs
-    )
-    if not is_scaled or node.graph is not match.anchor.graph:
+    has_number = any(match.scalar(operand) is not None for operand in node.inputs)
+    if x not in node.inputs or not has_number or node.graph is not match.anchor.graph:
         raise Declined("it is not the data times a number")
     return {node}
 

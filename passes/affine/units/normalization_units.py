@@ -48,9 +48,8 @@ def _variance(match: UnitMatch) -> Node:
 def _is_mean_of_row(mean: Node, constants: ConstantEvaluator) -> bool:
     """Return whether a mean is along the last axis, which stays as an extent of 1."""
     last = len(shape_of(mean.operand().type) or ()) - 1
-    return (
-        integers_of(mean, 1, constants) in ((-1,), (last,)) and mean.attrs.get("keepdims", 1) == 1
-    )
+    along_last = integers_of(mean, 1, constants) in ((-1,), (last,))
+    return along_last and mean.attrs.get("keepdims", 1) == 1
 
 
 def _divided_by(match: UnitMatch) -> tuple[Node, Value]:
@@ -95,9 +94,11 @@ def _parameter(match: UnitMatch, last: Node, op: str) -> Node:
         (operand for operand in node.inputs if match.constants.is_constant(operand)), None
     )
     shape = () if parameter is None else static_shape_of(parameter.type) or ()
-    is_row = (
-        len(node.inputs) == 2 and "axis" not in node.attrs and shape[-1:] == (element_count(shape),)
-    )
-    if not is_row or producer_of(parameter, "nn.batch_norm_to_affine") is not None:
+    is_row = shape[-1:] == (element_count(shape),) and "axis" not in node.attrs
+    if (
+        not is_row
+        or len(node.inputs) != 2
+        or producer_of(parameter, "nn.batch_norm_to_affine") is not None
+    ):
         raise Declined("the parameter is no constant along the last axis")
     return node

@@ -60,20 +60,13 @@ def _around(node: Node, inner: frozenset[str]) -> Iterator[Node]:
     for each in queue:
         yield each
         near = [value.node for value in each.inputs if value is not None and value.node is not None]
-        values = [*each.inputs, *each.outputs]
-        near += [
-            user
-            for value in values
-            if value is not None and len(value.users) <= 4
-            for user in value.users
-        ]
+        for value in (*each.inputs, *each.outputs):
+            if value is not None and len(value.users) <= 4:
+                near += value.users
         for other in near:
-            if (
-                other not in seen
-                and len(seen) < SEARCHED
-                and other.graph is node.graph
-                and other.op in inner
-            ):
+            if other in seen or other.graph is not node.graph or other.op not in inner:
+                continue
+            if len(seen) < SEARCHED:
                 seen.add(other)
                 queue.append(other)
 
