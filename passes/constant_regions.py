@@ -45,14 +45,10 @@ HEAVY = (
     *("Conv", "Deform", "Einsum", "MatMul", "QLinear", "Attention", "LSTM", "GRU", "RNN", "Gemm"),
     *("DFT", "STFT", "Det", "GridSample", "Resize", "CausalConv", "LinearAttention"),
 )
-"""Prefixes of the names of foreign operators that do more work than their operands and results have
-elements.
-"""
+"""Prefixes of foreign operators that do more work than one step for each element."""
 
 MAX_PRODUCTS = 1 << 40
-"""Bound on the work of a heavy operator, estimated from above by the product of the sizes of
-operands and result.
-"""
+"""Bound on the work of a heavy operator: the product of the sizes of operands and result."""
 
 MAX_DENSE = 1 << 26
 """Most multiplications of a dense layer."""

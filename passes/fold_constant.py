@@ -30,14 +30,10 @@ if TYPE_CHECKING:
     from .constant_regions import ConstantRegions
 
 LAZY = 1 << 13
-"""Size in bytes from which a folded weight is computed only when it is written, so that memory
-holds few at a time.
-"""
+"""Bytes from which a folded weight is computed as it is written: memory holds few at a time."""
 
 MAX_PART = 1 << 10
-"""Most bytes of a constant written for an expression that stays: about as many as those of the
-operators that go.
-"""
+"""Most bytes of a constant for an expression that stays: about those of operators that go."""
 
 IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 
@@ -451,6 +447,4 @@ COMPUTED_RULES: Rules[_Constants] = {
     ANY: (write_computed,),
     **{op: (write_computed, *rules) for op, rules in RULES.items()},
 }
-"""The rules for each operator after a runtime has computed the expressions that the op table
-cannot.
-"""
+"""The rules by operator after a runtime has computed expressions beyond the op table."""

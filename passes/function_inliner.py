@@ -17,9 +17,7 @@ from .keeping import kept_nodes
 from .simplify.control import stand_in
 
 LONGEST_HINT = 1000
-"""Length of the name prefix of nested calls, in characters, at which it starts anew with the name
-of the function.
-"""
+"""Characters of the name prefix of nested calls, after which the function's name begins it."""
 
 
 class Inliner:

@@ -23,9 +23,7 @@ class InferenceState(SideTable):
 
     def __init__(self) -> None:
         self.follows = False
-        """Whether all types followed from those of the inputs when the module was read, and the
-        last time.
-        """
+        """Whether the types of the inputs gave all others, as read and the last time."""
         self.operands: dict[Node, Operands] = {}
         """For each node whose types are not complete the facts on which inference depended."""
 

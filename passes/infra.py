@@ -114,21 +114,13 @@ class Pass:
     name: ClassVar[str]
     """The name on the command line, by default the name of the class."""
     after: ClassVar[tuple[str, ...]] = ()
-    """Names of passes that make room for this one: a sequence in which they come only later gives a
-    warning.
-    """
+    """Names of passes that make room for this one; one that comes only later gives a warning."""
     prepares: ClassVar[bool] = False
-    """Whether the pass is a part of reading the model; the affines of the source are recorded after
-    such passes.
-    """
+    """Whether the pass is a part of reading the model, after which its affines are recorded."""
     freezes: ClassVar[bool] = False
-    """Whether the pass removes optional inputs, those with a default value, from the interface of
-    the model.
-    """
+    """Whether the pass removes inputs with a default value from the interface of the model."""
     learns: ClassVar[bool] = False
-    """Whether what the pass changed may let it do more in the next round, in which no other pass
-    needs to.
-    """
+    """Whether a change of the pass alone may let it do more in the next round."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

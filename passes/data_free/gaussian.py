@@ -13,9 +13,7 @@ MeanAndStd = tuple[Array, Array]
 """Mean and standard deviation: two float64 arrays of one shape."""
 
 NODES = 64
-"""Points of the Gauss-Hermite quadrature, which is exact for polynomials up to degree 2 NODES - 1 =
-127.
-"""
+"""Points of the Gauss-Hermite quadrature, exact for polynomials up to degree 127."""
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 

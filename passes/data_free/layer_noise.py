@@ -21,9 +21,7 @@ from .moments import Moments
 from .noise import LEVELS, WEIGHT_LEVELS, QuantizedTensor
 
 LEAST_SHARE = 1e-2
-"""Share of a layer's results that pass an activation at least, because true distributions have
-longer tails.
-"""
+"""Least share of results that pass an activation: true distributions have longer tails."""
 
 
 def quantized_tensors(

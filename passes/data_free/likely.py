@@ -27,9 +27,7 @@ from .intervals import contracted, interval_of, to_channels
 from .moments import Moments, Propagator
 
 ALIKE = 1.5
-"""How much wider than its operand a result may be that is taken to be distributed as
-the operand.
-"""
+"""How much wider than its operand a result may be that is distributed alike."""
 
 
 class LikelyMoments(Propagator):

@@ -37,9 +37,7 @@ from .gaussian import MeanAndStd, clipped, leaky, transformed
 from .linear import Linear, read_linear
 
 GRID = 257
-"""Points of a range, in addition to 0, at which a function is sampled for its least and greatest
-value.
-"""
+"""Points of a range, besides 0, at which a function is sampled for its extrema."""
 
 MAX_CONTRIBUTORS = 256
 """Most values that are searched for one on which both operands of a product depend."""

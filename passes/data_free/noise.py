@@ -28,9 +28,7 @@ LEVELS = 255
 """Steps between the least and the greatest value of an activation in uint8."""
 
 SHARPNESS = (4.0, 16.0, 64.0)
-"""Exponents p of the norm that stands for the maximum; each minimization starts from the result of
-the one before.
-"""
+"""Exponents p of the norm that stands for the maximum; each starts from the result before."""
 
 STEPS = 60
 """Most Newton steps for each exponent."""
@@ -42,14 +40,10 @@ ENOUGH = 1e-4
 """Relative decrease of the noise at which a minimization ends."""
 
 RIDGE = 1e-3
-"""Curvature that is added, as a share of that of a channel with the mean noise: it holds channels
-without noise.
-"""
+"""Curvature added, as a share of a mean channel's: it holds channels without noise."""
 
 GRID = 64
-"""Scales are rounded to 2^(k / GRID), so that they do not depend on the last digits of
-a minimum.
-"""
+"""Scales are rounded to 2^(k / GRID): the last digits of a minimum do not matter."""
 
 
 @record

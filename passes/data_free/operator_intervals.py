@@ -19,9 +19,7 @@ from .likely import LikelyMoments
 from .moments import Moments
 
 ASTRONOMICAL = 2.0**10
-"""How many times wider than its likely range an interval may be: an interval beyond is
-of no use.
-"""
+"""How many times wider than its likely range an interval is of use."""
 
 SMALLEST_DIVISOR = 2.0**-4
 """The least divisor that is likely, in usual magnitudes."""

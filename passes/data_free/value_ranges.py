@@ -43,9 +43,7 @@ class Origin(Enum):
     STATISTIC = "statistic"
     """A BatchNormalization keeps mean and deviation: mean +- k deviations."""
     PROPAGATED = "propagated"
-    """A guess: mean and deviation follow from those of the operands if these are normal and
-    independent.
-    """
+    """A guess: mean and deviation as for normal and independent operands."""
     BOUND = "bound"
     """It holds if the ranges of the operands hold."""
 
@@ -104,9 +102,7 @@ class RangeWalk:
         self.known = statistic_moments(module, known, sigmas)
         self.decisive = decisive_values(module, self.evaluator)
         self.rough: set[Value] = set()
-        """Values of which only the interval is known, and those that follow from them without a
-        layer between.
-        """
+        """Values with nothing but an interval, and values that follow without a layer between."""
         self.guessed: set[Value] = set()
         """Values whose moments follow from guesses, the moments of a layer's result."""
         self.later: dict[Value, Moments] = {}

@@ -36,9 +36,7 @@ from .rules import MAX_BYTES, int_vector, substitute
 from .transposed_form import Perm, TransposedForm, transposed_form
 
 MAX_REGION = 1024
-"""Operators in the largest region that is considered, which bounds the time spent on a Transpose
-that must stay.
-"""
+"""Operators in the largest region: it bounds the time spent on a Transpose that must stay."""
 
 
 @rule(

@@ -11,9 +11,7 @@ from .extents import ShapeEvaluator
 from .rules import MAX_CHAIN, broadcasts_into
 
 WHOLE, SIGN, POSITIVE = "whole", "sign", "positive"
-"""What is known of all elements of a value besides NaN: whole numbers or infinite; -1, 0 or 1; not
-below 0, nor -0.
-"""
+"""Facts on all elements but NaN: whole or infinite; -1, 0 or 1; not below 0, nor -0."""
 
 _SETTLED = {"floor": WHOLE, "ceil": WHOLE, "round": WHOLE, "abs": POSITIVE, "sign": SIGN}
 """The operators that leave the numbers of a kind as they are."""

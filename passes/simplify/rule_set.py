@@ -51,9 +51,7 @@ MODULES = {
     "recurrent": ("gru", "lstm", "rnn"),
     "space_to_depth": ("concatenate",),
 }
-"""The modules of rules with the operators that they have rules for, in the order in which the rules
-are tried.
-"""
+"""The modules of rules with the operators of their rules, in the order of trial."""
 
 
 _MODULES_OF: dict[str, list[str]] = {}

@@ -14,9 +14,7 @@ MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
 CANCELLATION = 2.0**-10
-"""Two shifts are not merged where their sum is smaller than this share of the larger: the rounding
-of the original, which somebody may compare with, is lost then.
-"""
+"""Two shifts are merged unless their sum is below this share of the larger, and cancels."""
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
 

@@ -276,9 +276,7 @@ def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None
 
 
 LARGEST_DATA = 2.0**64
-"""The magnitude up to which data are taken to go where the loss of a weight is compared with a
-result.
-"""
+"""The greatest magnitude of data for which a lost weight is compared with a result."""
 
 
 def check_numbers(

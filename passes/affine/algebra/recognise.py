@@ -27,9 +27,7 @@ from .affine import Affine, Stage
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
 
 MOST_MADE = 1 << 16
-"""Elements of a parameter that an expression may make of less: more channels than a layer has, as a
-rule.
-"""
+"""Elements of a parameter that an expression may make of fewer: few layers have more channels."""
 
 MOST_SEARCHED = 64
 """Operators of such an expression that are searched for the payloads that it is made of."""

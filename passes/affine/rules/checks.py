@@ -150,9 +150,7 @@ INTEGER_OPERATORS = (
     "QGemm",
     "QAttention",
 )
-"""How the names of foreign operators begin whose results are rounded to integers, or come from
-them.
-"""
+"""Prefixes of the names of foreign operators that round to integers, or read them."""
 
 
 def check_not_the_scale(data: Value) -> None:

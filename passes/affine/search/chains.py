@@ -20,17 +20,13 @@ from ..algebra.recognise import AffineOp, find_affine, recognise
 from ..units.unit import CODE, Unit
 
 MAX_NUMBERS = 1 << 20
-"""Channels that the affines of a chain may have together: many may read one parameter, and each has
-a copy of it.
-"""
+"""Channels of all affines of a chain: many may read one parameter, and each has a copy of it."""
 
 MAX_REMEMBERED = 1 << 22
 """Channels of the affines of one round beyond which no more are remembered for the next round."""
 
 BATCH = 1 << 10
-"""Chains that are recognised before they are tried: enough to compute their common numbers
-together.
-"""
+"""Chains that are recognised before they are tried, whose numbers are computed together."""
 
 MIN_CHAIN = 8
 """Affines that are a chain whatever they hold."""

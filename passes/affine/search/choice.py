@@ -20,9 +20,7 @@ ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgrap
 """Codes that say that there is no layer in reach, rather than why it cannot take the affine."""
 
 ATTEMPTS = 32
-"""Beginnings and ends of a chain that are all tried where it cannot go whole; of a longer one only
-some are.
-"""
+"""Length of a chain whose beginnings and ends are all tried; of a longer one only some are."""
 
 Leftovers = tuple[tuple[str, Affine], ...]
 """Operators that stay of a chain, each with the affine that it applies."""

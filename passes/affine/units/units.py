@@ -28,9 +28,7 @@ _INNER = frozenset((*_ARITHMETIC, *_GATES, "sqrt", "cast", "mean", "reciprocal")
 _OF_SCORES = frozenset(("multiply", "divide", "transpose", "matmul"))
 _OF_ROTARY = frozenset((*_TURNS, "multiply", "add", "concatenate"))
 _SEARCHES = (_INNER, _OF_SCORES, _OF_ROTARY)
-"""Operators along which the units of a node are searched: those of one unit would lead astray from
-another.
-"""
+"""Operators along which units are searched: each kind apart, so that none leads astray."""
 
 
 def units_of(graph: Graph, constants: ConstantEvaluator) -> dict[Node, Unit]:
