@@ -16,7 +16,7 @@ from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
 from .sparse import dense
 from .tensor import Array, ArrayTensor, ScaledTensor, Tensor, round_to
-from .types import F64, dtype_of, static_shape_of
+from .types import F64, Dim, dtype_of, static_shape_of
 
 if TYPE_CHECKING:  # few models cast infinities to integers
     from .open_elements import PartlyKnown
@@ -89,6 +89,10 @@ class ConstantEvaluator:
             return found
         dtype = dtype_of(value.type)
         return found if dtype is None or dtype is F64 else round_to(found, dtype)
+
+    def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
+        """Return None: this evaluator knows all elements of a value, or none."""
+        return None
 
     def is_constant(self, value: Value | None) -> bool:
         """Return whether the elements of `value` are known, without reading a dense payload."""

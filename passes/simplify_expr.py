@@ -46,7 +46,8 @@ class SimplifyExpr(Pass):
     8. `where` and `if` with a constant condition become the chosen operand or branch.
     9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The
        target of a reshape that is built from extents of x and constants becomes a constant, with a
-       number for a -1 where one is known.
+       number for a -1 where one is known. An Expand, a ConstantOfShape and a Reshape have the
+       extents that their targets give, where some of these are numbers or symbols.
     10. A Concat of Concats, and a Slice of a Slice, become one. A Concat of all parts of a Split
         becomes the data of the Split. A SplitToSequence whose parts are read one by one becomes a
         Split. A Concat of all slices in steps of b along rows and columns becomes a SpaceToDepth,
@@ -84,15 +85,27 @@ class SimplifyExpr(Pass):
             raise UsageError(f"{self.name}: option affines is one of simplify, keep")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        rewriter = Rewriter(module)
-        driver = simplifier(
-            rewriter,
-            ShapeEvaluator(module.constants),
-            CLEAN_UP if self.affines == "keep" else RULES,
-        )
+        rewriter, evaluator = Rewriter(module), ShapeEvaluator(module.constants)
+        rules = CLEAN_UP if self.affines == "keep" else RULES
+        driver = simplifier(rewriter, evaluator, rules)
         for graph in module.graphs():
+            _learn_types(graph, evaluator)
             driver.to_fixpoint(graph)
         return rewriter.changed
+
+
+_BY_EXTENTS = frozenset({"broadcast_to", "full", "reshape"})
+"""Operators whose result has a shape that an operand lists, of which a part may be known."""
+
+
+def _learn_types(graph: Graph, evaluator: ShapeEvaluator) -> None:
+    """Infer the types that follow from shapes which are known in part."""
+    learned = False
+    for node in graph.operators():
+        if learned or node.op in _BY_EXTENTS:
+            before = [value.type for value in node.outputs]
+            infer_types(node, evaluator)
+            learned = learned or [value.type for value in node.outputs] != before
 
 
 def simplifier(

@@ -42,11 +42,12 @@ def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | No
     return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
 
 
-def target_shape(node: Node, index: int, constants: Constants) -> tuple[int | None, ...] | None:
-    """Return the shape that an input lists, its extents unknown where it is not constant; None
-    without its length.
+def target_shape(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
+    """Return the shape that an input lists, as far as its elements are known; None without its
+    length.
     """
-    target = listed(node, index, constants)
+    numbers = listed(node, index, constants)
+    target = constants.extents(node.input(index)) if numbers is None else numbers
     if target is not None:
         return target
     length = input_shape(node, index)

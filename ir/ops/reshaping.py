@@ -59,7 +59,7 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
     target = listed(node, 1, constants)
     if target is None or (node.attrs.get("allowzero") and 0 in target):
         known = target_shape(node, 1, constants)
-        return (TensorType(dtype, None if known is None else (None,) * len(known)),)
+        return (TensorType(dtype, None if known is None else _known_extents(node, known)),)
     copied = dict(enumerate(shape or ()))
     dims: list[Dim] = [
         dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)
@@ -68,6 +68,25 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
         rest = [dim for i, dim in enumerate(shape) if target[i : i + 1] != (0,)]
         dims[target.index(-1)] = _remaining_extent(rest, [dim for dim in target if dim > 0], shape)
     return (TensorType(dtype, tuple(dims)),)
+
+
+def _known_extents(node: Node, target: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Return the extents of a target that is known in part.
+
+    A symbol may be 0, which copies an extent. It stands for itself where that extent has the same
+    symbol, or with `allowzero`, where the number 0 may stand for itself, too.
+    """
+    if node.attrs.get("allowzero"):
+        return target
+    copied = dict(enumerate(input_shape(node) or ()))
+    return tuple(
+        dim
+        if dim == copied.get(i) or (isinstance(dim, int) and dim > 0)
+        else copied.get(i)
+        if dim == 0
+        else None
+        for i, dim in enumerate(target)
+    )
 
 
 def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ...]) -> Dim:

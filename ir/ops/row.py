@@ -12,7 +12,7 @@ from ..attributes import Attribute, EmptyList
 from ..graph import Node, Value
 from ..provenance import Refusal
 from ..tensor import Array
-from ..types import Type
+from ..types import Dim, Type
 from .channel_map import ChannelAxis, ChannelMap
 from .interval import Interval
 
@@ -22,6 +22,12 @@ class Constants(Protocol):
 
     def array(self, value: Value | None) -> Array | None:
         """Return the elements of a constant value, None where it is not constant."""
+
+    def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
+        """Return the elements of a vector of extents as far as they are known: numbers and symbols.
+
+        None where not even their number is known.
+        """
 
 
 @record(frozen=False)

@@ -71,6 +71,13 @@ class ShapeEvaluator(ConstantEvaluator):
             self._pieces[stack.pop()] = self._compute(top)
         return self._pieces[value]
 
+    def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
+        """Return the elements of a vector of which some are numbers or symbols that types have."""
+        pieces = self.pieces(value)
+        if pieces is None or pieces.ndim != 1:
+            return None
+        return tuple(_extent_of(piece) for piece in pieces)
+
     def _operands(self, value: Value) -> list[Value]:
         """Return the operands that determine the pieces of `value`."""
         node = value.node
@@ -128,6 +135,13 @@ def _cast(value: Value, pieces: Array | None) -> Array | None:
     bound = 1 << (dtype.bits - 1)
     fits = all(-bound <= item < bound for item in pieces.ravel() if isinstance(item, int))
     return pieces if fits else None
+
+
+def _extent_of(piece: Piece) -> Dim:
+    """Return an element as the extent of a type, None for a negative one and where none has it."""
+    if isinstance(piece, str):
+        return piece
+    return piece if isinstance(piece, int) and piece >= 0 else None
 
 
 def _may_be_shape(value: Value) -> bool:

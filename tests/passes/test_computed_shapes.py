@@ -1,0 +1,90 @@
+"""Shapes that are computed from open extents: what is known of them in part, and what is not."""
+
+from __future__ import annotations
+
+import irc
+import numpy as np
+import pytest
+from computed_shapes import ASSIGNMENTS, grow, inputs_of
+from graphs import operators
+from harness import session
+from onnx import ModelProto
+from onnx.parser import parse_model
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
+
+FAILURES = (ort.Fail, ort.InvalidArgument, ort.RuntimeException, ort.InvalidGraph)
+GRAPHS, BLOCKS = 320, 8
+
+
+def runs_alike(made: ModelProto) -> int:
+    """Check that a compiled model runs wherever its source runs, with the same results; return the
+    number of those runs.
+    """
+    try:
+        before = session(made)
+    except FAILURES:
+        return 0
+    result, after, count = irc.compile(made).model, None, 0
+    for sizes in ASSIGNMENTS:
+        inputs = inputs_of(sizes)
+        try:
+            wanted = before.run(None, inputs)
+        except FAILURES:
+            continue
+        after = session(result) if after is None else after
+        for a, b in zip(after.run(None, inputs), wanted, strict=True):
+            assert a.shape == b.shape and np.array_equal(a, b), sizes
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_models_that_compute_shapes(block: int) -> None:
+    size = GRAPHS // BLOCKS
+    runs = sum(runs_alike(grow(seed)) for seed in range(block * size, (block + 1) * size))
+    assert runs > size  # of 4 for each model
+
+
+HEAD = """<ir_version: 9, opset_import: ["": 18]> g (float[B,4,L] x, float[L,B] z) => (float[a,b,c] y)
+<float zero = {0}, int64[1] one = {1}, int64[1] four = {4}, int64[1] nought = {0}, int64[1] two = {2}>
+{ b = Shape<start = 0, end = 1>(x)  n = Shape<start = 2, end = 3>(x)
+"""
+
+KNOWN = {
+    "an extent of an Expand": """t = Concat<axis = 0>(b, four, one) e = Expand(zero, t)
+        s = Shape(e) g = Gather(s, one) h = Div(g, two) y = Slice(x, nought, h, one)""",
+    "an extent of a ConstantOfShape": """t = Concat<axis = 0>(n, four, b) e = ConstantOfShape(t)
+        s = Shape(e) g = Gather(s, one) h = Div(g, two) y = Slice(x, nought, h, one)""",
+    "an extent of a Reshape": """t = Concat<axis = 0>(b, n, four) r = Reshape(x, t)
+        s = Shape(r) g = Gather(s, two) h = Div(g, two) y = Slice(x, nought, h, one)""",
+    "a zero that copies": """t = Concat<axis = 0>(b, nought, n) r = Reshape(x, t)
+        s = Shape(r) g = Gather(s, one) h = Div(g, two) y = Slice(x, nought, h, one)""",
+}
+
+
+@pytest.mark.parametrize("which", KNOWN)
+def test_a_number_beside_open_extents_is_known(which: str) -> None:
+    made = parse_model(HEAD + KNOWN[which] + "}")
+    assert operators(irc.compile(made).model) == ["Slice"]
+    assert runs_alike(made) == len(ASSIGNMENTS)
+
+
+SWAPPED = """t = Concat<axis = 0>(n, four, b) r = Reshape<allowzero = {}>(x, t)
+    y = Expand(r, t)"""
+
+
+@pytest.mark.parametrize("allowzero", [0, 1])
+def test_a_symbol_in_a_target_is_the_extent_unless_a_zero_may_copy_another(allowzero: int) -> None:
+    made = parse_model(HEAD + SWAPPED.format(allowzero) + "}")
+    assert ("Expand" in operators(irc.compile(made).model)) == (allowzero == 0)
+    assert runs_alike(made) == len(ASSIGNMENTS) - (1 - allowzero)
+
+
+def test_a_negative_element_is_no_extent() -> None:
+    made = parse_model(
+        HEAD
+        + """m = Neg(one) t = Concat<axis = 0>(n, m, b) r = Reshape(x, t) s = Shape<start = 1, end = 2>(r)
+        e = Expand(one, s) f = Cast<to = 1>(e) w = Concat<axis = 0>(one, s, one) g = Reshape(f, w)
+        y = Add(x, g) }"""
+    )
+    assert runs_alike(made) == len(ASSIGNMENTS) - 1

@@ -1,0 +1,161 @@
+"""Random models that compute shapes from the extents of inputs of open size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+INPUTS = {"x": ("B", 4, "L"), "z": ("L", "B")}
+"""The inputs of every model with their extents."""
+
+ASSIGNMENTS = ({"B": 0, "L": 3}, {"B": 1, "L": 1}, {"B": 2, "L": 7}, {"B": 3, "L": 65})
+"""The sizes of symbols at which a model is run."""
+
+
+class Grower:
+    """A model that grows: its operators, and the values to choose operands from."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes: list[object] = []
+        self.constants: dict[str, Sequence[int]] = {}
+        self.ranks = {name: len(dims) for name, dims in INPUTS.items()}
+        self.extents: list[str] = []
+        self.computed: set[str] = set()
+        """The numbers that may be negative."""
+        for item in (-1, 0, 1, 2, 4):
+            self.constant([item])
+        for name in INPUTS:
+            self.extents += [self.extent(name, axis) for axis in range(self.ranks[name])]
+
+    def constant(self, items: Sequence[int]) -> str:
+        name = "c" + "_".join(map(str, items)).replace("-", "m")
+        self.constants[name] = items
+        return name
+
+    def add(self, op: str, inputs: Sequence[str], **attrs: object) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], **attrs))
+        return name
+
+    def extent(self, value: str, axis: int) -> str:
+        """The extent of a value, by one of the ways in which exporters read it."""
+        way = self.random.randrange(3)
+        if way == 0:
+            return self.add("Shape", [value], start=axis, end=axis + 1)
+        shape = self.add("Shape", [value])
+        if way == 1:
+            return self.add("Slice", [shape, self.constant([axis]), self.constant([axis + 1])])
+        taken = self.add("Squeeze", [self.add("Gather", [shape, self.constant([axis])])])
+        return self.add("Unsqueeze", [taken, "c0"])
+
+    def number(self, least: int = -1) -> str:
+        """A number, or one that is certainly not negative: an Expand to -1 is no valid model."""
+        if least < 0:
+            return self.random.choice([*self.extents, *self.extents, "c1", "c2", "c4", "c0", "cm1"])
+        made = self.random.choice([*self.extents, *self.extents, "c1", "c2", "c4", "c0"])
+        return self.add("Max", [made, "c0"]) if made in self.computed else made
+
+    def grow_extent(self) -> None:
+        """Add arithmetic of extents."""
+        a, b = self.number(), self.number()
+        op = self.random.choice(
+            ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Where", "Undo"]
+        )
+        if op == "Neg":
+            made = self.add(op, [a])
+        elif op == "Cast":
+            made = self.add(op, [self.add(op, [a], to=TensorProto.INT32)], to=TensorProto.INT64)
+        elif op == "Where":
+            compare = self.random.choice(["Equal", "Less"])
+            made = self.add(op, [self.add(compare, [a, self.number()]), "c1", b])
+        elif op == "Undo":
+            made = self.add("Sub", [self.add("Add", [a, b]), b])
+        else:
+            made = self.add(
+                op, [a, self.random.choice(["c2", "c1"]) if op in ("Div", "Mod") else b]
+            )
+        self.extents.append(made)
+        self.computed.add(made)
+
+    def target(self, rank: int, least: int) -> str:
+        return self.add("Concat", [self.number(least) for _ in range(rank)], axis=0)
+
+    def own_target(self, value: str, least: int) -> str:
+        """A target that is the shape of a value, but for a part."""
+        parts = [self.extent(value, axis) for axis in range(self.ranks[value])]
+        i, kind = self.random.randrange(len(parts)), self.random.randrange(6)
+        if kind < 4:
+            parts[i] = ["c1", "c1" if least == 0 else "cm1", "c0", self.number(least)][kind]
+        elif kind == 4 and len(parts) > 1:
+            i = min(i, len(parts) - 2)
+            parts[i : i + 2] = [self.add("Mul", parts[i : i + 2])]
+        return self.add("Concat", parts, axis=0)
+
+    def grow_value(self) -> None:
+        """Add an operator whose shape is computed, or one that keeps the shape."""
+        value = self.random.choice(list(self.ranks))
+        rank = self.ranks[value]
+        op = self.random.choice(["Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"])
+        if op in ("Expand", "Reshape"):
+            least, is_own = 0 if op == "Expand" else -1, self.random.random() < 0.8
+            target = self.own_target(value, least) if is_own else self.target(2, least)
+            length = len(self.nodes[-1].input)  # type: ignore[attr-defined]
+            attrs = {"allowzero": 1} if op == "Reshape" and self.random.random() < 0.2 else {}
+            made = self.add(op, [value, target], **attrs)
+            rank = max(rank, length) if op == "Expand" else length
+        elif op == "ConstantOfShape":
+            rank = self.random.randrange(1, 4)
+            made = self.add(op, [self.target(rank, 0)])
+        elif op == "Slice":
+            axis = self.random.randrange(rank)
+            end = self.extent(value, axis) if self.random.random() < 0.5 else self.number()
+            start = self.random.choice(["c0", "c0", self.number()])
+            made = self.add(op, [value, start, end, self.constant([axis])])
+        elif op == "Add":
+            other = self.random.choice(list(self.ranks))
+            rank = max(rank, self.ranks[other])
+            made = self.add(op, [value, other])
+        else:
+            made = self.add(op, [value])
+        self.ranks[made] = rank
+        self.extents.append(self.extent(made, self.random.randrange(rank)))
+
+    def model(self) -> ModelProto:
+        values = list(self.ranks)[-2:]
+        outputs = [
+            helper.make_tensor_value_info(name, 1, [None] * self.ranks[name]) for name in values
+        ]
+        number = self.add("Concat", self.extents[-4:], axis=0)
+        outputs.append(helper.make_tensor_value_info(number, TensorProto.INT64, [4]))
+        inputs = [helper.make_tensor_value_info(name, 1, dims) for name, dims in INPUTS.items()]
+        constants = [
+            numpy_helper.from_array(np.array(items, np.int64), name)
+            for name, items in self.constants.items()
+        ]
+        graph = helper.make_graph(self.nodes, "g", inputs, outputs, constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def grow(seed: int) -> ModelProto:
+    """The random model of a seed."""
+    grower = Grower(seed)
+    for _ in range(grower.random.randrange(2, 7)):
+        if grower.random.random() < 0.4:
+            grower.grow_extent()
+        else:
+            grower.grow_value()
+    return grower.model()
+
+
+def inputs_of(sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """Numbers for the inputs at a size of each symbol."""
+    found = {}
+    for name, dims in INPUTS.items():
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in dims]
+        count = int(np.prod(shape))
+        found[name] = (np.arange(count, dtype=np.float32) - count // 2).reshape(shape)
+    return found
