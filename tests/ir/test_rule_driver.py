@@ -193,6 +193,7 @@ PASSES = {
     "DeadCodeElimination": everything(),
     "EliminateCommonSubexpr": everything(),
     "UnfuseBias": everything(),
+    f"{FOLDED},BatchNormToConv": everything(),
     "InlineFunctions": function_model(),
     "FreezeInitializers": frozen(),
     f"{FOLDED},CrossLayerEqualization": layers(),

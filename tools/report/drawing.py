@@ -56,9 +56,8 @@ class Box:
     @property
     def width(self) -> float:
         """Pixels across."""
-        head = BOLD * len(_cut(self.operator)) + CHARACTER * len(_cut(self.name))
-        if self.operator and self.name:
-            head += CHARACTER
+        space = bool(self.operator and self.name)
+        head = BOLD * len(_cut(self.operator)) + CHARACTER * (len(_cut(self.name)) + space)
         return 2 * MARGIN + max(head, CHARACTER * len(_begun(self.note)))
 
 
