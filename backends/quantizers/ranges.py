@@ -40,7 +40,7 @@ class Activation:
     """The range of a value, and its mean per channel along `mean_axis` if that is known.
 
     `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None.
-    `origin` is where the range comes from: given, statistic, propagated or bound
+    `origin` is where the range comes from: given, statistic, propagated, bound or guess
     (`value_ranges.Origin`).
     """
 
@@ -76,12 +76,9 @@ class Activations:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """The activations whose range is a guess: it follows from operands that are taken to be
-        independent.
-        """
-        return tuple(
-            name for name, known in self.known.items() if known.origin == Origin.PROPAGATED.value
-        )
+        """The activations whose range follows from operands that are taken to be independent."""
+        origins = (Origin.PROPAGATED.value, Origin.GUESS.value)
+        return tuple(name for name, known in self.known.items() if known.origin in origins)
 
     def require(self, wanted: Collection[str]) -> None:
         """Raise UsageError unless every tensor of `wanted` has a range."""

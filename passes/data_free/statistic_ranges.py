@@ -51,7 +51,7 @@ def statistic_moments(
     """
     found = {}
     with np.errstate(all="ignore"):
-        certain = _certain_ranges(module, known)
+        certain = certain_ranges(module, known)
         for value, statistic in known.items():
             moments = normal(statistic.axis, statistic.mean, statistic.std, sigmas)
             limits = certain.get(value)
@@ -67,7 +67,7 @@ def statistic_moments(
     return found
 
 
-def _certain_ranges(module: Module, values: Iterable[Value]) -> dict[Value, Moments]:
+def certain_ranges(module: Module, values: Iterable[Value]) -> dict[Value, Moments]:
     """Return the ranges, infinite perhaps, which hold for any inputs and any layers."""
     makers = _makers(values)
     certain = LikelyMoments(module.constants, math.inf)

@@ -20,6 +20,7 @@ from ...support.record import record, replaced
 from ..affine.records.statistics import Statistic
 from .bodies import ranges_of_bodies
 from .decisive import decisive_values
+from .evidence import FAR, Evidence
 from .intervals import Ends, contracted, ends_of
 from .likely import LikelyMoments, evenly
 from .moments import Moments
@@ -43,7 +44,9 @@ class Origin(Enum):
     STATISTIC = "statistic"
     """A BatchNormalization keeps mean and deviation: mean +- k deviations."""
     PROPAGATED = "propagated"
-    """A guess: mean and deviation as for normal and independent operands."""
+    """Mean and deviation follow from known ones as for normal and independent operands."""
+    GUESS = "guess"
+    """They follow from such ones through another layer, or from nothing that is known."""
     BOUND = "bound"
     """It holds if the ranges of the operands hold."""
 
@@ -101,6 +104,11 @@ class RangeWalk:
         self.origins: dict[Value, Origin] = {}
         self.known = statistic_moments(module, known, sigmas)
         self.decisive = decisive_values(module, self.evaluator)
+        self.evidence = Evidence(module)
+        self.layers: dict[Value, int] = {}
+        """The number of layers between each value and what is known."""
+        self.exact: set[Value] = set()
+        """Values whose range is that of all data in the given ranges."""
         self.rough: set[Value] = set()
         """Values with nothing but an interval, and values that follow without a layer between."""
         self.guessed: set[Value] = set()
@@ -115,7 +123,8 @@ class RangeWalk:
         if value in self.given or value in self.known:
             self.record(value, None, None)
         elif ends is not None and np.isfinite(ends[1]).all() and np.isfinite(ends[2]).all():
-            self.record(value, evenly(*ends), Origin.BOUND, rough=True)
+            self.layers[value] = FAR
+            self.record(value, evenly(*ends), Origin.GUESS, rough=True)
 
     def visit_graph(self, graph: Graph) -> None:
         """Record the ranges of all values of a graph."""
@@ -146,10 +155,10 @@ class RangeWalk:
 
     def forget(self, value: Value) -> None:
         """Drop the range of a value: a body is visited several times."""
-        self.likely.found.pop(value, None)
-        self.origins.pop(value, None)
-        self.rough.discard(value)
-        self.guessed.discard(value)
+        for known in (self.likely.found, self.origins, self.layers):
+            known.pop(value, None)
+        for values in (self.rough, self.guessed, self.exact):
+            values.discard(value)
 
     def interval(self, value: Value | None) -> Interval:
         """Return the range of a value, unbounded where it has none."""
@@ -169,6 +178,13 @@ class RangeWalk:
 
         With `is_likely` the interval holds for likely operands only.
         """
+        self.layers[value] = self.evidence.layers(node, value, self.layers)
+        bounds = self.evidence.bounds.get(value)
+        data = self.evidence.data(node)
+        if bounds is not None and any(self.layers.get(each, FAR) >= FAR for each in data):
+            likely = evenly(bounds.axis, bounds.low, bounds.high)
+            self.record(value, likely, Origin.BOUND, rough=True)
+            return
         interval = representable(value, interval)
         axis, low, high = ends_of(
             interval, shape_of(value.type), self.axis_of(node) if found is None else found.axis
@@ -185,6 +201,10 @@ class RangeWalk:
         if all(np.isfinite(array).all() for array in (*cut, likely.mean, likely.std)):
             is_cut = bool((cut[0] > low).any() or (cut[1] < high).any())
             origin = Origin.PROPAGATED if is_cut or is_likely else Origin.BOUND
+            if origin is Origin.BOUND and self.exact.issuperset(data):
+                self.exact.add(value)
+                self.layers[value] = 0
+            origin = Origin.GUESS if self.layers[value] >= FAR else origin
             self.record(value, Moments(axis, likely.mean, likely.std, *cut), origin, rough=rough)
 
     def moments(
@@ -258,5 +278,9 @@ class RangeWalk:
         assert found is not None and origin is not None
         self.likely.found[value] = found
         self.origins[value] = origin
+        if origin in (Origin.GIVEN, Origin.STATISTIC):
+            self.layers[value] = 0
+        if origin is Origin.GIVEN:
+            self.exact.add(value)
         if rough:
             self.rough.add(value)

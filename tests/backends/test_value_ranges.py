@@ -337,7 +337,7 @@ def test_a_result_that_may_be_infinite_has_no_bound(name: str) -> None:
         graph.input(given, SHAPE)
     result = graph.output(UNBOUNDED[name](graph, "x", "y"), None)
     found = ranges(graph.model(), "none", input_ranges={"x": X, "y": Y})
-    assert result in found.missing or found.known[result].origin == "propagated"
+    assert result in found.missing or found.known[result].origin == "guess"
 
 
 def test_the_log_of_a_softmax_of_no_elements_has_a_range() -> None:
@@ -479,7 +479,12 @@ def test_a_model_without_batch_normalization_has_ranges() -> None:
     model = graph.model()
     found = ranges(model, input_ranges={"x": (-1, 1)})
     assert found.missing == ()
-    assert {known.origin for known in found.known.values()} == {"given", "propagated", "bound"}
+    assert {known.origin for known in found.known.values()} == {
+        "given",
+        "propagated",
+        "bound",
+        "guess",
+    }
     result = compiled(model)
     assert (
         to_calibration_cache(result.model, result.fold_map, input_ranges={"x": (-1, 1)}).missing
@@ -671,7 +676,66 @@ def test_what_irc_does_not_know_has_no_range_and_what_is_behind_it_may_have_one(
     graph.output("r", (2, 3))
     found = ranges(graph.model(), "none", input_ranges={"x": (-2.0, 3.0)})
     assert "r" in found.missing
-    assert found.known["s"].range == (0, 1)
+    assert found.known["s"].range == (0.5, 1)
+
+
+def layers_behind_a_norm(build: Callable[[Graph, str], str]) -> str:
+    """The origin of a value that is made of the result of a BatchNormalization."""
+    graph = Graph()
+    x = graph.node("Conv", ["x", graph.initializer(graph.random(8, 3, 1, 1))])
+    graph.input("x", ("n", 3, 4, 4))
+    graph.batch_norm(x, BatchNorm(*np.float32([[1.5] * 8, [0.5] * 8, [0] * 8, [1] * 8])), "h")
+    end = build(graph, "h")
+    graph.output(graph.node("Identity", [end]), None)
+    return ranges(graph.model(), "none", input_ranges={"x": (-1.0, 1.0)}).known[end].origin
+
+
+def layer(g: Graph, x: str) -> str:
+    return g.node("Conv", [x, g.initializer(g.random(8, 8, 1, 1))])
+
+
+def normalized(g: Graph, x: str) -> str:
+    return g.node("LayerNormalization", [x, g.initializer(np.ones(4, np.float32))])
+
+
+@pytest.mark.parametrize(
+    ("build", "origin"),
+    [
+        (lambda g, x: g.node("Relu", [x]), "bound"),
+        (layer, "propagated"),
+        (lambda g, x: g.node("Relu", [layer(g, x)]), "bound"),
+        (lambda g, x: g.node("Relu", [layer(g, layer(g, x))]), "guess"),
+        (lambda g, x: g.node("Add", [layer(g, x), x]), "bound"),
+        (lambda g, x: layer(g, layer(g, x)), "guess"),
+        (lambda g, x: g.node("Add", [layer(g, layer(g, x)), x]), "guess"),
+        (lambda g, x: g.node("Sigmoid", [layer(g, layer(g, x))]), "bound"),
+        (lambda g, x: layer(g, g.node("Sigmoid", [layer(g, layer(g, x))])), "bound"),
+        (lambda g, x: g.node("Mul", [x, g.node("Sigmoid", [x])]), "bound"),
+        (lambda g, x: g.node("Mul", [layer(g, x), layer(g, x)]), "guess"),
+        (lambda g, x: g.node("MatMul", [x, x]), "guess"),
+        (lambda g, x: g.node("Softmax", [x]), "guess"),
+        (lambda g, x: g.node("Exp", [x]), "guess"),
+        (normalized, "guess"),
+        (lambda g, x: g.node("Div", [x, g.initializer(np.float32(3))]), "bound"),
+        (lambda g, x: g.node("Div", [x, x]), "guess"),
+    ],
+)
+def test_a_guess_is_behind_more_than_one_layer(
+    build: Callable[[Graph, str], str], origin: str
+) -> None:
+    assert layers_behind_a_norm(build) == origin
+
+
+def test_bounds_replace_what_follows_from_a_guess() -> None:
+    """A Sigmoid of a guess may be anywhere between 0 and 1, one of a propagated value may not."""
+
+    def high(build: Callable[[Graph, str], str]) -> float:
+        graph = behind_a_norm(lambda g, h: g.node("Relu", [g.node("Sigmoid", [build(g, h)], "v")]))
+        found = ranges(graph.model(), "none", input_ranges={"x": (-1, 1)})
+        return found.known["v"].range[1]
+
+    assert high(lambda g, h: averaging(g, h, C)) < 1
+    assert high(lambda g, h: averaging(g, averaging(g, h, C))) == 1
 
 
 def test_indices_are_not_data() -> None:

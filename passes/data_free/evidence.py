@@ -1,0 +1,94 @@
+"""How many layers lie between a value and what is known of the values that it is made from.
+
+What is known is a statistic, a given range, a constant, or the bounds of an operator such as a
+Sigmoid, whatever its data. One layer on, mean and deviation follow from known ones. After a second
+layer they follow from guesses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...ir.evaluate import ConstantEvaluator
+from ...ir.graph import Node, Value
+from ...ir.module import Module
+from ...ir.ops import has_trait
+from ...ir.ops.normalization import NORMALIZATIONS
+from ...ir.ops.row import Trait
+from ...ir.types import dtype_of
+from .moments import Moments
+from .statistic_ranges import certain_ranges
+
+FAR = 2
+"""The number of layers from which a range is a guess."""
+
+STEEP = ("divide", "reciprocal", "power", "exp", "log", "einsum", *NORMALIZATIONS)
+"""Operators whose results may be anywhere for the likely data.
+
+A normalization divides by a deviation that no model keeps: some channels of some samples are far
+beyond the others.
+"""
+
+
+class Evidence:
+    """The bounds of operators, and the number of layers behind what is known of each value."""
+
+    def __init__(self, module: Module) -> None:
+        self.evaluator: ConstantEvaluator = module.constants
+        results = [value for graph in module.graphs() for node in graph for value in node.outputs]
+        with np.errstate(all="ignore"):
+            found = certain_ranges(module, results)
+        self.bounds: dict[Value, Moments] = {
+            value: bounds
+            for value, bounds in found.items()
+            if all(map(math.isfinite, bounds.range)) and not _is_wide(value)
+        }
+        """The ranges of results that no data can leave.
+
+        Those of a Softmax and of a normalization are not among them: most results are far within.
+        """
+
+    def layers(self, node: Node, value: Value, known: Mapping[Value, int]) -> int:
+        """Return the number of layers between a result and what is known, at most FAR."""
+        if value in self.bounds:
+            return 0
+        if node.regions:
+            return FAR
+        data = self.data(node)
+        before = max((known.get(each, FAR) for each in data), default=0)
+        return min(before + self._step(node, data, known), FAR)
+
+    def data(self, node: Node) -> list[Value]:
+        """Return the operands that are the numbers of a result: not constants, extents, indices."""
+        found = []
+        for value in node.inputs:
+            if value is not None and not self.evaluator.is_constant(value):
+                dtype = dtype_of(value.type)
+                if dtype is None or dtype.is_float or node.op == "cast":
+                    found.append(value)
+        return found
+
+    def _step(self, node: Node, data: list[Value], known: Mapping[Value, int]) -> int:
+        """Return the number of layers that an operator counts for."""
+        if has_trait(node, Trait.LINEAR):
+            return 1 if len(data) == 1 else FAR
+        if (node.op in STEEP or has_trait(node, Trait.DECIDES)) and data:
+            constant = node.op == "divide" and data == [node.input(0)]
+            return 0 if constant else FAR
+        if node.op == "multiply" and len(data) > 1:
+            return int(not any(self._is_gate(each) for each in data))
+        return 0
+
+    def _is_gate(self, value: Value) -> bool:
+        """Return whether an operator keeps a value within [-1, 1]."""
+        bounds = self.bounds.get(value)
+        return bounds is not None and max(map(abs, bounds.range)) <= 1
+
+
+def _is_wide(value: Value) -> bool:
+    """Return whether the bounds of an operator are those of one element among many."""
+    node = value.node
+    return node is not None and (has_trait(node, Trait.DECIDES) or node.op in NORMALIZATIONS)
