@@ -146,6 +146,7 @@ def read_again(module: Module) -> Module:
     """
     again = from_model(module.source, module.base_dir, module.limits)
     again.payloads.extend(module.payloads)
+    again.files = module.files
     keep_nodes(again, kept_nodes(module).names)
     leave_alone(again, kept_nodes(module).unproved)
     return again

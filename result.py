@@ -177,6 +177,7 @@ class Result:
         fold_map_store: str = "npz",
         embed_fold_map: bool = False,
         external_data: bool = False,
+        in_place: bool = False,
         check: Check | None = None,
         files: FileTransaction | None = None,
     ) -> None:
@@ -190,13 +191,15 @@ class Result:
         - `fold_map_store`: the place of the map's arrays, as for `FoldMap.save`.
         - `embed_fold_map`: put the map into the model's metadata too.
         - `external_data`: put tensors of 1 KiB and more into a file beside the model.
+        - `in_place`: the model may replace the file that it was read from.
         - `check`: called with the written model and the folder of its external data before any file
           is in place.
         - `files`: an open transaction that includes both paths; the files are in place when it is
           closed.
 
         Raises EmitError if a file cannot be written or the model does not fit into one;
-        FoldMapError as `FoldMap.save`; ModelError if a file of the source was changed or cannot be
+        UsageError if it would replace a file that the source was read from; FoldMapError as
+        `FoldMap.save`; ModelError if a file of the source was changed or cannot be
         read; and the errors of `check`.
         """
         if isinstance(fold_map, bool):
@@ -209,12 +212,13 @@ class Result:
                     f"{path}: a fold map and external data belong to an ONNX file, and this is IR"
                     " text"
                 )
-            self._save_text(Path(path), files, check)
+            self._save_text(Path(path), files, check, in_place=in_place)
             return
         check_kept(
             self.module,
             path,
             *(() if fold_map is None else (fold_map, arrays_path(Path(fold_map)))),
+            in_place=in_place,
         )
         model = self._model
         if embed_fold_map:
@@ -231,14 +235,16 @@ class Result:
                 self._save_both(save, Path(fold_map), fold_map_store, together, check)
             self._check_source()
 
-    def _save_text(self, path: Path, files: FileTransaction | None, check: Check | None) -> None:
+    def _save_text(
+        self, path: Path, files: FileTransaction | None, check: Check | None, *, in_place: bool
+    ) -> None:
         from .backends.text_output import save_text
 
         if check is not None:
             check(self.model, self.module.base_dir)
         own = FileTransaction(path, arrays_path(path))
         with own if files is None else nullcontext(files) as together:
-            save_text(self.module, path, together)
+            save_text(self.module, path, together, in_place=in_place)
 
     def _check_source(self) -> None:
         """Raise ModelError if a file of the source was changed, or its external data replaced,

@@ -16,7 +16,12 @@ from .onnx.kept_files import check_kept
 
 
 def save_text(
-    module: Module, path: Path, files: FileTransaction, data_path: Path | None = None
+    module: Module,
+    path: Path,
+    files: FileTransaction,
+    data_path: Path | None = None,
+    *,
+    in_place: bool = False,
 ) -> None:
     """Write the IR text of `module` to `path`, and the constants that it names by digest to
     `data_path`.
@@ -35,7 +40,7 @@ def save_text(
             " missing?"
         )
     place = arrays_path(path) if data_path is None else data_path
-    check_kept(module, path, place)
+    check_kept(module, path, place, in_place=in_place)
     target = files.enter_context(replacing(path))
     with writing(path):
         target.write_text(text, encoding="utf-8")

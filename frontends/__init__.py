@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.module import Module
 from ..support.errors import UsageError
 from ..support.limits import DEFAULT_LIMITS, Limits
-from ..support.output_paths import is_text
+from ..support.output_paths import arrays_path, is_text
 from .onnx.codec.protos import ModelProto
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def load(
             raise UsageError(
                 "args, kwargs, dynamic_shapes and export are for torch modules, not for files"
             )
-        return _load_file(model, limits, data, input_shapes)
+        module = _load_file(model, limits, data, input_shapes)
+        module.files = _files_of(model, data)
+        return module
     if isinstance(model, ModelProto):
         if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5:
             raise UsageError(
@@ -103,6 +105,15 @@ def _load_file(
     from .onnx import load as load_onnx
 
     return load_onnx(path, limits, input_shapes)
+
+
+def _files_of(path: str | Path, data: str | Path | None) -> list[Path]:
+    """Return the model and the constants of IR text, no file for standard input."""
+    if str(path) == "-":
+        return []
+    if not is_text(path):
+        return [Path(path)]
+    return [Path(path), arrays_path(Path(path)) if data is None else Path(data)]
 
 
 __all__ = ["load"]

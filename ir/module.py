@@ -48,6 +48,8 @@ class Module:
         """The object that the frontend imported, for ONNX a ModelProto."""
         self.base_dir = Path()
         """The folder of the external data of `source`."""
+        self.files: list[Path] = []
+        """The files that the module was read from: the model, then the constants of IR text."""
         self.payloads: list[Payload] = []
         """The tensors for which `source` holds placeholders."""
         self.notes = SourceNotes()

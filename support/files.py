@@ -89,6 +89,26 @@ def pending(path: Path) -> Iterator[PendingFile]:
                 os.close(lock)
 
 
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder with those above it; return the new ones, the innermost first.
+
+    Raises EmitError.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EmitError(f"{path}: the folder cannot be made: {error.strerror}") from None
+    return missing
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that are empty, in the order given."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 class PathLock:
     """A lock file beside `path`: one process at a time renames files to `path`, the others wait.
 

@@ -19,6 +19,9 @@ MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
 external data (`codec.tensors.check_location`).
 """
 
+MODELS = (".onnx", DUMP, ".pt2")
+"""Suffixes of models that are read."""
+
 
 @record
 class OutputPaths:
@@ -102,7 +105,7 @@ def check_apart(
         if str(path).endswith(os.sep):
             raise UsageError(f"{path}: name a file in this folder")
         entry = entry_path(str(path))
-        if entry in inputs:
+        if not inputs.isdisjoint(paths_read(str(path))):
             raise UsageError(f"{path}: this output would replace a file that is read")
         if entry in outputs:
             raise UsageError(f"{path}: two outputs cannot be one file")
@@ -111,6 +114,24 @@ def check_apart(
     for entry in {*outputs, *inputs}:
         if os.path.dirname(entry) == folder and entry.endswith(DUMP):
             raise UsageError(f"{entry}: an IR dump could replace it")
+
+
+def check_replaced(output: str | Path | None, model: str | Path, *, in_place: bool) -> None:
+    """Raise UsageError if `output` would replace `model`, by its name or a link, unless `in_place`
+    says that it may.
+    """
+    if in_place or output in (None, "-") or str(model) == "-":
+        return
+    if not paths_read(str(output)).isdisjoint(paths_read(model)):
+        raise UsageError(
+            f"{output}: this output would replace the model that is read: --in-place (in Python"
+            " in_place=True) allows it"
+        )
+
+
+def is_folder(path: str) -> bool:
+    """Return whether an output is a folder: it is there, or its name ends as those of folders."""
+    return path.endswith(os.sep) or Path(path).is_dir()
 
 
 def beside(model: str, suffix: str) -> str:
@@ -122,8 +143,7 @@ def within(path: str, model: str, suffix: str) -> str:
     """Return `path`, or the path in it of an output for `model` if it is a folder, or ends as
     folders do.
     """
-    is_folder = path.endswith(os.sep) or Path(path).is_dir()
-    return str(Path(path) / Path(model).with_suffix(suffix).name) if is_folder else path
+    return str(Path(path) / Path(model).with_suffix(suffix).name) if is_folder(path) else path
 
 
 def assign_output_paths(
@@ -132,11 +152,14 @@ def assign_output_paths(
     fold_maps: str | None = None,
     reports: str | None = None,
     dumps: str | None = None,
+    *,
+    in_place: bool = False,
 ) -> list[OutputPaths]:
     """Return the paths of the outputs of several models; the arguments are folders, which need not
     exist.
 
-    Raises UsageError where two models would write one file, or an output would replace a model.
+    With `in_place` and without a folder `outputs`, each output is its model. Raises UsageError
+    where two models would write one file, or an output would replace a model.
     """
     sources = [Path(os.path.abspath(model)) for model in models]
     common = os.path.commonpath([path.parent for path in sources]) if sources else ""
@@ -151,7 +174,7 @@ def assign_output_paths(
     found = [
         OutputPaths(
             model,
-            place(outputs, source, MODEL) or beside(model, MODEL),
+            place(outputs, source, MODEL) or (model if in_place else beside(model, MODEL)),
             place(fold_maps, source, FOLD_MAP),
             place(reports, source, REPORT),
             place(dumps, source, ""),
@@ -161,7 +184,7 @@ def assign_output_paths(
     for folder in (outputs, fold_maps, reports, dumps):
         if folder is not None:
             _check_folder(folder)
-    _check_models_apart(found)
+    _check_models_apart(found, in_place=in_place)
     return found
 
 
@@ -177,7 +200,7 @@ def _check_folder(folder: str) -> None:
         raise UsageError(f"{folder}: several models go to a folder, and this is the name of a file")
 
 
-def _check_models_apart(found: Sequence[OutputPaths]) -> None:
+def _check_models_apart(found: Sequence[OutputPaths], *, in_place: bool) -> None:
     sources: dict[Path, str] = {}
     for paths in found:
         source = Path(os.path.realpath(paths.model))
@@ -186,8 +209,10 @@ def _check_models_apart(found: Sequence[OutputPaths]) -> None:
         sources[source] = paths.model
     writers: dict[Path, str] = {}
     for paths in found:
+        replaced = Path(os.path.realpath(paths.output)) if in_place else None
         for file in paths.files(os.getcwd()):
-            if file in sources:
+            is_own = file == replaced and sources.get(file) == paths.model
+            if file in sources and not is_own:
                 raise UsageError(f"{paths.model}: its output would replace {sources[file]}")
             if file in writers:
                 raise UsageError(

@@ -9,8 +9,7 @@ from ...frontends.onnx.codec.protos import ModelProto
 from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.module import Module
 from ...ir.payload import FilePart
-from ...support.errors import EmitError
-from ...support.output_paths import entry_path, paths_read
+from ...support.output_paths import check_apart, check_replaced
 
 
 def external_files(model: ModelProto, folder: Path) -> set[Path]:
@@ -18,19 +17,26 @@ def external_files(model: ModelProto, folder: Path) -> set[Path]:
     return {folder / str(external_location(tensor)) for tensor in external_tensors(model)}
 
 
-def check_kept(module: Module, output: str | Path, *others: str | Path | None) -> None:
+def check_kept(
+    module: Module, output: str | Path, *others: str | Path | None, in_place: bool = False
+) -> None:
     """Check that no output replaces a file that the source reads, nor one of `others` a file that
     `output` will read.
 
-    None and `-` are no files. Raises EmitError if one does.
+    With `in_place` the output may replace the model itself, and IR text its constants. None and `-`
+    are no files. Raises UsageError.
     """
+    if module.files:
+        model, *constants = module.files
+        check_replaced(output, model, in_place=in_place)
+        check_apart(others, [model] if in_place else module.files)
+        check_apart([output], constants)
     source = module.source
     if not isinstance(source, ModelProto) or not any(
         isinstance(part, FilePart) for part in module.payloads
     ):
         return
-    kept = {place for file in external_files(source, module.base_dir) for place in paths_read(file)}
-    placed = {entry_path(file) for file in external_files(source, Path(output).parent)}
-    for path, taken in [(output, kept), *((other, kept | placed) for other in others)]:
-        if path not in (None, "-") and entry_path(str(path)) in taken:
-            raise EmitError(f"{path}: cannot be written: the model reads tensors from it")
+    kept = external_files(source, module.base_dir)
+    placed = external_files(source, Path(output).parent)
+    check_apart([output], kept)
+    check_apart(others, kept | placed)

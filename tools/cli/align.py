@@ -16,6 +16,7 @@ from .options import (
     add_thorough,
     add_tolerance,
     check_once,
+    complete_outputs,
     data_file,
     document_head,
     input_shapes_of,
@@ -117,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
     from .align_quantized import align_layers, judges_layers
     from .terminal import progress
 
+    complete_outputs(options, options.second, json=".json", html=".html", svg=".svg")
     if "-" in (options.html, options.svg):
         raise UsageError("--html and --svg need a file, not standard output")
     if options.svg is not None:

@@ -13,6 +13,7 @@ from .options import (
     add_limits,
     add_module_options,
     check_once,
+    complete_outputs,
     data_file,
     document_head,
     json_text,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
-FORMATS = ("text", "json", "sarif", "github")
+ENDINGS = {"text": ".txt", "json": ".json", "sarif": ".sarif", "github": ".txt"}
+"""The forms of findings, and the ends of their files in a folder."""
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -67,7 +69,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="do not report this reason code (repeatable)",
     )
     command.add_argument(
-        "--format", default="text", choices=FORMATS, help="form of the findings (default: text)"
+        "--format", default="text", choices=ENDINGS, help="form of the findings (default: text)"
     )
     command.add_argument(
         "-o", "--output", default="-", metavar="OUT", help="the findings (default: standard output)"
@@ -93,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
     check_once(*options.models)
     if options.data is not None and len(options.models) > 1:
         raise UsageError("--data goes with one model")
+    name = options.models[0] if len(options.models) == 1 else "irc"
+    complete_outputs(options, name, output=ENDINGS[options.format])
     check_apart(
         [options.output],
         [*options.models, *(data_file(model, options.data) for model in options.models)],

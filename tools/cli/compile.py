@@ -7,6 +7,10 @@ import argparse
 from .options import EPILOG, MODEL, Subparsers, add_compile_options
 from .summary import Summary
 
+TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
@@ -20,7 +24,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "models",
         metavar="MODEL",
         nargs="+",
-        help=f"{MODEL}; without -o, a new name after one MODEL is its output",
+        help=f"{MODEL}; without -o, a name after one MODEL is its output: a new one, or a result",
     )
     command.add_argument(
         "-j",
@@ -40,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "--jobs 0: give the number of models to compile at once, or -1 for the number of cores"
         )
-    if len(options.models) == 2 and options.output is None and options.jobs is None:
+    is_open = options.output is None and options.jobs is None and not options.in_place
+    if len(options.models) == 2 and is_open:
         _take_output(options)
     if len(options.models) > 1:
         from .compile_many import run_many
@@ -56,27 +61,45 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_output(options: argparse.Namespace) -> None:
-    """Take the second of two models as the output if it names a new file, a folder, or `-`.
+    """Take the second of two models as the output where nothing is lost.
 
-    Raises UsageError if it exists: it may be a model to compile, or the output of an earlier
-    compile.
+    Raises UsageError if it may be a model to compile.
     """
     from pathlib import Path
 
     from ...support.errors import UsageError
-    from ...support.output_paths import path_to_text
+    from ...support.output_paths import is_folder, path_to_text
 
     source, second = options.models
     place = Path(second)
-    if second != "-" and place.exists() and not place.is_dir():
-        raise UsageError(
-            f"{path_to_text(second)} exists: give `-o {path_to_text(second)}` to replace it by the"
-            " result, or `--jobs 1` to compile both models"
-        )
-    if second == "-" or place.is_dir() or place.suffix in (".onnx", ".irc"):
+    is_new = second == "-" or is_folder(second) or not place.exists()
+    if is_new or _is_replaceable(place, Path(source)):
         options.models, options.output = [source], second
         return
+    name = path_to_text(second)
     raise UsageError(
-        f"{path_to_text(second)}: there is no such file;"
-        f" give `-o {path_to_text(second)}` to write it"
+        f"{name} exists, and does not come from irc: give `-o {name}` to replace it by the result,"
+        " or `--jobs 1` to compile both models"
     )
+
+
+def _is_replaceable(path: Path, source: Path) -> bool:
+    """Return whether a file may be replaced without `-o`: a result of irc, a copy of `source`, and
+    a file that is no model.
+
+    Files that have the name of a model are taken for models, but for empty ones.
+    """
+    from filecmp import cmp
+
+    from ...frontends.onnx.marks import is_model, is_result
+    from ...support.errors import ModelError
+    from ...support.output_paths import MODELS
+
+    try:
+        if not path.stat().st_size or is_result(path):
+            return True
+        if source.is_file() and cmp(path, source, shallow=False):
+            return True
+        return path.suffix not in MODELS and not is_model(path)
+    except (OSError, ModelError):
+        return False

@@ -18,8 +18,8 @@ from typing import Any
 
 from ...passes.infra import Pass, Sequential
 from ...passes.registry import parse_pipeline, pipeline_of
-from ...support.errors import EXPECTED, EmitError, UsageError, describe_error
-from ...support.files import remove_stale_files
+from ...support.errors import EXPECTED, UsageError, describe_error
+from ...support.files import make_folder, remove_stale_files
 from ...support.jobs import JobResult, run_jobs
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
@@ -120,6 +120,7 @@ def compile_many(
     *,
     passes: str | Sequential | Iterable[Pass] | None = None,
     freeze_initializers: bool = False,
+    in_place: bool = False,
     fold_maps: str | Path | None = None,
     jobs: int | None = None,
     progress: bool | None = None,
@@ -127,6 +128,7 @@ def compile_many(
 ) -> list[Outcome]:
     """Compile `models` into the folder `outputs`, or beside them; return the outcomes in order.
 
+    With `in_place` and without `outputs` the results replace the models.
     With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the
     number of models that are compiled at once: -1 is the number of cores; None is the value of
     `joblib.parallel_config`, or 1. With `progress` the models that are done are shown on standard
@@ -151,10 +153,12 @@ def compile_many(
     options = default_compile_options()
     options.passes = pipeline_of(passes).spec or "none"
     options.freeze_initializers = freeze_initializers
+    options.in_place = in_place
     for name in LIMITS:
         setattr(options, name, getattr(limits, name))
     folders = [None if folder is None else str(folder) for folder in (outputs, fold_maps)]
-    found = _jobs(options, assign_output_paths([str(path) for path in paths], *folders))
+    names = [str(path) for path in paths]
+    found = _jobs(options, assign_output_paths(names, *folders, in_place=in_place))
     make_folders(found)
     outcomes: dict[int, Outcome] = {}
     wanted = in_notebook() if progress is None else progress
@@ -175,7 +179,7 @@ def run_many(options: argparse.Namespace) -> int:
     printed = 0
     summary = Summary(options.json)
     with _ended_by_sigterm(), ExitStack() as files:
-        make_folders(jobs)
+        options.made_folders = make_folders(jobs)
         summary.enter(files)  # an error of this file is known before anything runs
         with progress("compiling", len(jobs), quiet=options.quiet) as advance:
             for result in run_jobs(jobs, options.jobs or 1):
@@ -210,7 +214,12 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} goes with one model")
     found = assign_output_paths(
-        options.models, options.output, options.fold_map, options.report, options.dump_ir
+        options.models,
+        options.output,
+        options.fold_map,
+        options.report,
+        options.dump_ir,
+        in_place=options.in_place,
     )
     check_apart(
         [options.json], [*options.models, *(file for places in found for file in places.files(""))]
@@ -230,15 +239,14 @@ def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[Com
     ]
 
 
-def make_folders(jobs: Iterable[CompileJob]) -> None:
-    """Make the folders of all outputs. Raises EmitError."""
-    for folder in dict.fromkeys(
-        path.parent for job in jobs for path in job.places.files(job.folder)
-    ):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EmitError(f"{folder}: the folder cannot be made: {error.strerror}") from None
+def make_folders(jobs: Iterable[CompileJob]) -> list[Path]:
+    """Make the folders of all outputs, and return the new ones, inner before outer ones.
+
+    Raises EmitError.
+    """
+    folders = dict.fromkeys(path.parent for job in jobs for path in job.places.files(job.folder))
+    made = [new for folder in folders for new in make_folder(folder)]
+    return sorted(made, key=lambda folder: len(folder.parts), reverse=True)
 
 
 def lines_of(outcome: Outcome) -> Iterator[str]:

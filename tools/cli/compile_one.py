@@ -28,12 +28,21 @@ from ...support.output_paths import (
     arrays_path,
     beside,
     check_apart,
+    check_replaced,
     is_drawing,
     is_text,
     path_to_text,
-    within,
 )
-from .options import data_file, map_files, module_of, name_of, tolerance_of, warn, writing_json
+from .options import (
+    complete_outputs,
+    data_file,
+    map_files,
+    module_of,
+    name_of,
+    tolerance_of,
+    warn,
+    writing_json,
+)
 from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
@@ -52,7 +61,9 @@ def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool
     other.
     """
     pipeline = parse_pipeline(options.passes)
-    output = _place_files(options) if is_saved else None
+    placed = _place_files(options)
+    summary.path = options.json
+    output = placed if is_saved else None
     others = _check_outputs(options, output)
     with summary.of_failure():
         _compile(options, pipeline, output, others, summary)
@@ -77,7 +88,7 @@ def _compile(
     """Compile; for a certificate, take back rewrites without a proof until there is one."""
     start = perf_counter()
     module = module_of(options.model, options)
-    check_kept(module, output or "-", *others)
+    check_kept(module, output or "-", *others, in_place=options.in_place)
     summary.is_free = True
     withdrawal = None
     while True:
@@ -163,6 +174,7 @@ def _compile_module(
                 fold_map_store=options.fold_map_store,
                 embed_fold_map=options.embed_fold_map,
                 external_data=options.external_data,
+                in_place=options.in_place,
                 check=None if verify is None and options.certificate is None else check,
                 files=files,
             )
@@ -352,6 +364,8 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         raise UsageError(
             f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)"
         )
+    if output is not None and output.endswith(".pt2"):
+        raise UsageError(f"{output}: this is the name of an ExportedProgram, and irc writes ONNX")
     if output is not None and output.endswith((".svg", ".html")):
         raise UsageError(
             f"{output}: this is the name of a drawing or a page, which --report writes, and no"
@@ -368,11 +382,9 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
     others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
     made, constants = text_data(output), data_file(options.model, options.data)
     check_apart([output, made, *others], options.inputs, options.dump_ir)
-    check_apart(
-        others, [options.model, constants], options.dump_ir
-    )  # a model may be compiled in place
-    if made is not None and output != options.model:
-        check_apart([made], [options.model, constants])
+    check_apart(others, [options.model, constants], options.dump_ir)
+    check_replaced(output, options.model, in_place=options.in_place)
+    check_apart([made], [options.model, None if options.in_place else constants])
     check_apart([output], [constants])
     return others
 
@@ -392,6 +404,8 @@ def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
         raise UsageError(
             "--certificate compares with MODEL, and --freeze-initializers changes its inputs first"
         )
+    if options.in_place:
+        raise UsageError("--certificate compares with MODEL, which --in-place replaces")
     if options.input_shape:
         raise UsageError(
             "--certificate compares with MODEL, and --input-shape changes its inputs first"
@@ -401,13 +415,21 @@ def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
 def _place_files(options: argparse.Namespace) -> str:
     """Return the path of the output, and complete options that name a folder by a file name.
 
-    Without `--output` it is `model.irc.onnx` beside `model.onnx`, and standard output for standard
-    input.
+    Without `--output` it is `model.irc.onnx` beside `model.onnx`, with `--in-place` the model, and
+    standard output for standard input.
     """
     model = options.model
-    if model == "-":
-        return options.output or "-"
-    for name, suffix in (("fold_map", FOLD_MAP), ("report", REPORT)):
-        if getattr(options, name) is not None:
-            setattr(options, name, within(getattr(options, name), model, suffix))
-    return within(options.output, model, MODEL) if options.output else beside(model, MODEL)
+    complete_outputs(
+        options,
+        model,
+        output=MODEL,
+        fold_map=FOLD_MAP,
+        report=REPORT,
+        json=".json",
+        certificate=".certificate.json",
+    )
+    if model != "-":
+        return options.output or (model if options.in_place else beside(model, MODEL))
+    if options.in_place:
+        raise UsageError("--in-place: standard input is no file that could be replaced")
+    return options.output or "-"

@@ -6,7 +6,16 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from .options import MODEL, Subparsers, add_limits, add_module_options, data_file, read_module
+from .options import (
+    MODEL,
+    Subparsers,
+    add_in_place,
+    add_limits,
+    add_module_options,
+    complete_outputs,
+    data_file,
+    read_module,
+)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -28,6 +37,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         metavar="DATA.npz",
         help="write the constants that the text names by digest (default: OUT.npz)",
     )
+    add_in_place(command)
     add_module_options(command, default="none")
     command.add_argument(
         "--diff", action="store_true", help="print the changes of each pass as a unified diff"
@@ -44,12 +54,13 @@ def run(options: argparse.Namespace) -> int:
     from ...passes import DiffIR, FreezeInitializers, PassContext, parse_pipeline
     from ...support.errors import UsageError
     from ...support.files import FileTransaction
-    from ...support.output_paths import arrays_path, check_apart, is_text
+    from ...support.output_paths import DUMP, arrays_path, check_apart, check_replaced, is_text
     from .terminal import write_diff, write_ir
 
     def write(lines: Iterable[str]) -> None:
         write_diff(lines, sys.stdout)
 
+    complete_outputs(options, options.model, output=DUMP, data=".npz")
     output = None if options.output in (None, "-") else options.output
     if options.data is not None and output is None:
         raise UsageError(
@@ -62,7 +73,10 @@ def run(options: argparse.Namespace) -> int:
     data = None if output is None else options.data or str(arrays_path(Path(output)))
     if data is not None and not data.endswith(".npz"):
         raise UsageError(f"{data}: --data takes the name of a file that ends with .npz")
-    check_apart([output, data], [options.model, data_file(options.model)])
+    check_replaced(output, options.model, in_place=options.in_place)
+    constants = data_file(options.model)
+    check_apart([output], [constants])
+    check_apart([data], [options.model, None if options.in_place else constants, output])
     options.data = None  # of MODEL, if it is IR text, it is the file beside it
     pipeline = parse_pipeline(options.passes)
     module = read_module(options.model, options)
@@ -72,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     pipeline(module, context)
     if output is not None and data is not None:
         with FileTransaction(output, data) as files:
-            save_text(module, Path(output), files, Path(data))
+            save_text(module, Path(output), files, Path(data), in_place=options.in_place)
     elif not options.diff:
         write_ir(to_text(module), sys.stdout)
     return 0

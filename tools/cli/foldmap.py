@@ -9,6 +9,7 @@ from .options import (
     Subparsers,
     add_limits,
     add_ranges,
+    complete_outputs,
     json_text,
     limits_of,
     map_files,
@@ -157,10 +158,11 @@ def _recover(options: argparse.Namespace) -> int:
     from ...backends.onnx.kept_files import external_files
     from ...frontends.onnx import read_model
     from ...support.errors import UsageError, visible
-    from ...support.output_paths import check_apart
+    from ...support.output_paths import FOLD_MAP, check_apart
     from ..recovery import read_checkpoint, recover
     from ..recovery.explanation import EPSILONS
 
+    complete_outputs(options, options.model, output=FOLD_MAP)
     if options.output == "-":
         raise UsageError("recover needs a file, not standard output")
     model, base_dir = read_model(options.model)
@@ -199,6 +201,7 @@ def _export(options: argparse.Namespace) -> int:
     from ...frontends.onnx.codec.external_data import embed_external_data
     from ...support.output_paths import check_apart
 
+    complete_outputs(options, options.model, output=f".{options.to}.json")
     inputs, ranges = ranges_of(options)
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)

@@ -13,6 +13,8 @@ from .options import (
     add_data,
     add_limits,
     add_module_options,
+    complete_outputs,
+    data_file,
     document_head,
     module_of,
     name_of,
@@ -47,13 +49,18 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts, or write them as JSON."""
+    from ...backends.onnx.kept_files import check_kept
     from ...compiler import compile as compile_model
     from ...passes import parse_pipeline
     from ...support.errors import visible
+    from ...support.output_paths import check_apart
     from ..report.inspection import affine_facts, inspect_module
 
     pipeline = parse_pipeline(options.passes)
+    complete_outputs(options, options.model, json=".json")
+    check_apart([options.json], [options.model, data_file(options.model, options.data)])
     module = module_of(options.model, options)
+    check_kept(module, "-", options.json)
     facts = inspect_module(module)
     result = compile_model(module, pipeline, freeze_initializers=options.freeze_initializers)
     warn(warning for warning in result.warnings if warning != facts["folded_before"])

@@ -210,4 +210,11 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
         # At the depth of our own imports, CPython 3.11 allocates and frees a part of its stack in
         # each call of some modules of numpy: a tenth of a small compile.
         import numpy  # noqa: F401
-    return command(options.command).run(options)
+    try:
+        return command(options.command).run(options)
+    finally:
+        made = getattr(options, "made_folders", ())
+        if made:
+            from ...support.files import remove_empty
+
+            remove_empty(made)

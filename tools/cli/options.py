@@ -323,6 +323,39 @@ def tolerance_of(options: argparse.Namespace) -> Tolerance | None:
     return Tolerance(rtol=options.rtol or 0.0, atol=options.atol or 0.0)
 
 
+def add_in_place(command: Arguments, model: str = "MODEL") -> None:
+    """Add --in-place."""
+    command.add_argument(
+        "--in-place",
+        action="store_true",
+        help=f"let the output replace {model}, where both are one",
+    )
+
+
+def complete_outputs(options: argparse.Namespace, model: str, **suffixes: str) -> None:
+    """Complete the outputs that are folders by the name of a file for `model`.
+
+    Each of `suffixes` ends the name for one option. A folder whose name ends with `/` is made, and
+    removed at the end if nothing is written to it. Raises UsageError, and EmitError where it cannot
+    be made.
+    """
+    from pathlib import Path
+
+    from ...support.errors import UsageError
+    from ...support.files import make_folder
+    from ...support.output_paths import is_folder, within
+
+    for name, suffix in suffixes.items():
+        path = getattr(options, name)
+        if path in (None, "-") or not is_folder(path):
+            continue
+        if model == "-":
+            raise UsageError(f"{path}: standard input has no name: name a file in this folder")
+        made = make_folder(Path(path))
+        options.made_folders = [*getattr(options, "made_folders", ()), *made]
+        setattr(options, name, within(path, model, suffix))
+
+
 def map_files(fold_map: str | None) -> list[str | Path | None]:
     """Return the paths of a fold map and its arrays, if there is one."""
     from pathlib import Path
@@ -403,6 +436,11 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
             "a file, a folder or - for standard output (default: MODEL.irc.onnx); OUT.irc gets IR"
             " text, with the constants in OUT.npz"
         ),
+    )
+    add(
+        "--in-place",
+        action="store_true",
+        help="let OUT replace MODEL, where both are one; without -o OUT is MODEL",
     )
     add(
         "--external-data",

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from .options import (
     COMPARED,
     Subparsers,
+    add_in_place,
     add_keep,
     add_limits,
     add_ranges,
+    complete_outputs,
     data_file,
     document_head,
     limits_of,
@@ -37,6 +39,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model"
     )
+    add_in_place(command)
     samples = "a folder or an .npz file with samples along the first axis of each input"
     command.add_argument("--data", metavar="FOLDER|NPZ", help=f"calibrate with samples: {samples}")
     command.add_argument(
@@ -83,12 +86,14 @@ def run(options: argparse.Namespace) -> int:
     from ...compiler import read_onnx
     from ...support.errors import UsageError, visible
     from ...support.extras import needing
-    from ...support.output_paths import check_apart, check_drawing
+    from ...support.output_paths import check_apart, check_drawing, check_replaced
     from ..report import writing_page
 
     with needing("quantize"):
         from ..int8.engine import check_engine
         from ..int8.static import quantize
+    suffixes = {"output": ".int8.onnx", "float": ".float.onnx", "json": ".json", "svg": ".svg"}
+    complete_outputs(options, options.model, **suffixes)
     if "-" in (options.output, options.float, options.svg):
         raise UsageError("a quantized model and a drawing need a file, not standard output")
     if options.svg is not None:
@@ -96,7 +101,9 @@ def run(options: argparse.Namespace) -> int:
     check_engine()
     inputs, ranges = ranges_of(options)
     outputs = [options.output, options.float, options.json, options.svg]
-    check_apart(outputs, [options.model, data_file(options.model), options.data, options.test_data])
+    check_replaced(options.output, options.model, in_place=options.in_place)
+    check_apart(outputs[1:], [options.model])
+    check_apart(outputs, [data_file(options.model), options.data, options.test_data])
     model, base_dir = read_onnx(options.model, limits_of(options))
     check_apart(outputs, external_files(model, base_dir))
     with _naming(options.model):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from .options import Subparsers, add_limits, limits_of, map_files, naming
+from .options import (
+    Subparsers,
+    add_in_place,
+    add_limits,
+    complete_outputs,
+    limits_of,
+    map_files,
+    naming,
+)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -36,6 +44,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         required=True,
         help="the source model; - is standard output",
     )
+    add_in_place(command)
     add_limits(command)
 
 
@@ -44,9 +53,12 @@ def run(options: argparse.Namespace) -> int:
     from ...backends.foldmap import FoldMap
     from ...backends.foldmap.source_files import save_source
     from ...frontends.onnx import read_model
-    from ...support.output_paths import check_apart
+    from ...support.output_paths import check_apart, check_replaced
 
-    check_apart([options.output], map_files(options.map))
+    complete_outputs(options, options.model, output=".onnx")
+    check_replaced(options.output, options.model, in_place=options.in_place)
+    is_embedded = options.in_place and options.map == options.model
+    check_apart([options.output], [] if is_embedded else map_files(options.map))
     fold_map = FoldMap.load(options.map, limits_of(options))
     model, base_dir = read_model(options.model)
     with naming(options.model):

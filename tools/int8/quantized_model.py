@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto
 from ...passes.data_free.value_ranges import Origin
 from ...support.errors import listed
 from ...support.files import FileTransaction, replacing, writing
+from ...support.output_paths import check_apart, check_replaced
 from ..report.graph_boxes import model_drawing
 from ..report.notebook import frame, table
 from ..verify.difference import json_value
@@ -38,6 +39,8 @@ class Quantized:
     measured_on: str
     """The samples behind `fidelity`, in words."""
     warnings: tuple[str, ...]
+    files: tuple[Path, ...] = ()
+    """The files that were read: the model, and those of its external data."""
 
     def __repr__(self) -> str:
         return f"<Quantized: {self._counted()}>"
@@ -68,11 +71,18 @@ class Quantized:
 
         return model_drawing(self.prepared, mark)
 
-    def save(self, path: str | Path, *, prepared: str | Path | None = None) -> None:
+    def save(
+        self, path: str | Path, *, prepared: str | Path | None = None, in_place: bool = False
+    ) -> None:
         """Write the model, and to `prepared` the float model, together or not at all.
 
-        Raises EmitError.
+        With `in_place` the model may replace the one that was quantized. Raises EmitError, and
+        UsageError where a file that was read would be replaced.
         """
+        if self.files:
+            check_replaced(path, self.files[0], in_place=in_place)
+            check_apart([path, prepared], self.files[1:])
+            check_apart([prepared], self.files)
         with FileTransaction(path, prepared) as files:
             for target, model in ((prepared, self.prepared), (path, self.model)):
                 if target is not None:

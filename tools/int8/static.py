@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
+from ...backends.onnx.kept_files import external_files
 from ...backends.quantizers.onnxruntime import quantizable_types
 from ...backends.quantizers.ranges import SIGMAS, Activations, Range, activations
 from ...compiler import compile as compile_model
@@ -154,8 +155,20 @@ def quantize(
         )
     origins = {name: found.origin for name, found in known.known.items() if calibration is None}
     return Quantized(
-        quantized, prepared, tuple(covered), origins, tuple(fidelity), measured_on, tuple(warnings)
+        quantized,
+        prepared,
+        tuple(covered),
+        origins,
+        tuple(fidelity),
+        measured_on,
+        tuple(warnings),
+        () if isinstance(model, ModelProto) else _files_of(model, source, folder),
     )
+
+
+def _files_of(path: str | Path, model: ModelProto, folder: Path) -> tuple[Path, ...]:
+    """Return the file of a model, and those of its external data; none for standard input."""
+    return () if str(path) == "-" else (Path(path), *sorted(external_files(model, folder)))
 
 
 def _check_names(source: ModelProto, folded: ModelProto, ranges: Mapping[str, Range]) -> None:

@@ -69,7 +69,7 @@ def test_the_default_output_stands_beside_the_model(tmp_path: Path) -> None:
 def test_compiling_in_place(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     model.write_bytes(EXAMPLE.read_bytes())
-    assert main(["compile", str(model), "-o", str(model), "-q"]) == 0
+    assert main(["compile", str(model), "-o", str(model), "--in-place", "-q"]) == 0
     assert harness.batch_norms(onnx.load(model)) == 0
 
 
@@ -346,8 +346,7 @@ def test_names_that_are_no_ascii_and_no_text_are_kept_in_any_locale(
             "irc",
             "compile",
             model,
-            "-o",
-            model,
+            "--in-place",
             "--fold-map",
             fold_map,
         ]
