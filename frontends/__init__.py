@@ -35,7 +35,7 @@ def load(
     `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on
     standard input), a ModelProto (do not change it while the module is in use), a torch module, or
     an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
-    `dynamic_shapes` is that of torch.export, and `export` are other keyword arguments of
+    `dynamic_shapes` goes to torch.export, and `export` are other keyword arguments of
     torch.onnx.export. `data` is the file with the constants of IR text, by default the .npz file
     beside it. `input_shapes` fixes the extents of inputs before anything else is done: `{"x": (1,
     3, 224, 224)}`, with None for one that stays.

@@ -20,8 +20,8 @@ InputShapes = Mapping[str, Sequence[int | None]]
 def fix_model(model: ModelProto, shapes: InputShapes) -> None:
     """Give the inputs of `model`, which is changed, the extents of `shapes`, before it is imported.
 
-    Raises UsageError for a name that is no input, and for extents that contradict the model or each
-    other.
+    Raises UsageError for a name that is not an input, and for extents that contradict the model or
+    each other.
     """
     graph = model.graph
     infos = {info.name: info for info in graph.input}
@@ -47,8 +47,9 @@ def fix_model(model: ModelProto, shapes: InputShapes) -> None:
 
 
 def complete_declarations(module: Module) -> None:
-    """Give the outputs and values of the imported model the extents that follow from those of the
-    inputs.
+    """Declare the extents of outputs and values that follow from the fixed inputs.
+
+    Extents that the model states stay.
     """
     model = module.source
     assert isinstance(model, ModelProto)
@@ -62,19 +63,16 @@ def complete_declarations(module: Module) -> None:
         if shape is None or not info.type.HasField("tensor_type"):
             continue
         message = info.type.tensor_type.shape
-        for dim, extent in zip(
-            message.dim, shape if len(shape) == len(message.dim) else (), strict=False
-        ):
-            if isinstance(extent, int) and not _is_static(
-                dim.dim_value, has_value=dim.HasField("dim_value")
-            ):
+        if len(shape) != len(message.dim):
+            continue
+        for dim, extent in zip(message.dim, shape, strict=True):
+            is_declared = _is_static(dim.dim_value, has_value=dim.HasField("dim_value"))
+            if isinstance(extent, int) and not is_declared:
                 dim.dim_value = extent
 
 
 def fix_module(module: Module, shapes: InputShapes) -> None:
-    """Give the inputs of a module that was read from IR text the extents of `shapes`, as
-    `fix_model`.
-    """
+    """Give the inputs of a module from IR text the extents of `shapes`, as `fix_model` does."""
     values = {value.name: value for value in module.graph.inputs}
     declared: dict[str, Shape] = {}
     for name in _inputs(shapes, values):
@@ -108,7 +106,7 @@ def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
 def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
     """Yield the names in `shapes`.
 
-    Raises UsageError for one that is not known, and for what is no shape.
+    Raises UsageError for an unknown name, and for anything that is not a shape.
     """
     known = list(known)
     if not isinstance(shapes, Mapping):
@@ -120,9 +118,7 @@ def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
         if name not in known:
             hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
-        if isinstance(shape, str) or not all(
-            extent is None or isinstance(extent, int) for extent in shape
-        ):
+        if isinstance(shape, str) or not all(isinstance(extent, int | None) for extent in shape):
             raise UsageError(
                 f"{shape!r} is no shape of input {clipped(name)}: write (1, 3, 224, 224)"
             )
@@ -144,8 +140,9 @@ def _declared_shape(info: ValueInfoProto) -> Shape:
 
 
 def _is_static(extent: int, *, has_value: bool) -> bool:
-    """Return whether a dimension states an extent: exporters write negative numbers for unknown
-    ones.
+    """Return whether a dimension states an extent.
+
+    Exporters write negative numbers for unknown ones.
     """
     return has_value and extent >= 0
 

@@ -39,7 +39,7 @@ def load_text(
 ) -> Module:
     """Parse the IR text in the file at `path`.
 
-    The payloads that the text leaves out are those of the file `data`, by default the .npz file
+    The payloads that the text leaves out come from the file `data`, by default from the .npz file
     beside it, if there is one. Raises ModelError if a file cannot be read, exceeds `limits` or is
     not valid IR, or if `data` is given and lacks a payload; ParseError if the text does not parse.
     """

@@ -1,5 +1,6 @@
-"""Doubts about IR text: operators and attributes that ONNX does not have, which its checker would
-refuse later.
+"""Doubts about IR text: operators and attributes that ONNX does not have.
+
+Its checker would refuse them later.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class SharedTensor(ArrayTensor):
 def is_torch(model: object) -> bool:
     """Return whether `model` is a torch module or an ExportedProgram, without importing torch."""
     torch: Any = sys.modules.get("torch")
-    return hasattr(torch, "nn") and isinstance(
-        model, torch.nn.Module | torch.export.ExportedProgram
-    )
+    if not hasattr(torch, "nn"):
+        return False
+    return isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
 
 
 def from_torch(
@@ -75,7 +75,7 @@ def from_torch(
     """Export a torch module or ExportedProgram to ONNX in memory, and import that.
 
     `args` and `kwargs` are example inputs, which an ExportedProgram does not need; `dynamic_shapes`
-    is that of torch.export. `export` are other keyword arguments of torch.onnx.export, for example
+    goes to torch.export. `export` are other keyword arguments of torch.onnx.export, for example
     `{"dynamo": False}` for the exporter by TorchScript. Raises ModelError if the module is in
     train() mode or cannot be exported, and UsageError for arguments that contradict each other.
     """
@@ -139,11 +139,10 @@ def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
 
 
 def load_state(path: str | Path) -> Any:
-    """Return what torch.save wrote, with arrays for tensors: nothing but tensors, numbers, texts
-    and their containers.
+    """Return a checkpoint that torch.save wrote, with arrays for tensors.
 
-    Raises ModelError if the file cannot be read, or has anything else in it, such as a whole
-    module.
+    It has nothing but tensors, numbers, texts and their containers. Raises ModelError if the file
+    cannot be read, or has anything else in it, such as a whole module.
     """
     try:
         import torch
@@ -222,9 +221,7 @@ def _proto_of(program: Any) -> tuple[ModelProto, list[SharedTensor]]:
 
 @contextmanager
 def _quietly() -> Iterator[list[str]]:
-    """Silence log and output of torch; yield a list that receives its warnings that a trace may be
-    wrong.
-    """
+    """Silence log and output of torch; yield a list for its warnings that a trace may be wrong."""
     import torch
 
     found: list[str] = []
@@ -269,17 +266,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _reason(error: BaseException) -> str:
     """Return the first sentence of the error that caused all others."""
     *_, first = _chain(error)
-    line = (
-        next((line.strip() for line in str(first).splitlines() if line.strip()), "")
-        or type(first).__name__
-    )
+    lines = [line.strip() for line in str(first).splitlines() if line.strip()]
+    line = lines[0] if lines else type(first).__name__
     return line if len(line) <= _MAX_REASON else f"{line[:_MAX_REASON]}…"
 
 
 def _where(error: BaseException) -> str:
-    """Return the operator that failed, and the line of the user's code, as far as the exporter
-    tells them.
-    """
+    """Return the operator that failed and the line of the user's code, as far as they are known."""
     import torch
 
     operator, trace = "", ""

@@ -33,10 +33,10 @@ LARGE_PAYLOAD = 1 << 13
 def load(
     path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
 ) -> Module:
-    """Import the ONNX file at `path`; `-` reads standard input, with external data below the
-    working folder.
+    """Import the ONNX file at `path`, or standard input for `-`.
 
-    The inputs get the extents of `input_shapes`.
+    External data of standard input is below the working folder. The inputs get the extents of
+    `input_shapes`.
 
     The large tensors of a large file are not read; the file stays open as long as the module lives.
     Raises ModelError if the file cannot be read, is not an ONNX model, or exceeds `limits`.
@@ -58,11 +58,10 @@ def load(
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, Path]:
-    """Return the ModelProto at `path`, or on standard input for `-`, and the folder of its external
-    data.
+    """Return the ModelProto at `path`, and the folder of its external data.
 
-    External data is checked, not read. Raises ModelError if a file cannot be read or is not an ONNX
-    model, or if external data is missing or outside that folder.
+    `-` is standard input. External data is checked, not read. Raises ModelError if a file cannot be
+    read or is not an ONNX model, or if external data is missing or outside that folder.
     """
     with _with_file_name(path):
         model, _ = _read(path, whole=True)
@@ -76,11 +75,11 @@ def from_model(
     limits: Limits = DEFAULT_LIMITS,
     input_shapes: InputShapes | None = None,
 ) -> Module:
-    """Import a ModelProto, which must not be changed while the module lives; external data is below
-    `base_dir`.
+    """Import a ModelProto; its external data is below `base_dir`.
 
-    With `input_shapes` a copy of it is imported, whose inputs have these extents. Raises ModelError
-    if the model breaks ONNX's rules for graphs, or exceeds `limits`.
+    The message must not be changed while the module lives. With `input_shapes` a copy of it is
+    imported, whose inputs have these extents. Raises ModelError if the model breaks ONNX's rules
+    for graphs, or exceeds `limits`.
     """
     if input_shapes:
         from ..input_shapes import complete_declarations, fix_model
@@ -110,8 +109,9 @@ def _with_file_name(path: str | Path) -> Iterator[None]:
 
 
 def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[FilePart]]:
-    """Return the message at `path`, and the parts of the file that its placeholders represent: none
-    with `whole`.
+    """Return the message at `path`, and the parts of the file for which it has placeholders.
+
+    With `whole` it has no placeholders.
     """
     if str(path) == "-":
         return _parsed(sys.stdin.buffer.read(), path), []
@@ -159,7 +159,7 @@ def _parsed(data: bytes, path: str | Path) -> ModelProto:
 
 
 def _described(data: bytes, path: str | Path) -> str | None:
-    """Return the format of a file that is no ONNX model, None if it is unknown."""
+    """Return the format of a file that is not an ONNX model, None if it is unknown."""
     from .foreign_files import HEAD, describe_file
 
     return describe_file(data[:HEAD], path)

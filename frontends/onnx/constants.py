@@ -26,9 +26,7 @@ _NUMPY: dict[str, type] = {"f": np.float32, "i": np.int64, "s": object}
 
 
 def constant_payload(form: str, value: Attribute) -> Attribute | None:
-    """Return the payload of a Constant whose attribute `form` is `value`, None if they
-    do not fit.
-    """
+    """Return the payload of a Constant with the attribute `form`, None if `value` does not fit."""
     field = CONSTANT_FORMS.get(form)
     if field is None:
         return None

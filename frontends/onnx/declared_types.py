@@ -1,6 +1,4 @@
-"""The types that a model declares, and those that onnx or its schemas know, of the values of a
-graph.
-"""
+"""Types of the values of a graph: declared, inferred by onnx, or the only ones of a schema."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from .codec.onnx_types import import_type
 from .codec.protos import GraphProto, ValueInfoProto
 
 ML_DOMAIN = "ai.onnx.ml"
-"""The domain whose operators often have results of one type, which onnx's inference
-does not tell.
-"""
+"""The domain with operators whose results have one type, which onnx's inference does not tell."""
 
 ELEMENTWISE = ("Binarizer", "Normalizer", "Scaler")
 """Operators of ML_DOMAIN whose result has the shape of their data."""
@@ -23,8 +19,7 @@ ELEMENTWISE = ("Binarizer", "Normalizer", "Scaler")
 def value_types(
     proto: GraphProto, inferred: GraphProto | None, *, is_main: bool
 ) -> dict[str, Type]:
-    """Return types by value name: inferred ones, and of the others the element types that are
-    declared.
+    """Return types by value name: inferred ones, or else declared element types.
 
     The declarations of the inputs of the main graph hold as they are.
     """
@@ -43,29 +38,22 @@ def value_types(
 def with_schema_types(
     outputs: Sequence[tuple[str, Type]], op_type: str, domain: str, opset: int, data: Type
 ) -> list[tuple[str, Type]]:
-    """Return the outputs of a node by name, unknown types replaced where the operator's schema
-    admits one only.
+    """Return the outputs of a node by name, with types that the operator's schema determines.
 
-    `data` is the type of the first operand, of which ELEMENTWISE operators keep the shape: onnx
-    infers none for them.
+    A type is determined if it is unknown, and the schema admits one only. `data` is the type of the
+    first operand, of which ELEMENTWISE operators keep the shape: onnx infers none for them.
     """
+    found = list(outputs)
+    if all(type_ is not UNKNOWN for _, type_ in outputs):
+        return found
+    if opset <= 0 or not onnx_parts.has_schema(op_type, opset, domain):
+        return found
     shape = data.shape if op_type in ELEMENTWISE and isinstance(data, TensorType) else None
-    if (
-        any(type_ is UNKNOWN for _, type_ in outputs)
-        and opset > 0
-        and onnx_parts.has_schema(op_type, opset, domain)
-    ):
-        formal = onnx_parts.get_schema(op_type, opset, domain).outputs
-        return [
-            (
-                name,
-                _only_type(formal[i].types, shape)
-                if type_ is UNKNOWN and i < len(formal)
-                else type_,
-            )
-            for i, (name, type_) in enumerate(outputs)
-        ]
-    return list(outputs)
+    formal = onnx_parts.get_schema(op_type, opset, domain).outputs
+    for i, ((name, type_), parameter) in enumerate(zip(outputs, formal, strict=False)):
+        if type_ is UNKNOWN:
+            found[i] = (name, _only_type(parameter.types, shape))
+    return found
 
 
 def _only_type(names: Collection[str], shape: Shape) -> Type:

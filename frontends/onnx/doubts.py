@@ -1,6 +1,4 @@
-"""What ONNX forbids in a model that can be compiled all the same, and what a model declares in
-error.
-"""
+"""Doubts about a model: forms that ONNX forbids but irc compiles, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ class Doubts:
 
     def __init__(self) -> None:
         self.contradictions: list[str] = []
-        """For each value whose declared type is wrong both types."""
+        """A phrase with both types for each value whose declared type is wrong."""
         self.shadowing: list[str] = []
-        """For each value of a body that has the name of a value around it what defines it."""
+        """A phrase for each value of a body that has the name of a value around it."""
         self.foreign: dict[
             tuple[str, str, int], tuple[Node, Graph, ModelProto | FunctionProto]
         ] = {}
@@ -52,8 +50,9 @@ class Doubts:
             )
 
     def _absent_operators(self, module: Module) -> Iterator[str]:
-        """Yield a warning for each operator that neither its opset nor the model has, the first
-        ones with a node.
+        """Yield warnings for operators that neither their opset nor the model has.
+
+        The first ones name a node.
         """
         functions = {(domain, name) for domain, name, _ in module.functions}
         found = []
@@ -68,7 +67,7 @@ class Doubts:
             )
             if domain_is_imported:
                 why = module.foreign.why_absent(domain, op_type, graph.opsets[domain], name)
-            else:  # that of ONNX itself has a warning of its own
+            else:  # `version_warnings` warns of ONNX's own domain
                 why = (
                     f"{name} does not import its domain {clipped(domain)}: add it to opset_import"
                     if domain

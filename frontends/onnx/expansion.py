@@ -51,8 +51,9 @@ def _expanded_sizes(
     calls: Mapping[FunctionName, Sequence[FunctionName]],
     sizes: Mapping[FunctionName, int],
 ) -> dict[FunctionName, int] | None:
-    """Return the number of nodes of each `called` function with its calls expanded, None if one
-    calls itself.
+    """Count the nodes of each `called` function with its calls expanded.
+
+    Returns None if a function calls itself.
     """
     expanded: dict[FunctionName, int] = {}
     for start in called:

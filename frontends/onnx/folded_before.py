@@ -1,6 +1,4 @@
-"""Marks that tools leave in a model whose BatchNormalizations they folded, so that their statistics
-are lost.
-"""
+"""Marks of tools that folded BatchNormalizations of a model, and so lost their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ REMEDIES = {
     ),
     "onnxruntime": "compile the model from before",
 }
-"""What to do instead, by the tool that folded."""
+"""The remedy, by the tool that folded."""
 
 RECOVER = "or regain them from a checkpoint: irc foldmap recover"
 
@@ -34,11 +32,10 @@ SEEMS_FOLDED = (
 
 
 def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
-    """Return one line on the BatchNormalizations that another tool folded, with the remedy; None if
-    nothing shows any.
+    """Return one line on BatchNormalizations that another tool folded, None if nothing shows any.
 
-    A result of irc is no export: its source says what was folded. With `guess`, a model without
-    BatchNormalization all of whose Convs have a bias counts as folded.
+    The line has the remedy. A result of irc does not count: its source tells what was folded. With
+    `guess`, a model without BatchNormalization all of whose Convs have a bias counts as folded.
     """
     if is_compiled(model):
         return None
@@ -59,17 +56,12 @@ def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
 
 
 def _seems_folded(nodes: Iterable[NodeProto]) -> bool:
-    """Return whether every Conv of a model without BatchNormalization has a bias, as folding leaves
-    it.
-    """
-    has_conv = False
-    for node in nodes:
-        if node.op_type == "BatchNormalization" or (
-            node.op_type == "Conv" and not any(node.input[2:])
-        ):
-            return False
-        has_conv = has_conv or node.op_type == "Conv"
-    return has_conv
+    """Return whether a model has Convs, each with a bias, and no BatchNormalization."""
+    nodes = list(nodes)
+    if any(node.op_type == "BatchNormalization" for node in nodes):
+        return False
+    convs = [node for node in nodes if node.op_type == "Conv"]
+    return bool(convs) and all(any(node.input[2:]) for node in convs)
 
 
 def _tools(node: NodeProto) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Files that are no ONNX model: the name of their format, and the way from there to ONNX."""
+"""Files that are not ONNX models: the name of their format, and the way from there to ONNX."""
 
 from __future__ import annotations
 
@@ -97,10 +97,9 @@ def _describe_zip(path: str | Path) -> str:
             names = {name.split("/", 1)[-1] for name in archive.namelist()}
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         names = set()
-    if (
-        any(name.startswith("models/") and name.endswith(".json") for name in names)
-        or "serialized_exported_program.json" in names
-    ):
+    # the names in archives of torch, newer versions first
+    has_programs = any(name.startswith("models/") and name.endswith(".json") for name in names)
+    if has_programs or "serialized_exported_program.json" in names:
         return "a torch ExportedProgram: give it a name that ends with .pt2"
     if "constants.pkl" in names:
         return (

@@ -1,5 +1,4 @@
-"""Operators that are hidden from onnx's shape inference, because it infers other extents than
-runtimes compute.
+"""Operators hidden from onnx's shape inference, which infers other extents than runtimes.
 
 A hidden operator has a domain of which onnx knows nothing, so that the types of its results stay
 unknown.
@@ -23,9 +22,9 @@ HIDDEN = "irc.hidden"
 
 
 class Scope:
-    """The constants that the nodes of a graph may read: its own, and those of the graphs around it.
+    """The constants that the nodes of a graph may read: its own, and those of graphs around it.
 
-    What the caller of a function gives it may be constant as well, and is not known in its body.
+    Inputs of a function may be constant at its calls as well: its body does not know.
     """
 
     def __init__(
@@ -44,8 +43,7 @@ class Scope:
         self._constants: dict[str, TensorProto | NodeProto] | None = None
 
     def array(self, name: str) -> Array | None:
-        """Return the elements of a constant, None of any other value and of a constant that is left
-        in a file.
+        """Return the elements of a constant; None for other values, and for elements in a file.
 
         Raises ValueError if they do not fit its shape.
         """
@@ -60,15 +58,13 @@ class Scope:
         return None
 
     def is_given(self, name: str) -> bool:
-        """Return whether the caller of a function gives a value, or the attribute that a Constant
-        takes.
-        """
+        """Return whether a caller gives a value: an input, or an attribute of its Constant."""
         if name in self._given or (self.outer is not None and self.outer.is_given(name)):
             return True
         found = self._find(name)
-        return isinstance(found, NodeProto) and any(
-            attribute.ref_attr_name for attribute in found.attribute
-        )
+        if not isinstance(found, NodeProto):
+            return False
+        return any(attribute.ref_attr_name for attribute in found.attribute)
 
     def _find(self, name: str) -> TensorProto | NodeProto | None:
         if self._constants is None:
@@ -87,8 +83,7 @@ _FIELDS = {"value_float": "f", "value_floats": "floats", "value_int": "i", "valu
 Test = Callable[[NodeProto, Scope], bool]
 """Returns whether onnx may infer other extents of the results of a node than runtimes compute.
 
-Raises ValueError if the elements of a constant that it needs do not fit the shape: that may be,
-too.
+A ValueError, if the elements of a constant do not fit its shape, counts as True.
 """
 
 

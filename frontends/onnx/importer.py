@@ -75,19 +75,15 @@ def import_model(model: ModelProto, base_dir: Path, limits: Limits = DEFAULT_LIM
             except _InferenceNeeded:
                 pass
         return _Importer(model, base_dir, limits).run()
-    except (
-        RecursionError,
-        DecodeError,
-    ):  # nested deeper than Python or protobuf (100 messages) can follow
+    except (RecursionError, DecodeError):
+        # nested deeper than Python or protobuf (100 messages) can follow
         raise ModelError("graphs or types are nested too deeply") from None
     except UnicodeDecodeError:
         raise ModelError("a name in the model is not UTF-8 text") from None
 
 
 class _InferenceNeeded(Exception):
-    """A signal that the operator table infers fewer types than the model declares or onnx would
-    infer.
-    """
+    """A signal that onnx's shape inference might know more types than the operator table."""
 
 
 def _may_skip_inference(model: ModelProto) -> bool:
@@ -95,14 +91,14 @@ def _may_skip_inference(model: ModelProto) -> bool:
 
     onnx's shape inference, which serializes a copy of the model, would add nothing then.
     """
+    if model.functions:
+        return False
     known = {(domain, name) for domain in DEFAULT_DOMAINS for name in _INFERRED}
-    return not model.functions and known.issuperset(
-        {(node.domain, node.op_type) for node in model.graph.node}
-    )
+    return known.issuperset({(node.domain, node.op_type) for node in model.graph.node})
 
 
 class _Scope:
-    """The values that a graph can read, by name: its own, and those of the graphs around it.
+    """The values that a graph can read, by name: its own, and those of graphs around it.
 
     Operators of other domains may prescribe the names of the inputs of their bodies.
     """
@@ -130,9 +126,7 @@ class _Importer:
     ) -> None:
         self.model = model
         self.skip_inference = skip_inference
-        """Whether the operator table alone has to infer every type; `_InferenceNeeded` is raised if
-        it does not.
-        """
+        """Whether the operator table has to infer all types, or `_InferenceNeeded` is raised."""
         self.base_dir = base_dir
         self.limits = limits
         self.count, self.depth = 0, 0
@@ -153,7 +147,7 @@ class _Importer:
         """The extents of the inputs of the main graph, which may be any number."""
         self.doubts = Doubts()
         self.owner: ModelProto | FunctionProto = model
-        """What imports the opsets of the nodes that are being read."""
+        """The model or function that imports the opsets of the nodes that are being read."""
         self.variables = _trained_names(model)
         trained = (
             name for node in model.graph.node for name in node.output if name in self.variables
@@ -177,9 +171,8 @@ class _Importer:
         model, module = self.model, self.module
         inferred = None
         if not self.skip_inference:
-            from .shape_inference import (
-                infer_shapes,
-            )  # the operator table infers the types of most models
+            # the operator table infers the types of most models
+            from .shape_inference import infer_shapes
 
             given = {
                 item.name: item
@@ -368,9 +361,7 @@ class _Importer:
         outputs: Sequence[tuple[str, Type]],
         opset: int,
     ) -> str | None:
-        """Return the in-house operator of a node of the default domain, None if it
-        stays foreign.
-        """
+        """Return the in-house operator of a node of ONNX's own domain, None if it stays foreign."""
         types = [type_ for _, type_ in outputs] + [
             value.type for value in inputs if value is not None
         ]
@@ -390,8 +381,9 @@ class _Importer:
         opsets: dict[str, int],
         inferred: NodeProto | None,
     ) -> dict[str, Attribute] | None:
-        """Return the attributes of a node, None if irc cannot represent one; append their graphs to
-        `regions`.
+        """Return the attributes of a node, None if irc cannot represent one.
+
+        Their graphs are appended to `regions`.
         """
         attrs: dict[str, Attribute] = {}
         complete = True
@@ -448,8 +440,9 @@ class _Importer:
         return {"value": payload, "form": form}
 
     def is_malformed(self, name: str, payload: Attribute) -> bool:
-        """Return whether the elements of a constant disagree with its shape, so that it must not be
-        read. Warn then.
+        """Return whether the elements of a constant disagree with its shape, and warn then.
+
+        Such a constant must not be read.
         """
         if isinstance(payload, OnnxTensor) and payload.is_decoded:
             return False
@@ -526,7 +519,7 @@ class _Importer:
         self, scope: _Scope, value: Value, owner: GraphProto | NodeProto | FunctionProto
     ) -> None:
         name, values = value.name, scope.values
-        if not isinstance(name, str):  # protobuf gives bytes where a string is not UTF-8
+        if not isinstance(name, str):  # protobuf gives bytes if a string is not UTF-8
             raise ModelError(f"the name {clipped(name)} is not UTF-8 text")
         if name in values:
             if value.node is None or values[name].node is not None:

@@ -1,5 +1,6 @@
-"""Where onnx's shape inference computes other extents than onnxruntime: such nodes are hidden from
-inference.
+"""Nodes for which onnx's shape inference computes other extents than onnxruntime.
+
+They are hidden from inference.
 
 | operator | onnx | onnxruntime |
 | --- | --- | --- |
@@ -21,9 +22,7 @@ from .codec.protos import NodeProto
 from .hiding import Scope, Test
 
 MAX_FACTOR = 16
-"""A product of a smaller odd number, a power of two and an extent of up to 2**20 is exact in
-float32.
-"""
+"""Smaller odd numbers, times a power of two and an extent of up to 2**20, are exact in float32."""
 
 MAX_RANK = 64
 """Most numbers that are taken for scales: there is one for each axis."""
@@ -42,20 +41,16 @@ def may_count_otherwise(node: NodeProto, scope: Scope) -> bool:
 
 def may_round(node: NodeProto, scope: Scope) -> bool:
     """Return whether the scales of a Resize or Upsample may be rounded differently."""
-    given = (
-        number
-        for item in node.attribute
-        if "scale" in str(item.name)
-        for number in (*item.floats, item.f)
-    )
-    return any(_has_rounded(name, scope) for name in node.input[1:3]) or any(
-        map(_is_rounded, given)
-    )
+    if any(_has_rounded(name, scope) for name in node.input[1:3]):
+        return True
+    given = [item for item in node.attribute if "scale" in str(item.name)]
+    return any(_is_rounded(scale) for item in given for scale in (*item.floats, item.f))
 
 
 def _has_rounded(name: str, scope: Scope) -> bool:
-    """Return whether `name` may be scales of which one is rounded; regions of interest have other
-    numbers.
+    """Return whether `name` may be scales of which one is rounded.
+
+    It may also be regions of interest, which are tested alike.
     """
     if scope.is_given(name):
         return True
@@ -83,7 +78,7 @@ def may_go_backward(node: NodeProto, scope: Scope) -> bool:
 
 
 def _integers(name: str, scope: Scope) -> Set[int]:
-    """Return the integers of a constant, none where they cannot be read."""
+    """Return the integers of a constant; empty if they cannot be read."""
     try:
         array = scope.array(name)
     except ValueError:  # they do not fit the shape
@@ -96,7 +91,7 @@ def _integers(name: str, scope: Scope) -> Set[int]:
 
 
 def may_list_no_axis(node: NodeProto, scope: Scope) -> bool:
-    """Return whether the axes of a Squeeze are given, and may be none."""
+    """Return whether the axes of a Squeeze may be given as an empty list."""
     if len(node.input) < 2 or not node.input[1]:
         return any(attribute.name == "axes" and not attribute.ints for attribute in node.attribute)
     if scope.is_given(node.input[1]):
@@ -106,11 +101,10 @@ def may_list_no_axis(node: NodeProto, scope: Scope) -> bool:
 
 
 def may_start_in_padding(pool: NodeProto) -> bool:
-    """Return whether `ceil_mode` of a pool may count a last window that starts in the padding after
-    the data.
+    """Return whether `ceil_mode` may count a last window that starts in the padding after the data.
 
-    Such a window is none, but onnx's shape inference counts it. A window of `extent` elements that
-    the data begin starts inside them if extent >= stride + padding after the data.
+    Runtimes do not count such a window, but onnx's shape inference does. A window of `extent`
+    elements that the data begin starts inside them if extent >= stride + padding after the data.
     """
     attrs = {attribute.name: attribute for attribute in pool.attribute}
     if "ceil_mode" not in attrs or not attrs["ceil_mode"].i:

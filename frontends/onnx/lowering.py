@@ -1,9 +1,9 @@
 """Lowering: which ONNX nodes become in-house operators.
 
-A node becomes an in-house operator only where that operator means exactly what the node means in
-its opset; anything else stays foreign. Parameters that older opsets state as attributes become
-operands (`ir/ops/parameters.py`), which the backend makes attributes again. No other input, output
-or attribute changes, so that it can write the node as it was.
+A node becomes an in-house operator only if that operator means exactly the same as the node in its
+opset; any other stays foreign. Parameters that older opsets state as attributes become operands
+(`ir/ops/parameters.py`), which the backend makes attributes again. No other input, output or
+attribute changes, so that it can write the node as it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The operators of ONNX, by the installed onnx package: their schemas, types, constants and
-lowering.
-"""
+"""The operators of ONNX in the installed onnx package: schemas, types, constants, lowering."""
 
 from __future__ import annotations
 

@@ -7,14 +7,13 @@ from .codec.onnx_parts import infer_shapes, load_schemas
 from .codec.protos import ModelProto
 
 SECONDS, SECONDS_PER_BYTE = 3, 1e-5
-"""Processor time that inference may take, and more per byte of the model: it usually takes 1e-7 s
-per byte.
-"""
+"""Processor time that inference may take, and more per byte of the model: 100 times the usual."""
 
 
 def infer_shapes_in_child(model: ModelProto) -> ModelProto | None:
-    """Return `model` with inferred shapes, None if inference fails, crashes, or takes too much time
-    or memory.
+    """Return `model` with inferred shapes, None if inference fails or crashes.
+
+    It also fails if it takes too much time or memory.
     """
     content = model.SerializeToString()
     load_schemas()  # once, and not in each of the children

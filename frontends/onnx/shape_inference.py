@@ -29,22 +29,18 @@ from .hiding import Scope, hidden_in, hide
 from .inference_quirks import QUIRKS, may_start_in_padding, pads_unlike
 
 PAYLOAD_LIMIT = 1024
-"""Tensors up to this many bytes keep their elements: shape inference reads the shapes that Reshape
-and others take.
-"""
+"""Tensors of up to this many bytes keep their elements: inference reads shapes and axes."""
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 MAX_POOLS_IN_A_ROW = 8
-"""Most inferences beyond the first: each shows the pools whose data the one before has
-made known.
-"""
+"""Most inferences beyond the first: each shows pools whose data became known by the one before."""
 
 MAX_COUNTED = 1 << 20
 """Largest extent of which windows are counted: versions of onnx divide in float32."""
 
 
 STAND_INS = {("com.microsoft", "DynamicQuantizeLSTM"): "LSTM"}
-"""Operators of other domains whose results have the types of those of an operator of ONNX."""
+"""Operators of other domains, and an operator of ONNX with the same result types."""
 
 
 def infer_shapes(
@@ -54,14 +50,13 @@ def infer_shapes(
     known: Sequence[ValueInfoProto] = (),
     isolate: bool = False,
 ) -> ModelProto | None:
-    """Return a copy of `model` without large payloads and declared shapes, in which inference has
-    filled in value_info.
+    """Return a copy of `model` with the types that onnx infers in value_info.
 
-    The nodes of the main graph come in `order`, if given: onnx wants them sorted. `known` are types
-    of values of the main graph that are proved. With `isolate` inference runs in a child process.
-    The result is None if inference fails, as it may on an invalid model or an unknown operator
-    version. Pools that round up are hidden from it until the extents of their data are known and
-    show that onnx is right.
+    The copy has no large payloads and no declared shapes. The nodes of the main graph come in
+    `order`, if given: onnx wants them sorted. `known` are types of values of the main graph that
+    are proved. With `isolate` inference runs in a child process. The result is None if inference
+    fails, as it may on an invalid model or an unknown operator version. Pools that round up are
+    hidden from it until the extents of their data are known and show that onnx is right.
     """
     shown: set[str] = set()
     inferred = _infer(model, order, shown, known, isolate=isolate)
@@ -83,12 +78,9 @@ def _infer(
     *,
     isolate: bool,
 ) -> ModelProto | None:
-    """Return the result of one inference, from which no pool whose result is one of `shown` is
-    hidden.
-    """
-    light = ModelProto(
-        ir_version=max(model.ir_version, 4)
-    )  # before 4, onnx ignores initializers that are not inputs
+    """Return the result of one inference; pools with a result in `shown` are not hidden from it."""
+    # before IR version 4, onnx ignores initializers that are not inputs
+    light = ModelProto(ir_version=max(model.ir_version, 4))
     light.opset_import.extend(model.opset_import)
     if is_expansion_bounded(model):
         for function in model.functions:
@@ -101,10 +93,10 @@ def _infer(
     declare(light.graph, known)
 
     def is_hidden_pool(node: NodeProto, scope: Scope) -> bool:
-        is_shown = (
-            scope.is_main and node.output and node.output[0] in shown
-        )  # names in bodies may stand twice
-        return not is_shown and (may_start_in_padding(node) or pads_unlike(node, scope))
+        # names in bodies may stand twice
+        if scope.is_main and node.output and node.output[0] in shown:
+            return False
+        return may_start_in_padding(node) or pads_unlike(node, scope)
 
     hide(light, {**dict.fromkeys(POOLS, is_hidden_pool), **QUIRKS})
     _drop_negative_extents(light.graph.input)
@@ -145,9 +137,8 @@ def _strip_graph(
     for tensor in source.initializer:
         if tensor.name not in overridable:
             _strip_tensor(tensor, target.initializer.add())
-    for sparse in (
-        source.sparse_initializer
-    ):  # onnx would give them types of sparse tensors, which no operator takes
+    # onnx would give them types of sparse tensors, which no operator takes
+    for sparse in source.sparse_initializer:
         if sparse.values.name not in overridable:
             target.initializer.add(
                 name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims
@@ -186,8 +177,7 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
 
 
 def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
-    """Yield the results of the hidden pools of the main graph whose last windows start inside the
-    data.
+    """Yield results of hidden pools of the main graph whose last windows start inside the data.
 
     For these onnx and runtimes count alike. The extents of their data are known from other
     operators.
@@ -216,29 +206,25 @@ def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
 
 
 def _window_of(pool: NodeProto) -> tuple[Window, tuple[int, ...]] | None:
-    """Return the window of a pool with explicit pads, and its kernel; None where its attributes do
-    not fit.
-    """
+    """Return window and kernel of a pool with explicit pads, None if its attributes do not fit."""
     attrs = {attribute.name: attribute for attribute in pool.attribute}
     if "auto_pad" in attrs and attrs["auto_pad"].s not in (b"", b"NOTSET"):
         return None
     lists = {name: tuple(attrs[name].ints) if name in attrs else () for name in _WINDOW}
     kernel = lists["kernel_shape"]
-    pads, strides = (
-        lists["pads"] or (0,) * (2 * len(kernel)),
-        lists["strides"] or (1,) * len(kernel),
-    )
-    dilations = lists["dilations"] or (1,) * len(kernel)
-    fits = len(pads) == 2 * len(kernel) and len(strides) == len(dilations) == len(kernel)
-    if not fits or min(kernel, default=0) < 1 or min(pads) < 0 or min(*strides, *dilations) < 1:
+    axes = len(kernel)
+    pads = lists["pads"] or (0,) * (2 * axes)
+    strides = lists["strides"] or (1,) * axes
+    dilations = lists["dilations"] or (1,) * axes
+    if len(pads) != 2 * axes or not len(strides) == len(dilations) == axes:
+        return None
+    if min(kernel, default=0) < 1 or min(pads) < 0 or min(*strides, *dilations) < 1:
         return None
     return Window("NOTSET", pads, strides, dilations), kernel
 
 
 def _counts_agree(window: Window, axis: int, size: Dim, extent: int) -> bool:
-    """Return whether onnx's shape inference counts the windows along an axis as runtimes do, and
-    there are any.
-    """
+    """Return whether onnx and runtimes count the windows along an axis alike, and there are any."""
     if not isinstance(size, int) or size > MAX_COUNTED or window.dilations[axis] != 1:
         return False
     floor, ceil = window.count(axis, size, extent), window.count(axis, size, extent, ceil=True)
@@ -250,7 +236,7 @@ def _counts_agree(window: Window, axis: int, size: Dim, extent: int) -> bool:
 
 
 _WINDOW = ("kernel_shape", "strides", "dilations", "pads")
-"""The lists that say where the windows of a pool are."""
+"""The attributes that place the windows of a pool."""
 
 
 def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
@@ -266,9 +252,7 @@ def _strip_shapes(infos: Iterable[ValueInfoProto]) -> None:
 
 
 def _drop_negative_extents(infos: Iterable[ValueInfoProto]) -> None:
-    """Remove extents such as -1, by which some exporters mean that any is allowed: onnx calculates
-    with them.
-    """
+    """Remove extents such as -1, by which some exporters mean any: onnx calculates with them."""
     for info in infos:
         if info.type.HasField("tensor_type"):
             for dim in info.type.tensor_type.shape.dim:

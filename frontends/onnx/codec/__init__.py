@@ -1,5 +1,4 @@
-"""The ONNX codec: protobuf messages, types, attributes, tensors and external data, in both
-directions.
+"""The ONNX codec: messages, types, attributes, tensors and external data, in both directions.
 
 The ONNX reader (`frontends.onnx`) and the ONNX writer (`backends.onnx`) share it.
 
@@ -20,6 +19,6 @@ A large tensor passes from file to file without being in memory as a whole:
    in blocks of 1 MiB while a thread writes the blocks before
    (`background_writer.BackgroundWriter`).
 
-`streaming.materialize` makes a complete message of one with placeholders, where one is needed in
+`streaming.materialize` makes a complete message of one with placeholders, if it is needed in
 memory.
 """

@@ -1,5 +1,6 @@
-"""One name for ONNX's own domain: onnx's inference, inliner and checker, and onnxruntime in bodies,
-know no other.
+"""One name for ONNX's own domain.
+
+onnx's inference, inliner and checker, and onnxruntime in bodies, know no other.
 """
 
 from __future__ import annotations

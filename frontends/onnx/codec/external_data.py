@@ -29,7 +29,7 @@ def external_path(proto: TensorProto, base_dir: Path) -> Path:
     folder of the model.
     """
     location = external_location(proto)
-    if not isinstance(location, str):  # protobuf gives bytes where a string is not UTF-8
+    if not isinstance(location, str):  # protobuf gives bytes if a string is not UTF-8
         raise ModelError(f"{_subject(proto)} is not UTF-8 text")
     try:
         path = base_dir / location
@@ -58,13 +58,10 @@ def is_inside(location: str, folder: Path) -> bool:
 
     Raises OSError, ValueError, RuntimeError.
     """
-    inside = Path(os.path.realpath(folder)) in Path(os.path.realpath(folder / location)).parents
-    return (
-        bool(location)
-        and inside
-        and not Path(location).is_absolute()
-        and ".." not in Path(location).parts
-    )
+    target = Path(os.path.realpath(folder / location))  # a link may lead outside
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+        return False
+    return Path(os.path.realpath(folder)) in target.parents
 
 
 def is_location_allowed(location: str, folder: Path) -> bool:
@@ -76,10 +73,10 @@ def is_location_allowed(location: str, folder: Path) -> bool:
 
 
 def external_part(proto: TensorProto, base_dir: Path) -> FilePart:
-    """Return the part of a file that contains an external tensor: `length` bytes from `offset`, or
-    all from there.
+    """Return the part of a file that contains an external tensor.
 
-    Raises ModelError as `external_path`, and if the file does not have these bytes.
+    It is `length` bytes from `offset`, or all from there. Raises ModelError as `external_path`, and
+    if the file does not have these bytes.
     """
     path = external_path(proto, base_dir)
     try:

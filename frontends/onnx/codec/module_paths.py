@@ -29,17 +29,16 @@ _PARAMETERS = {
     "LayerNormalization": _LAYER,
     "RMSNormalization": {1: "weight"},
 }
-"""By operator, the operands that are parameters and their names in a state_dict, the
-surest first.
-"""
+"""Operands that are parameters, and their names in a state_dict, by operator; surest first."""
 
 _SCOPE_LIST = r"\['[^'\\]*'(, '[^'\\]*')*\]"
 _CALL = r"(\d+)_\d+"
 
 
 def module_path(node: NodeProto) -> str | None:
-    """Return the path of the module that `node` was exported from, "" for the model itself; None if
-    it is unknown.
+    """Return the path of the module that `node` was exported from, None if it is unknown.
+
+    The path of the model itself is "".
     """
     props = node.metadata_props
     notes = (
@@ -54,8 +53,9 @@ def module_path(node: NodeProto) -> str | None:
 
 
 def scope_path(text: str) -> str | None:
-    """Return the innermost module of the scopes that torch notes: `['', 'layer1', 'layer1.0',
-    'conv2d']`.
+    """Return the innermost module of the scopes that torch notes.
+
+    Scopes are the text of a list: `['', 'layer1', 'layer1.0', 'conv2d']` gives `layer1.0`.
     """
     if not text or re.fullmatch(_SCOPE_LIST, text) is None:
         return None

@@ -76,9 +76,7 @@ def import_attribute(proto: AttributeProto, base_dir: Path, region: ImportRegion
 
 
 def value_field(proto: AttributeProto) -> str | None:
-    """Return the field that contains the value of an attribute, None if there is none or more than
-    one.
-    """
+    """Return the field with the value of an attribute, None if there is not exactly one."""
     return _FIELDS.get(proto.type) or _set_field(proto)
 
 

@@ -1,7 +1,7 @@
-"""Parts of the onnx package without the rest of it, which takes longer to import than a small
-compile.
+"""Parts of the onnx package, imported without the rest of it.
 
-They are the modules of the package itself, whichever of the two is imported first.
+The whole takes longer to import than a small compile. The parts are the package's own modules,
+whichever is imported first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def onnx_part(name: str) -> Any:
-    """Return the module `onnx.name`, without an import of the package where that can be avoided."""
+    """Return the module `onnx.name`, if possible without importing the package."""
     full = f"onnx.{name}"
     if full in sys.modules:
         return sys.modules[full]
@@ -40,8 +40,9 @@ def _compiled() -> Any:
 
 
 def load_schemas() -> None:
-    """Load the compiled part of onnx and all its schemas, which takes 10 ms, so that forked
-    processes have them.
+    """Load the compiled part of onnx and its schemas, so that forked processes have them.
+
+    This takes 10 ms.
     """
     has_schema("Identity", 1)
 
@@ -49,16 +50,14 @@ def load_schemas() -> None:
 def infer_shapes(model: bytes) -> bytes:
     """Return a serialized model with the types that onnx infers.
 
-    Raises an error of onnx where it is invalid.
+    Raises an error of onnx if it is invalid.
     """
     inferred: bytes = _compiled().shape_inference.infer_shapes(model, False, False, False)
     return inferred
 
 
 def newest_opset(domain: str = "") -> int:
-    """Return the last opset of a domain that the installed onnx package knows, 0 where it knows
-    none.
-    """
+    """Return the last opset of a domain that the installed onnx package knows, else 0."""
     versions: dict[str, tuple[int, int]] = _compiled().defs.schema_version_map()
     return versions.get(domain, (0, 0))[1]
 

@@ -112,7 +112,7 @@ def _import_dim(dim: object) -> Dim:
         return value if value >= 0 else None
     if kind == "dim_param":
         symbol: str = dim.dim_param  # type: ignore[attr-defined]
-        if not isinstance(symbol, str):  # protobuf gives bytes where a string is not UTF-8
+        if not isinstance(symbol, str):  # protobuf gives bytes if a string is not UTF-8
             return None
         return None if not symbol or symbol.startswith(GENERATED_SYMBOL) else symbol
     return None

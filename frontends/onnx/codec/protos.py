@@ -1,8 +1,8 @@
 """The protobuf messages of ONNX: the classes of the onnx package.
 
-Where a field is read for every node or tensor, irc loops over a slice of it, `node.input[:]`. That
-is a list, made at once. A loop over the field itself ends with an IndexError inside protobuf, and
-takes twice as long.
+To read a field of every node or tensor, irc loops over a slice of it, `node.input[:]`: a list, made
+at once. A loop over the field itself ends with an IndexError inside protobuf, and takes twice as
+long.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
     (protobuf gives bytes for them, and does not take them).
     """
     left = set(leave)
-    if len(UnknownFieldSet(source)) or any(
+    has_invalid_text = any(
         field.type == field.TYPE_STRING and isinstance(value, bytes)
         for field, value in source.ListFields()
-    ):
+    )
+    if has_invalid_text or len(UnknownFieldSet(source)):
         target.CopyFrom(source)
         for name in left:
             target.ClearField(name)
@@ -99,9 +100,7 @@ def copy_fields(source: Message, target: Message, leave: Iterable[str]) -> None:
 
 
 def remove_fold_map(model: ModelProto) -> None:
-    """Remove an embedded fold map, which describes the model only as it was when the
-    map was made.
-    """
+    """Remove an embedded fold map, which describes the model as it was when the map was made."""
     others = [entry for entry in model.metadata_props if entry.key != FOLD_MAP_KEY]
     if len(others) < len(model.metadata_props):
         del model.metadata_props[:]

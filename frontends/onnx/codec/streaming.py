@@ -1,5 +1,6 @@
-"""Placeholders for large tensors: extracted from a serialized model, and replaced by the tensors on
-the way out.
+"""Placeholders for large tensors, which stay in their files.
+
+A reader extracts the tensors from a serialized model, and a writer puts them back.
 
 A placeholder is `raw_data` of 24 bytes. It begins with bytes drawn at random for the process, so no
 model can contain one by accident or intent. It names its payload as long as the payload is alive:
@@ -41,9 +42,7 @@ MESSAGE_FIELDS: dict[str, dict[int, str]] = {
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
     "TensorProto": {9: RAW_DATA},
 }
-"""By message type, the numbers of the fields that may contain a tensor, and their types
-(onnx.proto).
-"""
+"""Fields that may contain a tensor, by message type: number and type (onnx.proto)."""
 
 MAX_DEPTH = 100
 """protobuf refuses messages nested deeper than this."""
@@ -51,9 +50,7 @@ MAX_DEPTH = 100
 _payloads: weakref.WeakValueDictionary[bytes, Payload] = weakref.WeakValueDictionary()
 _numbers = count()
 _used: list[bool] = []
-"""Not empty once a placeholder was made: most models have none, and need not be
-searched for them.
-"""
+"""Not empty once a placeholder was made: most models have none, and need no search for them."""
 
 
 def make_placeholder(payload: Payload) -> bytes:
@@ -96,8 +93,7 @@ def payload_of(raw_data: bytes) -> Payload | None:
 
 
 def extract_payloads(file: SourceFile, threshold: int) -> tuple[bytes, list[FilePart]]:
-    """Return the serialized model in `file` with placeholders, and the parts of the file that they
-    represent.
+    """Replace the large tensors in `file` by placeholders; return message and replaced parts.
 
     Every `raw_data` of at least `threshold` bytes gets a placeholder. Bytes that are not a model
     are returned as they are. Raises ModelError if the file cannot be read. O(fields of the messages
@@ -135,8 +131,7 @@ def extract_payloads(file: SourceFile, threshold: int) -> tuple[bytes, list[File
 
 
 def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Payload]:
-    """Return the pieces of a serialized message in which each placeholder is replaced by its
-    payload.
+    """Return the pieces of a serialized message, with payloads in place of placeholders.
 
     The lengths of the messages around a payload are corrected. Raises ModelError if a payload is
     gone.
@@ -179,14 +174,13 @@ def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Pa
 
 
 def materialize(model: ModelProto) -> ModelProto:
-    """Return `model` with the elements of all its tensors in it: a copy, or itself if it has no
-    placeholder. O(bytes).
+    """Return `model` with all elements in it: a copy, or itself if it has no placeholder. O(bytes).
 
     Raises ModelError if a payload is gone, or its file no longer contains it.
     """
-    if not _used or all(
-        payload_of(tensor.raw_data) is None for tensor in all_tensors(model, any_kind=True)
-    ):
+    if not _used:
+        return model
+    if all(payload_of(tensor.raw_data) is None for tensor in all_tensors(model, any_kind=True)):
         return model
     complete = ModelProto()
     complete.CopyFrom(model)

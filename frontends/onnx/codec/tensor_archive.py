@@ -1,8 +1,8 @@
 """The data file of IR text: an .npz file with the tensors that the text names by digest.
 
-A member is `DIGEST.npy`, or `DIGEST.TYPE.npy` where numpy's format lacks the element type. The bits
-of bf16, f8e4m3fn, i4 and the like are unsigned integers, one an element. Strings are their lengths
-and bytes. Members are not compressed: large tensors stay in the file.
+A member is `DIGEST.npy`, or `DIGEST.TYPE.npy` if numpy's format lacks the element type. The bits of
+bf16, f8e4m3fn, i4 and the like are unsigned integers, one an element. Strings are their lengths and
+bytes. Members are not compressed: large tensors stay in the file.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class FileTensor(Tensor):
 class TensorArchive(Mapping[str, Tensor]):
     """The tensors of a data file by digest, of which large ones are read on demand.
 
-    The file is opened when a tensor is first asked for. Unless it `is_required`, one that is
-    missing counts as empty, and digests that it lacks are no error. `parts` are the parts of the
-    file that tensors refer to.
+    The file is opened when a tensor is first asked for. Unless it `is_required`, a missing file
+    counts as empty, and a missing digest raises KeyError. `parts` are the parts of the file that
+    tensors refer to.
     """
 
     def __init__(self, path: Path, *, is_required: bool) -> None:
@@ -78,7 +78,7 @@ class TensorArchive(Mapping[str, Tensor]):
 
     @cached_property
     def _members(self) -> dict[str, tuple[zipfile.ZipInfo, str]]:
-        """Return each member by its digest, with the name of its type where numpy lacks that."""
+        """Return each member by its digest, with the name of its type if numpy lacks it."""
         if not self.is_required and not self.path.exists():
             return {}
         try:
@@ -179,11 +179,11 @@ class TensorArchive(Mapping[str, Tensor]):
 
 
 def write_archive(path: Path, target: Path, data: Mapping[str, Tensor]) -> None:
-    """Write `data` by digest to the file `target`, which will be `path`. Equal data give equal
-    files.
+    """Write `data` by digest to the file `target`, which will be `path`.
 
-    Tensors that are not in memory are read in blocks. Raises EmitError if the file cannot be
-    written, and ModelError if elements cannot be read or do not fit their shape.
+    Equal data give equal files. Tensors that are not in memory are read in blocks. Raises EmitError
+    if the file cannot be written, and ModelError if elements cannot be read or do not fit their
+    shape.
     """
     with writing(path), zipfile.ZipFile(target, "w", allowZip64=True) as archive:
         for digest, tensor in data.items():
@@ -238,8 +238,9 @@ def _dtype_of(stored: np.dtype[np.generic], type_name: str) -> DType:
 
 
 def _pack_strings(array: Array) -> Array:
-    """Return strings as one array of bytes: rank, extents and the length of each as int64, then
-    their bytes.
+    """Return strings as one array of bytes.
+
+    It has rank, extents and the length of each string as int64, then the bytes of all strings.
     """
     items = [
         item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogatepass")

@@ -22,10 +22,10 @@ _FIELD_OF: dict[int, str] = {
 
 
 def size_mismatch(tensor: OnnxTensor) -> str | None:
-    """Return how the elements of a tensor disagree with its shape, as the end of a sentence "the
-    tensor ...".
+    """Return how the elements of a tensor disagree with its shape.
 
-    The result is None if they agree, or cannot be reached.
+    The text ends a sentence that begins with "the tensor". The result is None if they agree, or
+    cannot be reached.
     """
     proto, dtype, shape = tensor.proto, tensor.dtype, tensor.shape
     count = element_count(shape)

@@ -58,22 +58,20 @@ _NUMBERS = {
 """Fields that list elements as numbers of their own type, or 0 and 1."""
 
 CACHED_BYTES = 1024
-"""Tensors of up to this many bytes are decoded once: every pass reads the parameters of
-BatchNormalization.
-"""
+"""Tensors of up to this many bytes are decoded once: every pass reads some of them again."""
 
 NUMPY_RANK = 64
 """Most axes of an array.
 
-Tensors with more are kept as they are: what reads their elements gets a ValueError.
+Tensors with more are kept as they are: to read their elements raises ValueError.
 """
 
 
 class OnnxTensor(Tensor):
-    """A reference to a TensorProto whose elements are decoded on demand; external data is below
-    `base_dir`.
+    """A reference to a TensorProto, whose elements are decoded on demand.
 
-    `payload` has the elements if the message does not contain them.
+    External data is below `base_dir`. `payload` has the elements if the message does not contain
+    them.
     """
 
     __slots__ = ("__weakref__", "_array", "base_dir", "dtype", "payload", "proto", "shape", "size")
@@ -118,30 +116,25 @@ class OnnxTensor(Tensor):
         if self.size < 0:  # numpy would infer the extent
             raise ValueError(f"the shape {list(self.shape)} has a negative extent")
         if self.payload is None:
-            self.payload = detached_payload(
-                self.proto, self.base_dir
-            )  # raises the error that __init__ suppressed
+            # raises the error that __init__ suppressed
+            self.payload = detached_payload(self.proto, self.base_dir)
         if isinstance(self.payload, Tensor):
             return self.payload.numpy()
         if self.proto.data_type == TensorProto.STRING:
             return np.array([*self.proto.string_data, None], object)[:-1].reshape(self.shape)
-        if self.dtype.name in _NUMPY_LAYOUT and (
-            self.payload is not None or self.proto.HasField("raw_data")
-        ):
-            data = (
-                b"".join(map(byte_view, self.payload.blocks()))
-                if self.payload is not None
-                else self.proto.raw_data
-            )
-            return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+        if self.dtype.name in _NUMPY_LAYOUT and self.payload is not None:
+            return self._array_of(b"".join(map(byte_view, self.payload.blocks())))
+        if self.dtype.name in _NUMPY_LAYOUT and self.proto.HasField("raw_data"):
+            return self._array_of(self.proto.raw_data)
         array = self._listed()
         array.flags.writeable = False
         return array
 
+    def _array_of(self, raw_data: bytes) -> Array:
+        return np.frombuffer(raw_data, numpy_dtype(self.dtype)).reshape(self.shape)
+
     def _listed(self) -> Array:
-        """Return the elements that the message lists as numbers, or that are packed
-        below a byte.
-        """
+        """Return elements that the message lists as numbers, or packs below a byte."""
         field = _NUMBERS.get(self.dtype.name)
         if field is not None and self.payload is None and not self.proto.HasField("segment"):
             return np.array(getattr(self.proto, field), numpy_dtype(self.dtype)).reshape(self.shape)
@@ -182,8 +175,9 @@ class OnnxTensor(Tensor):
 
 
 def decode_small(tensors: Iterable[OnnxTensor]) -> None:
-    """Decode and cache small tensors, all of one type and shape at once: numpy's overhead for each
-    array dominates.
+    """Decode and cache small tensors, all of one type and shape at once.
+
+    numpy's overhead for each array dominates.
     """
     alike: dict[tuple[str, tuple[int, ...]], list[tuple[OnnxTensor, bytes]]] = {}
     has_placeholders = placeholders_exist()
@@ -243,11 +237,10 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
 
 
 def tensor_proto(tensor: Tensor, name: str) -> TensorProto:
-    """Return a TensorProto of `tensor` under `name`, the original message if it is an OnnxTensor of
-    that name.
+    """Return a TensorProto of `tensor` under `name`.
 
-    Elements that are not in memory are represented by a placeholder, which is valid as long as
-    `tensor` is alive.
+    It is the original message of an OnnxTensor of that name. Elements that are not in memory are
+    represented by a placeholder, which is valid as long as `tensor` is alive.
     """
     if isinstance(tensor, OnnxTensor) and tensor.proto.name == name:
         return tensor.proto

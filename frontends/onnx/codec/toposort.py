@@ -24,10 +24,9 @@ def reads(node: NodeProto) -> Iterator[str]:
 def topological_order(
     nodes: Sequence[NodeProto], known: Callable[[str], object]
 ) -> list[int] | None:
-    """Return the indices of `nodes` in an order that defines every name before it is read. O(n log
-    n).
+    """Return an order of `nodes`, as indices, that defines names before they are read. O(n log n).
 
-    The smallest index comes first where there is a choice; the result is None if the nodes are
+    Of several nodes that could come next, the first in `nodes` does. The result is None if they are
     sorted already. `known` returns a value for the names that graph inputs, initializers and outer
     graphs define. Raises ModelError, which names a node on the cycle, if there is no such order.
     """
@@ -53,9 +52,7 @@ def topological_order(
 
 
 def _is_sorted(nodes: Sequence[NodeProto], known: Callable[[str], object]) -> bool:
-    """Return whether every name that a node defines, and `known` does not, is read after it is
-    defined.
-    """
+    """Return whether no node reads a name that a later node defines, unless `known` has it too."""
     defined: set[str] = set()
     early: set[str] = set()
     for node in nodes:

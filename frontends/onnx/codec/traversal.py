@@ -50,9 +50,7 @@ def _attributes(part: GraphProto | FunctionProto, *, any_kind: bool) -> Iterator
 def _parts_of_model(
     model: ModelProto, *, any_kind: bool = False
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield every function and every graph, those of training and in attributes included, with its
-    `_attributes`.
-    """
+    """Yield every function and graph with its `_attributes`, also those of training and bodies."""
     training = [
         graph for info in model.training_info for graph in (info.initialization, info.algorithm)
     ]
@@ -62,9 +60,7 @@ def _parts_of_model(
 def _parts(
     pending: list[GraphProto | FunctionProto], *, any_kind: bool = False
 ) -> Iterator[tuple[GraphProto | FunctionProto, list[AttributeProto]]]:
-    """Yield the parts that are `pending`, and the graphs in their attributes, with their
-    `_attributes`.
-    """
+    """Yield the `pending` parts and the graphs in their attributes, each with its `_attributes`."""
     graphs: list[GraphProto | FunctionProto] = []
     while pending or graphs:
         part = (pending or graphs).pop()
@@ -82,17 +78,13 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield every node of every graph and function that inference runs: those of training do not
-    count.
-    """
+    """Yield every node that inference runs, in graphs and functions, but not those of training."""
     yield from model.graph.node
     yield from body_nodes(model)
 
 
 def body_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield every node of every function, and of the graphs in attributes of the main graph, at any
-    depth.
-    """
+    """Yield every node of functions, and of graphs in attributes of the main graph at any depth."""
     for function in model.functions:
         yield from nodes_in(function)
     for attribute in _attributes(model.graph, any_kind=False):
@@ -101,9 +93,7 @@ def body_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def nodes_in(part: GraphProto | FunctionProto) -> Iterator[NodeProto]:
-    """Yield every node of a graph or function, and of the graphs in its attributes, at
-    any depth.
-    """
+    """Yield every node of a graph or function, and of graphs in its attributes, at any depth."""
     return chain.from_iterable(each.node for each, _ in _parts([part]))
 
 
