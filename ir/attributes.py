@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ..support.record import value
+from .record import ValueRecord
 from .tensor import Tensor
 from .types import DType, TensorType, Type, element_count
 
 
-@value
-class AttributeRef:
+class AttributeRef(ValueRecord):
     """A reference in the body of a function to its attribute `name`; `kind` is the name of its type
     in ONNX.
     """
@@ -17,22 +16,19 @@ class AttributeRef:
     kind: str
 
 
-@value
-class RegionRef:
+class RegionRef(ValueRecord):
     """The value of a graph attribute: the region `index` of the node."""
 
     index: int
 
 
-@value
-class EmptyList:
+class EmptyList(ValueRecord):
     """An empty list of a `kind` (`ints`, `floats`, `strings`, ...)."""
 
     kind: str
 
 
-@value
-class SparseTensor:
+class SparseTensor(ValueRecord):
     """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of
     `shape`.
     """

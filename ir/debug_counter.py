@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..support.record import field, record
+from msgspec import Struct, field
+
 from .tensor import Array
 
 APPLIED = "applied"
@@ -25,8 +26,7 @@ class Described(Protocol):
     def description(self) -> str: ...
 
 
-@record(frozen=False)
-class DebugCounter:
+class DebugCounter(Struct, eq=False):
     """The number of rule applications in a module, and their limit.
 
     `last` holds the rule that was applied last, and its node. `trace` is called at every attempt.

@@ -12,16 +12,15 @@ from typing import Any
 
 from ..support.errors import nearest
 from ..support.limits import Limits
-from ..support.record import record
 from .attributes import Attribute
 from .graph import Node
 from .ops.row import Constants, NodeView
 from .provenance import Refusal
+from .record import Record
 from .types import DType, Type
 
 
-@record
-class Operand:
+class Operand(Record):
     """An operand of a schema: operands of one `kind` have one type; `dtypes` are the element types
     that it may have.
     """
@@ -30,8 +29,7 @@ class Operand:
     dtypes: frozenset[DType]
 
 
-@record
-class Schema:
+class Schema(Record):
     """An operator in one opset of its domain.
 
     `attributes` maps names to kinds of ONNX (`INT`, `FLOATS`, ...), `required` are those without a

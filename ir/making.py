@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..support.errors import IRError
-from ..support.record import record
 from .attributes import Attribute, AttributeRef, EmptyList
 from .foreign_operators import Schema, near_name
 from .graph import Node, Value
@@ -22,6 +21,7 @@ from .module import Module
 from .operand_types import Number, Operands
 from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
+from .record import Record
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
 
@@ -29,8 +29,7 @@ OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 """Attributes of in-house operators that are irc's own."""
 
 
-@record
-class Operator:
+class Operator(Record):
     """An operator of ONNX or of another domain, in the `opset` that the graph imports; `schema` is
     None if unknown.
     """

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..support.record import record
 from .graph import Node
 from .ops import has_trait
 from .ops.evaluation import NotEvaluable
 from .ops.reshaping import convert
 from .ops.row import Evaluate, Trait
+from .record import Record
 from .tensor import Array, to_float64
 from .types import dtype_of
 
 
-@record
-class PartlyKnown:
+class PartlyKnown(Record):
     """Elements of a value, of which those of the mask `is_open` may be any number."""
 
     array: Array

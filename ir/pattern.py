@@ -32,11 +32,11 @@ from types import EllipsisType
 import numpy as np
 
 from ..support.errors import UsageError, did_you_mean
-from ..support.record import record
 from .attributes import Attribute, AttributeRef
 from .graph import ONNX_NAMES, Node, Value
 from .ops import BY_ONNX_NAME, OPS, canonical_domain
 from .provenance import Declined
+from .record import Record
 from .rewriter import Rewriter
 from .rule_driver import ANY, AffineEffect, Rule, Rules
 from .tensor import Tensor, numpy_dtype
@@ -97,8 +97,7 @@ class Mismatch:
         return f"<Mismatch: {self.reason}>"
 
 
-@record
-class _State:
+class _State(Record):
     """What is bound so far: values by name, and the nodes that are covered."""
 
     values: Mapping[str, Value]
@@ -459,8 +458,7 @@ def canonical(op_name: str) -> str:
 Replace = Callable[[Match, Rewriter], Value | None]
 
 
-@record
-class Rewrite:
+class Rewrite(Record):
     """A pattern, and the rule that replaces what it matches."""
 
     pattern: Pattern

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ..support.record import value
 from .graph import Node, Origins, Value, flatten_origins, is_constant
+from .record import ValueRecord
 
 
-@value
-class Refusal:
+class Refusal(ValueRecord):
     """Why an affine stays: a reason code of the fold map, and a sentence that names the obstacle.
 
     `notes` has a line for every way that was tried, with the operators that the affine would have

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from ..support.errors import PassError
-from ..support.record import record
 from .graph import ONNX_NAMES, Graph, Node
 from .ops import op_info
 from .provenance import Declined
+from .record import Record
 from .rewriter import Rewriter
 from .types import dtype_of
 
@@ -40,8 +40,7 @@ ROUNDS = 64
 """Rounds over a graph before rules are taken to run in circles; chains collapse in one."""
 
 
-@record
-class Rule(Generic[C]):
+class Rule(Record, Generic[C]):
     """A rewrite at one node: `apply` edits the graph and returns True, or declines.
 
     It declines before any change, with a reason: it returns `Rewriter.decline(reason)`, or raises

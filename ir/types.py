@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from math import prod
 
-from ..support.record import value
+from .record import ValueRecord
 
 Dim = int | str | None
 """An extent: a number, a symbol that is the same number wherever it occurs, or None if it is
@@ -23,8 +23,7 @@ MAX_RANK = 64
 """The greatest rank of a numpy array."""
 
 
-@value
-class DType:
+class DType(ValueRecord):
     """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as
     `float` or `int`.
     """
@@ -73,8 +72,7 @@ F16, BF16, F32, F64 = (DTYPES[name] for name in ("f16", "bf16", "f32", "f64"))
 I64, BOOL = DTYPES["i64"], DTYPES["bool"]
 
 
-@value
-class Type:
+class Type(ValueRecord):
     """Base of all value types; an instance of it is the unknown type (`?` in text)."""
 
     def __str__(self) -> str:
@@ -113,7 +111,6 @@ def quote(text: str) -> str:
     return "".join(out)
 
 
-@value
 class TensorType(Type):
     """A dense tensor: `f32[N,3,8]`; `f32[*]` has unknown rank, `?[3]` an unknown element type."""
 
@@ -130,7 +127,6 @@ class TensorType(Type):
         return None if self.shape is None else len(self.shape)
 
 
-@value
 class SparseTensorType(Type):
     """A sparse tensor: `sparse<f32[3,4]>`."""
 
@@ -141,7 +137,6 @@ class SparseTensorType(Type):
         return f"sparse<{TensorType(self.dtype, self.shape)}>"
 
 
-@value
 class SequenceType(Type):
     """A sequence: `seq<f32[*]>`."""
 
@@ -151,7 +146,6 @@ class SequenceType(Type):
         return f"seq<{self.element}>"
 
 
-@value
 class OptionalType(Type):
     """An optional: `optional<f32[*]>`."""
 
@@ -161,7 +155,6 @@ class OptionalType(Type):
         return f"optional<{self.element}>"
 
 
-@value
 class MapType(Type):
     """A map from integers or strings: `map<i64,f32[*]>`."""
 
@@ -172,7 +165,6 @@ class MapType(Type):
         return f"map<{self.key or '?'},{self.value}>"
 
 
-@value
 class OpaqueType(Type):
     """A type of which only the name is known: `opaque<"domain","name">`."""
 

@@ -17,18 +17,17 @@ from pathlib import Path
 from types import TracebackType
 
 from .errors import EmitError
-from .record import record
 
 MAX_JOURNAL = 1 << 16
 """Bytes of a journal that are read."""
 
 
-@record(frozen=False)
 class PendingFile:
     """A file that is written as `temporary` and renamed to `path`, which may change until then."""
 
-    temporary: Path
-    path: Path
+    def __init__(self, temporary: Path, path: Path) -> None:
+        self.temporary = temporary
+        self.path = path
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .errors import UsageError
-from .record import record
 
 MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
 """Suffixes of the files made for a model, in place of its own. Files of these names are not read as
@@ -23,15 +22,22 @@ MODELS = (".onnx", DUMP, ".pt2")
 """Suffixes of models that are read."""
 
 
-@record
 class OutputPaths:
     """Paths of one model and its outputs; `dump_ir` is the folder of its IR dumps."""
 
-    model: str
-    output: str
-    fold_map: str | None = None
-    report: str | None = None
-    dump_ir: str | None = None
+    def __init__(
+        self,
+        model: str,
+        output: str,
+        fold_map: str | None = None,
+        report: str | None = None,
+        dump_ir: str | None = None,
+    ) -> None:
+        self.model = model
+        self.output = output
+        self.fold_map = fold_map
+        self.report = report
+        self.dump_ir = dump_ir
 
     def files(self, folder: str) -> Iterator[Path]:
         """Yield the real path of each output, relative ones below `folder`."""

@@ -16,6 +16,7 @@ from ...ir.graph import Graph, Node, Value, flatten_origins
 from ...ir.module import Module
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import MERGED, Refusal
+from ...ir.record import Record
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.records.fold_records import (
     FoldedAffine,
@@ -27,7 +28,6 @@ from ...passes.affine.records.fold_records import (
     fold_records,
 )
 from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
-from ...support.record import record
 from .digests import tensor_digest
 from .npz import NpzWriter
 from .observer import PayloadObserver
@@ -62,8 +62,7 @@ if TYPE_CHECKING:
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
 
-@record
-class AffineStatus:
+class AffineStatus(Record):
     """The fate of one affine; the fields are those of the fold map."""
 
     status: StatusName

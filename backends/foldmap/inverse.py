@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...frontends.onnx.codec.protos import ModelProto
 from ...frontends.onnx.codec.traversal import all_nodes, value_names
+from ...ir.record import Record
 from ...support.errors import FoldMapError
-from ...support.record import record
 from .digests import graph_digest
 from .fold_map import FoldMap
 from .restore import StoredOutside, TensorIndex, rebuild_source
@@ -62,8 +62,7 @@ def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None
     return graph_digest(model, *known) == fold_map.data["folded_model"].get("digest")
 
 
-@record
-class MapComparison:
+class MapComparison(Record):
     """The result of comparing a model with a fold map.
 
     `same` says whether it is the folded model of the map. `layers` are the node names of layers

@@ -30,9 +30,9 @@ from ...frontends.onnx.codec.tensors import (
 )
 from ...frontends.onnx.codec.traversal import all_tensors
 from ...ir.payload import Payload
+from ...ir.record import Record
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError
-from ...support.record import record
 from .arrays import ArrayStore
 from .digests import graph_digest, message_digest
 from .observer import PayloadObserver
@@ -59,8 +59,7 @@ them.
 """
 
 
-@record
-class StoredOutside:
+class StoredOutside(Record):
     """A tensor of a restored source whose elements were in another file, and the keys and values
     that say where.
     """

@@ -10,10 +10,10 @@ from pathlib import Path
 from ...frontends.onnx.codec.external_data import is_location_allowed
 from ...frontends.onnx.codec.protos import ModelProto, TensorProto
 from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, raw_elements
+from ...ir.record import Record
 from ...support.errors import EmitError, clipped
 from ...support.files import FileTransaction, replacing, writing
 from ...support.output_paths import entry_path
-from ...support.record import record
 from ..onnx.saving import save_model
 from .fold_map import FoldMap
 from .inverse import restore_source
@@ -26,8 +26,7 @@ Beyond, the file held other data, and its tensors stay in the model.
 """
 
 
-@record
-class _Part:
+class _Part(Record):
     """A tensor of the source that was in another file, its place there, and its elements."""
 
     stored: StoredOutside

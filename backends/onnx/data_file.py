@@ -14,9 +14,9 @@ from ...frontends.onnx.codec.streaming import payload_of
 from ...frontends.onnx.codec.tensors import ELEMENT_FIELDS, raw_elements
 from ...frontends.onnx.codec.traversal import all_graphs, external_tensors
 from ...ir.payload import Block, Payload, byte_view
+from ...ir.record import Record
 from ...ir.tensor import ArrayTensor
 from ...support.files import FileTransaction, writing
-from ...support.record import record
 from .data_file_cleanup import DIGITS
 from .output_stream import Tap, read_blocks, write_pieces
 
@@ -29,8 +29,7 @@ MIN_EXTERNAL_BYTES = 1024
 """Smaller tensors stay in the message when external data is asked for, as with `onnx.save`."""
 
 
-@record
-class _Allocation:
+class _Allocation(Record):
     """A tensor and its offset in a file of external data."""
 
     tensor: TensorProto

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from ...frontends.onnx.codec.protos import AttributeProto
 from ...ir.evaluate import ConstantEvaluator
@@ -33,14 +34,13 @@ from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
 from ...ir.ops.parameters import attribute_of, is_exact_attribute, legacy_count, outdated
 from ...ir.ops.row import NUMPY_BROADCAST, Parameter, Trait
+from ...ir.record import Record
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
 from ...support.errors import EmitError, clipped
-from ...support.record import field, record
 
 
-@record(frozen=False)
-class Legalization:
+class Legalization(Struct, eq=False):
     """The decisions for one module.
 
     `skipped` nodes are not written. `restored` maps an `add` to the data and the
@@ -59,8 +59,7 @@ class Legalization:
     nameless: list[Value] = field(default_factory=list)
 
 
-@record
-class OldForm:
+class OldForm(Record):
     """The inputs and attributes of a node in an opset that states a parameter in another form than
     the IR.
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ...frontends.onnx.codec.module_paths import module_path
 from ...frontends.onnx.codec.protos import ModelProto
+from ...ir.record import Record
 from ...ir.tensor import Array
-from ...support.record import record
 from ..foldmap import FoldMap
 from .elements import Elements, Unknown
 from .source_graph import Misplaced, SourceGraph
@@ -33,8 +33,7 @@ PARAMETERS: dict[ParameterName, str] = {
 }
 
 
-@record
-class Applied:
+class Applied(Record):
     """The result of `apply`, by module path.
 
     `layers` have new weights and biases, `norms` became Identity. `left` are the steps of the fold
@@ -46,8 +45,7 @@ class Applied:
     left: dict[str, str]
 
 
-@record
-class NewLayer:
+class NewLayer(Record):
     """A layer of the module with its weight and bias after all folds."""
 
     path: str

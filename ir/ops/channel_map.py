@@ -11,11 +11,12 @@ from __future__ import annotations
 from enum import Enum
 
 import numpy as np
+from msgspec.structs import replace
 
-from ...support.record import record, replaced
 from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
+from ..record import Record
 from ..tensor import Array
 from ..types import Dim, Shape
 
@@ -23,8 +24,7 @@ MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
 
 
-@record
-class ChannelAxis:
+class ChannelAxis(Record):
     """The channels that are asked for: `count` of them along `axis`, None where one number stands
     for all elements.
 
@@ -68,8 +68,7 @@ general one.
 """
 
 
-@record
-class ChannelMap:
+class ChannelMap(Record):
     """The way of channels between the data of an operator and one of its results.
 
     - `axis` is the axis on the other side, counted from the left.
@@ -100,7 +99,7 @@ class ChannelMap:
 
     def limited(self, *limits: tuple[Limit, Refusal | None]) -> ChannelMap:
         """Return the same way under other conditions."""
-        return replaced(self, limits=limits)
+        return replace(self, limits=limits)
 
 
 NO_SHIFT = (Limit.NO_SHIFT, None)

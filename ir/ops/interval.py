@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...support.record import record
+from ..record import Record
 from ..tensor import Array
 
 
-@record
-class Interval:
+class Interval(Record):
     """Bounds of a value: float64 arrays that broadcast against it, of its rank or of shape [].
 
     Ends may be infinite.

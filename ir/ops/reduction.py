@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from ...support.record import replaced
 from ...support.statement import states
 from ..graph import Node
 from ..provenance import Refusal, Refused
@@ -187,7 +187,7 @@ def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
                 Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"),
             )
         )
-    return replaced(found, factor=float(count))
+    return replace(found, factor=float(count))
 
 
 @states("s * op(x) + t == op(s * x + t) if s >= 0 and t == 0")

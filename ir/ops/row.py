@@ -7,10 +7,12 @@ from enum import Enum
 from functools import cached_property
 from typing import Protocol
 
-from ...support.record import field, record
+from msgspec import Struct, field
+
 from ..attributes import Attribute, EmptyList
 from ..graph import Node, Value
 from ..provenance import Refusal
+from ..record import Record
 from ..tensor import Array
 from ..types import Dim, Type
 from .channel_map import ChannelAxis, ChannelMap
@@ -30,8 +32,7 @@ class Constants(Protocol):
         """
 
 
-@record(frozen=False)
-class NodeView:
+class NodeView(Struct, eq=False):
     """An ONNX node that is being imported, as a condition sees it."""
 
     opset: int
@@ -146,8 +147,7 @@ and `broadcast`.
 """
 
 
-@record
-class Parameter:
+class Parameter(Record):
     """An operand that older opsets state in another form; `since` is the first opset with the
     operand `index`.
 
@@ -166,8 +166,7 @@ it is none.
 """
 
 
-@record
-class AffineForm:
+class AffineForm(Record):
     """An operator as an affine of one operand, where it has no other or a constant one.
 
     Fold maps list it under `kind`. `second` makes scale and shift of a constant second operand,
@@ -186,8 +185,7 @@ MANY = 1 << 30
 """More inputs than any node has."""
 
 
-@record(slots=False)
-class OpInfo:
+class OpInfo(Record, dict=True):
     """All that irc knows of one operator.
 
     - `inputs`: the least and the greatest number of inputs; `outputs`: the number of outputs.

@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 
-from ...support.record import record
 from ..graph import Node, Value
+from ..record import Record
 from ..tensor import Array
 from ..types import Dim, static_dims
 from .inference import input_shape, integers_of, list_attribute, listed, normal_axes
 from .row import Constants, text_of
 
 
-@record
-class ClipBounds:
+class ClipBounds(Record):
     """The least and the greatest result of a Clip or Relu; None where there is no bound."""
 
     low: float | None
@@ -72,8 +71,7 @@ def normalizes_last_axis(node: Node) -> bool:
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
 
 
-@record
-class Window:
+class Window(Record):
     """The window of a convolution or pool along its spatial axes.
 
     `pads` are the pads at all beginnings, then those at all ends; None where `auto_pad` decides on

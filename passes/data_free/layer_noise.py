@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Value
 from ...ir.tensor import Array
-from ...support.record import replaced
 from .gaussian import below
 from .linear import Linear
 from .moments import Moments
@@ -67,7 +67,7 @@ def quantized_tensors(
 
 def _response(layer: Linear, square: Array) -> Array:
     """Return the variance [M] of results for noise of variance 1 in the weights."""
-    noisy = replaced(layer, weight=np.ones_like(layer.weight))
+    noisy = replace(layer, weight=np.ones_like(layer.weight))
     return np.asarray(
         np.mean([variance for _, variance in noisy.phases(np.zeros_like(square), square)], axis=0)
     )

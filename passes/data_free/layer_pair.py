@@ -15,8 +15,8 @@ from ...ir.module import Module
 from ...ir.ops import has_trait, sole_reader
 from ...ir.ops.row import Trait
 from ...ir.provenance import Refused
+from ...ir.record import Record
 from ...ir.rewriter import Rewriter
-from ...support.record import record
 from ..affine.algebra.affine import Affine
 from ..affine.algebra.layers import Fold
 from ..affine.algebra.operands import Parameters
@@ -30,8 +30,7 @@ MAX_GROWTH = 1 << 16
 """Bytes by which new biases and the constants between the layers of one pair may grow in total."""
 
 
-@record
-class LayerPair:
+class LayerPair(Record):
     """The layers before and after `value`, as the two plans that change them.
 
     `backward` replaces `value` by `backward_affine` of it. `forward` applies `forward_affine` to

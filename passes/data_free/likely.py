@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
@@ -22,7 +23,6 @@ from ...ir.ops.normalization import NORMALIZATIONS, normalized_parameters
 from ...ir.ops.row import Trait
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
-from ...support.record import replaced
 from .intervals import contracted, interval_of, to_channels
 from .moments import Moments, Propagator
 
@@ -68,7 +68,7 @@ class LikelyMoments(Propagator):
             if axis is not None and shape is not None and shape[axis] in (len(part.mean), None):
                 count = len(part.mean)
                 return [
-                    replaced(each, axis=axis)
+                    replace(each, axis=axis)
                     if own == axis and len(each.mean) == count
                     else each.along(None, 1).along(axis, count)
                     for each, own in zip(known, axes, strict=True)
@@ -119,7 +119,7 @@ class LikelyMoments(Propagator):
         if has_trait(node, Trait.LINEAR) or node.op == "einsum":
             found = self.contraction(node)
             if found is not None:
-                return replaced(found.along(axis, len(low)), low=low, high=high), False
+                return replace(found.along(axis, len(low)), low=low, high=high), False
         width = high.max() - low.min()
         for i in range(len(node.inputs)):
             data = self.get(node, i)
@@ -128,7 +128,7 @@ class LikelyMoments(Propagator):
             own = data.high.max() - data.low.min()
             alike = own <= width * ALIKE and width <= own * ALIKE
             if alike and data.low.min() <= high.max() and low.min() <= data.high.max():
-                return replaced(data.whole.along(axis, len(low)), low=low, high=high), False
+                return replace(data.whole.along(axis, len(low)), low=low, high=high), False
         return evenly(axis, low, high), True
 
     def is_constant(self, value: Value | None) -> bool:

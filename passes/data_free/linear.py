@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
@@ -12,8 +13,8 @@ from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Trait
 from ...ir.ops.views import may_read_padding, window_of
 from ...ir.provenance import Refused
+from ...ir.record import Record
 from ...ir.tensor import Array, to_float64
-from ...support.record import record, replaced
 from ..affine.algebra.affine import Affine
 from ..affine.algebra.layers import Fold, read_bias
 from ..affine.algebra.operands import Parameters
@@ -21,8 +22,7 @@ from ..affine.rules.table import affine_rule
 from ..affine.rules.zero_padding import shares
 
 
-@record
-class Linear:
+class Linear(Record):
     """A layer with a constant `weight`, here in float64.
 
     `data_axis` and `axis` are the axes of the channels in the data and in the result. `weight_axis`
@@ -114,7 +114,7 @@ class Linear:
         if is_transposed or may_read_padding(self.node, self.weight.shape[2:]):
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
         positive, negative = (
-            replaced(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum)
+            replace(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum)
         )
         ends = []
         for with_positive, with_negative in ((low, high), (high, low)):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, is_constant
@@ -25,9 +26,9 @@ from ...ir.ops import function_of, has_trait
 from ...ir.ops.inference import integer_of
 from ...ir.ops.row import Function, Trait, text_of
 from ...ir.provenance import Refused
+from ...ir.record import Record
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from ...support.record import record, replaced
 from ..affine.algebra.operands import Parameters
 from ..affine.algebra.recognise import AffineOp, find_affine
 from ..affine.rules.clipping import LIMITS, limit_of
@@ -46,8 +47,7 @@ KEEPS_CHANNELS = (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)
 """Traits of operators whose results have elements from one channel of the data each."""
 
 
-@record
-class Moments:
+class Moments(Record):
     """Mean and deviation of a value per channel along `axis`, and a range of nearly all of it.
 
     Without an axis there is one channel, the whole value.
@@ -205,7 +205,7 @@ class Propagator:
     def extremum(self, data: Moments) -> Moments:
         """Return the moments of the greatest or least of some elements: only their range."""
         unknown = np.full_like(data.mean, np.nan)
-        return replaced(data, mean=unknown, std=unknown)
+        return replace(data, mean=unknown, std=unknown)
 
     def concatenated(self, node: Node) -> Moments | None:
         """Return the moments of a Concat along the channels."""
@@ -281,7 +281,7 @@ class Propagator:
     def bounded(self, found: Moments) -> Moments:
         """Limit the range to `sigmas` deviations, where these are known."""
         reach = self.sigmas * found.std
-        return replaced(
+        return replace(
             found,
             low=np.fmax(found.low, found.mean - reach),
             high=np.fmin(found.high, found.mean + reach),

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.record import Record
 from ...ir.tensor import Array
-from ...support.record import record
 
 WEIGHT_LEVELS = 127
 """Steps between 0 and the greatest magnitude of a weight in symmetric int8."""
@@ -46,8 +46,7 @@ GRID = 64
 """Scales are rounded to 2^(k / GRID): the last digits of a minimum do not matter."""
 
 
-@record
-class QuantizedTensor:
+class QuantizedTensor(Record):
     """A tensor that is quantized by one scale.
 
     `ranges` and `noise` [C] are r and c of its channels. `powers` are the powers of the unknown
@@ -95,8 +94,7 @@ def _problem(tensors: Sequence[QuantizedTensor]) -> _Problem:
     )
 
 
-@record
-class _Problem:
+class _Problem(Record):
     """The noise as a function of the logarithms x [n, C] of the scales, by tensor."""
 
     powers: Array

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait, op_info
@@ -13,7 +14,6 @@ from ...ir.ops.bounds import dtype_bounds
 from ...ir.ops.interval import UNBOUNDED, ZERO, Interval
 from ...ir.ops.row import Trait, text_of
 from ...ir.types import Shape, dtype_of, shape_of
-from ...support.record import replaced
 from .intervals import interval_of, product_bounds
 from .likely import LikelyMoments
 from .moments import Moments
@@ -85,7 +85,7 @@ class OperatorIntervals:
             positive = (np.full_like(low, least), np.maximum(high, least))
             negative = (np.minimum(low, -least), np.full_like(low, -least))
             low, high = positive if sign > 0 or not (low < 0).any() else negative
-        return interval_of(replaced(data, low=low, high=high), shape_of(value.type))
+        return interval_of(replace(data, low=low, high=high), shape_of(value.type))
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
         """Return the intervals of the results of a node by those of its operands."""

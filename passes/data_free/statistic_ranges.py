@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.module import Module
@@ -13,7 +14,6 @@ from ...ir.ops import has_trait
 from ...ir.ops.bounds import representable
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
-from ...support.record import replaced
 from ..affine.records.source_affines import known_statistics
 from ..affine.records.statistics import Statistic
 from .intervals import ends_of
@@ -62,7 +62,7 @@ def statistic_moments(
                 low, high = (
                     np.clip(end, limits.low, limits.high) for end in (moments.low, moments.high)
                 )
-                moments = replaced(moments, low=low, high=high)
+                moments = replace(moments, low=low, high=high)
             found[value] = moments
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
@@ -15,8 +16,8 @@ from ...ir.ops import has_trait
 from ...ir.ops.bounds import representable
 from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.ops.row import Trait
+from ...ir.record import Record
 from ...ir.types import shape_of
-from ...support.record import record, replaced
 from ..affine.records.statistics import Statistic
 from .bodies import ranges_of_bodies
 from .decisive import decisive_values
@@ -51,8 +52,7 @@ class Origin(Enum):
     """It holds if the ranges of the operands hold."""
 
 
-@record
-class ValueRange:
+class ValueRange(Record):
     """The likely moments of a value, its range from `low` to `high`, and its origin."""
 
     moments: Moments
@@ -231,7 +231,7 @@ class RangeWalk:
                 if each is not None and not self.evaluator.is_constant(each)
             ]
             return likely, rough or (bool(data) and all(each in self.rough for each in data))
-        return (replaced(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
+        return (replace(likely, std=likely.std * GROWTH) if of_guesses else likely), rough
 
     def reach(self, node: Node, value: Value, likely: Moments, width: float) -> float:
         """Return how many deviations from its mean a value may be; inf leaves the interval."""

@@ -21,11 +21,11 @@ from ...ir.ops import AFFINE_KINDS, has_trait, is_legal
 from ...ir.ops.evaluation import align
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Declined
+from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
-from ...support.record import record
 from ..affine.algebra.affine import CANCELLATION
 from ..affine.algebra.recognise import AffineOp, made_of_little, recognise
 from ..affine.units.units import unit_of
@@ -244,8 +244,7 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
         return total
 
 
-@record
-class _Operands:
+class _Operands(Record):
     """The operands of an operator `data` op `constant`, of element type `dtype`.
 
     The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator

@@ -23,11 +23,11 @@ from ...ir.ops import is_legal, takes_operand
 from ...ir.ops.parameters import is_exact_attribute
 from ...ir.ops.views import ClipBounds, clip_bounds
 from ...ir.provenance import Declined
+from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype
 from ...ir.types import F64, DType, element_count
-from ...support.record import record
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, MAX_CHAIN, check_keeps_shape, substitute
 
@@ -80,8 +80,7 @@ def _bound(node: Node, rewriter: Rewriter, name: str, array: Array, dtype: DType
     return rewriter.constant(tensor, before=node, hint=f"{node.output.name}.{name}")
 
 
-@record
-class _Limits:
+class _Limits(Record):
     """The limits of `data`, constants that broadcast into them; None if there is none."""
 
     data: Value

@@ -16,9 +16,9 @@ from ...ir.ops import has_trait, op_info
 from ...ir.ops.evaluation import NotEvaluable
 from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Evaluate, Inputs, Trait
+from ...ir.record import ValueRecord
 from ...ir.tensor import Array
 from ...ir.types import BOOL, DTYPES, I64, Dim, dtype_of, shape_of
-from ...support.record import value
 
 _MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
 """Operators that move elements and do not depend on their values."""
@@ -27,8 +27,7 @@ _MAX_ELEMENTS = 64
 """Elements of the longest vector that is taken for a shape."""
 
 
-@value
-class Extent:
+class Extent(ValueRecord):
     """The extent of `value` along `axis`, where neither a number nor a symbol is known."""
 
     value: Value

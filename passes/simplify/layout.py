@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct, field
+
 from ...ir.graph import Graph, Node, Value, producer_of
 from ...ir.matching import integers, result_of, static_shape
 from ...ir.ops import ops_with
@@ -30,7 +32,6 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
-from ...support.record import field, record
 from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, int_vector, substitute
 from .transposed_form import Perm, TransposedForm, transposed_form
@@ -144,8 +145,7 @@ def inverse(perm: Perm) -> Perm:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
-@record(frozen=False)
-class _Region:
+class _Region(Struct, eq=False):
     """A connected set of operators of `graph` that can be computed on data transposed by `perm`.
 
     `nodes` maps each of them to its form on transposed data. Each commutes with the Transpose, so

@@ -9,10 +9,10 @@ from ...ir.ops.inference import integer_of, list_attribute, number_of
 from ...ir.ops.row import text_of
 from ...ir.ops.views import Window, pads_of, window_of
 from ...ir.provenance import Declined
+from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import DType
-from ...support.record import record
 from .extents import ShapeEvaluator
 
 
@@ -116,8 +116,7 @@ def drop_ceil_mode(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
     return True
 
 
-@record
-class _SpatialPad:
+class _SpatialPad(Record):
     """A constant `nn.pad` of spatial axes: its data, pads (begins, then ends) and value."""
 
     data: Value

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct, field
+
 from ...ir.graph import Graph, Node, Value, producer_of
 from ...ir.matching import elements
 from ...ir.ops import has_trait, is_legal, ops_with
@@ -32,7 +34,6 @@ from ...ir.types import (
     static_dims,
     static_shape_of,
 )
-from ...support.record import field, record
 from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import MAX_BYTES
 from .shape_arithmetic import keeps_extents, wanted_extents
@@ -66,8 +67,7 @@ def compute_unshaped(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
     return True
 
 
-@record(frozen=False)
-class _Unshaped:
+class _Unshaped(Struct, eq=False):
     """Operators of `graph` that can be computed in the shape `wanted` of a later Reshape.
 
     `sources` maps the results of Reshapes that they read to the data of these, `constants` the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from msgspec import Struct, field
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node, Value, producer_of
@@ -13,14 +14,12 @@ from ...ir.ops.inference import integer_of, listed
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from ...support.record import field, record
 from .extents import ShapeEvaluator
 
 Perm = tuple[int, ...]
 
 
-@record(frozen=False)
-class TransposedForm:
+class TransposedForm(Struct, eq=False):
     """The changes of an operator by which it computes the transposed result."""
 
     moved: list[int]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import F32, Graph, batch_norm
-from irc.support.record import replaced
+from msgspec.structs import replace
 from onnx import ModelProto
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -80,7 +80,7 @@ def wrong_sign(patch: pytest.MonkeyPatch) -> None:
         Committer,
         "_fold",
         lambda self, change, f, *rest: fold(
-            self, change, replaced(f, bias=None if f.bias is None else -f.bias), *rest
+            self, change, replace(f, bias=None if f.bias is None else -f.bias), *rest
         ),
     )
 
@@ -127,7 +127,7 @@ def sign_untested(patch: pytest.MonkeyPatch) -> None:
     def unchanged(node: Any, index: int, affine: Any, params: Any) -> Any:
         return [Transfer(operands=((0, affine),))]
 
-    patch.setitem(AFFINE_RULES, "nn.relu", replaced(AFFINE_RULES["nn.relu"], backward=unchanged))
+    patch.setitem(AFFINE_RULES, "nn.relu", replace(AFFINE_RULES["nn.relu"], backward=unchanged))
 
 
 def lost_epsilon(patch: pytest.MonkeyPatch) -> None:

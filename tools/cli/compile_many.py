@@ -23,7 +23,6 @@ from ...support.files import make_folder, remove_stale_files
 from ...support.jobs import JobResult, run_jobs
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
-from ...support.record import contents_of
 from .compile_one import compile_one
 from .options import GC_THRESHOLDS, LIMITS, default_compile_options, document_head
 from .summary import Summary
@@ -230,9 +229,7 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
 def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
         CompileJob(
-            argparse.Namespace(
-                **{**vars(options), **contents_of(paths), "models": [], "json": None}
-            ),
+            argparse.Namespace(**{**vars(options), **vars(paths), "models": [], "json": None}),
             paths,
         )
         for paths in found

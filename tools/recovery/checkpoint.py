@@ -17,11 +17,11 @@ from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...frontends.onnx.codec.streaming import materialize
 from ...frontends.onnx.codec.traversal import all_nodes
 from ...ir.ops import DEFAULT_DOMAINS
+from ...ir.record import Record
 from ...ir.tensor import Array, numpy_dtype
 from ...ir.types import DTYPES
 from ...passes.registry import parse_pipeline
 from ...support.errors import FoldMapError, clipped
-from ...support.record import record
 from .folded_layers import FoldedLayer, constants_of, layers_of
 
 DEFAULT_EPSILON = 1e-5
@@ -36,8 +36,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 """Prefixes of DataParallel and torch.compile."""
 
 
-@record
-class Norm:
+class Norm(Record):
     """A BatchNormalization of the checkpoint: gamma, beta, mean, var in `params`, and `names`.
 
     `epsilon` is None if the checkpoint does not say it, `result` is its result in the unfolded
@@ -57,8 +56,7 @@ class Norm:
         return int(self.params[0].size)
 
 
-@record
-class Kernel:
+class Kernel(Record):
     """A weight of the checkpoint with its bias.
 
     In the unfolded model it belongs to `layer`, and only `norm` stands behind it.
@@ -88,8 +86,7 @@ class Kernel:
         return np.ascontiguousarray(weight) if weight.shape == layer.weight.shape else None
 
 
-@record
-class Checkpoint:
+class Checkpoint(Record):
     """The weights and BatchNormalizations of a file, and the unfolded model if the file is one."""
 
     kernels: list[Kernel]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ...ir.record import Record
 from ...ir.tensor import Array, dtype_from_numpy, finfo
 from ...support.errors import FoldMapError
-from ...support.record import record
 from .checkpoint import Checkpoint, Kernel, Norm, are_equal
 from .folded_layers import FoldedLayer
 
@@ -24,8 +24,7 @@ EPSILONS = (1e-5, 1e-3, 1e-4, 1e-6, 1e-2, 2e-5, 1e-7, 1e-8)
 """Values of epsilon that frameworks use, the commonest first; a state_dict does not say it."""
 
 
-@record
-class Explanation:
+class Explanation(Record):
     """The `kernel` and `norm` of a folded layer: its `scale` and `shift` are float64."""
 
     layer: FoldedLayer

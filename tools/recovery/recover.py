@@ -14,11 +14,11 @@ from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...frontends.onnx.opsets import opset_versions
 from ...ir.graph import Node, Value
 from ...ir.module import Module
+from ...ir.record import Record
 from ...ir.tensor import Array
 from ...passes.affine.records.fold_records import FoldedAffine, Layer, fold_records
 from ...passes.affine.records.source_affines import collect_sources
 from ...support.errors import FoldMapError
-from ...support.record import record
 from .checkpoint import Checkpoint, are_equal
 from .explanation import EPSILONS, Explanation, explain_all
 from .folded_layers import constants_of, layers_of
@@ -31,8 +31,7 @@ NAMELESS = "it has no name of its own, by which a fold map could refer to it"
 GONE = "another tool folded or removed it, and it was not recovered"
 
 
-@record
-class Recovered:
+class Recovered(Record):
     """The `fold_map`, the `explanations` it was made of, and the layers without.
 
     `refused` has the reasons by layer, and `unchanged` the layers that are in the checkpoint as

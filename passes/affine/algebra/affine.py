@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ....ir.record import Record
 from ....ir.tensor import Array, all_finite
-from ....support.record import record
 
 MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
@@ -24,8 +24,7 @@ def _is_constant(vector: Array) -> bool:
     return bool(vector.size and vector[0] == vector[-1] and (vector == vector[0]).all())
 
 
-@record
-class Stage:
+class Stage(Record):
     """One affine of a chain: float64 `scale` and `shift`, [C] or [].
 
     A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not
@@ -75,8 +74,7 @@ class Stage:
         return Stage(self.scale, self.shift / factor, mean, beta, self.origins)
 
 
-@record(slots=False)
-class Affine:
+class Affine(Record, dict=True):
     """A chain of stages along `axis` of a value, counted from the left; None is any axis.
 
     An affine without an axis is uniform: the same for all elements.

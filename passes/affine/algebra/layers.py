@@ -34,12 +34,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.graph import Node, Value
 from ....ir.ops import has_trait
 from ....ir.ops.inference import integer_of
 from ....ir.ops.row import Trait
 from ....ir.provenance import Refused
+from ....ir.record import Record
 from ....ir.tensor import (
     Array,
     ScaledTensor,
@@ -52,7 +54,6 @@ from ....ir.tensor import (
     to_float64,
 )
 from ....ir.types import DType, dtype_of, element_count, shape_of
-from ....support.record import record, replaced
 from .affine import Affine
 from .operands import Parameters
 from .recognise import not_constant
@@ -62,8 +63,7 @@ if TYPE_CHECKING:
     from .quantized_constant import QuantizedConstant
 
 
-@record
-class Fold:
+class Fold(Record):
     """The numbers that a fold of `affine` writes to the layer `node`.
 
     - The weight, input `index`, is multiplied by `factor`, float64 and broadcast against it; None
@@ -134,8 +134,7 @@ class Fold:
         return element_count(dim for dim in shape if isinstance(dim, int)) * self.dtype.bits // 8
 
 
-@record
-class Weight:
+class Weight(Record):
     """The weight of a layer, input `index`, and its elements or the tensor to read them from.
 
     Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are
@@ -176,8 +175,7 @@ Spread = Callable[[Array], Array]
 """Makes a factor of a weight from a vector with one number a channel."""
 
 
-@record
-class LayerNumbers:
+class LayerNumbers(Record):
     """The numbers of a layer that a fold starts from.
 
     - `largest` is the greatest magnitude in the weight for each channel that the affine scales.
@@ -203,7 +201,7 @@ def read_weight(node: Node, index: int, params: Parameters) -> Weight:
         quantized = _quantized(value, node, params)
         if quantized is not None:
             weight = Weight(index, value, quantized.scale_dtype, quantized.elements, quantized)
-            return replaced(weight, per_channel=params.per_channel)
+            return replace(weight, per_channel=params.per_channel)
         reason = not_constant(value).refusal
         code = "dynamic_weight" if reason.code == "non_constant_params" else reason.code
         raise Refused(code, f"{node.description}: the weight {reason.detail}")
@@ -260,7 +258,7 @@ def operands(
     value = node.input(2)
     if bias is None or value is None or params.float_bias or params.evaluator.is_constant(value):
         return weight, bias
-    return replaced(weight, bias=_quantized(value, node, params)), bias
+    return replace(weight, bias=_quantized(value, node, params)), bias
 
 
 def check_channels(node: Node, affine: Affine, axis: int, channels: int) -> None:
@@ -376,11 +374,11 @@ def checked(
     if factor is not None and weight.quantized is not None:
         channels = fold.weight_axis if scales_bias else None
         quantized = weight.quantized.scaled(factor, channels, per_channel=weight.per_channel)
-        fold = replaced(fold, quantized_weight=quantized)
+        fold = replace(fold, quantized_weight=quantized)
         factor = None
     if not layer.slot:
         shift = np.ascontiguousarray(bias) if bias.any() else None
-        return replaced(fold, factor=factor, shift=shift)
+        return replace(fold, factor=factor, shift=shift)
     if layer.bias is None:
         changed = bool(np.count_nonzero(bias))
     else:
@@ -390,7 +388,7 @@ def checked(
         changed = False
     new = written if changed else None
     if fold.is_quantized:
-        return replaced(fold, factor=factor, bias=new)
+        return replace(fold, factor=factor, bias=new)
     return fold.writing(factor, new)
 
 
@@ -412,4 +410,4 @@ def _requantized(
         factor = scale.reshape((1,) * (new.ndim - 1) + (-1,))
         bias = bias.rescaled(factor, new.ndim - 1, per_channel=weight.per_channel)
     written, error = bias.holding(new)
-    return replaced(fold, quantized_bias=written, bias_error=error)
+    return replace(fold, quantized_bias=written, bias_error=error)

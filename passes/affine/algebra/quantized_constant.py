@@ -15,23 +15,23 @@ less than 1.5 ulp, and so by less than two from the rounding of n e.
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.graph import Node, Value
 from ....ir.ops import is_legal
 from ....ir.ops.inference import integer_of
 from ....ir.ops.reshaping import permutation
 from ....ir.provenance import Refused
+from ....ir.record import Record
 from ....ir.tensor import Array, expand_rank, fits, numpy_dtype, round_to, smallest_normal
 from ....ir.types import DType
-from ....support.record import record, replaced
 from .operands import Parameters
 from .stored import dequantize_of
 
 CODE = "quantized_weight"
 
 
-@record
-class QuantizedConstant:
+class QuantizedConstant(Record):
     """The constant that the DequantizeLinear `node` makes of `integers` of type `dtype`.
 
     - `scale`, in float64 and not rounded to its `scale_dtype`, and `zero_point`, None for zero,
@@ -120,7 +120,7 @@ class QuantizedConstant:
             factor = factor.transpose(np.argsort(self.perm))
             channels = None if channels is None else self.perm[channels]
         found = self.rescaled(factor, channels, per_channel=per_channel)
-        return replaced(found, integers=self._reflected(factor)).finite()
+        return replace(found, integers=self._reflected(factor)).finite()
 
     def finite(self) -> QuantizedConstant:
         """Return the constant. Raises Refused if a scale, rounded up, overflows."""
@@ -129,7 +129,7 @@ class QuantizedConstant:
         most = 2.0 ** max(self.dtype.bits, 16)
         if fits(most * scale, self.scale_dtype):
             return self
-        if not fits(replaced(self, scale=scale, exact=None).elements, self.scale_dtype):
+        if not fits(replace(self, scale=scale, exact=None).elements, self.scale_dtype):
             detail = f"{self.node.description}: its result exceeds {self.scale_dtype}"
             raise Refused("overflow", detail)
         return self
@@ -152,7 +152,7 @@ class QuantizedConstant:
         if (np.abs(changed) < smallest_normal(self.scale_dtype)).any():
             detail = f"{label}: a scale is below the normal numbers of {self.scale_dtype}"
             raise Refused("underflow", detail)
-        return replaced(self, scale=scale)
+        return replace(self, scale=scale)
 
     def _finer(self, factor: Array, channels: int | None, per_channel: bool) -> QuantizedConstant:
         """Return the constant with a scale for each index of the axis `channels`."""
@@ -179,7 +179,7 @@ class QuantizedConstant:
         scale, zero_point = np.repeat(self.scale.reshape(1), count), self.zero_point
         if zero_point is not None:
             zero_point = np.repeat(zero_point.reshape(1), count)
-        return replaced(self, scale=scale, zero_point=zero_point, axis=channels)
+        return replace(self, scale=scale, zero_point=zero_point, axis=channels)
 
     def _reflected(self, factor: Array) -> Array:
         """Return the integers about the zero point on the side that the signs of `factor` say."""
@@ -226,7 +226,7 @@ class QuantizedConstant:
             raise Refused("overflow", f"{label}: the folded bias exceeds {self.dtype}: {hint}")
         error = float(np.abs(nearest * scale - numbers).max(initial=0.0))
         whole = (nearest + centre).astype(numpy_dtype(self.dtype))
-        return replaced(self, integers=whole, exact=numbers).finite(), error
+        return replace(self, integers=whole, exact=numbers).finite(), error
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:

@@ -17,10 +17,10 @@ from ....ir.graph import Node, Value, flatten_origins, payload_of, producer_of
 from ....ir.ops import AFFINE_KINDS, OPS, parameter_axis
 from ....ir.ops.normalization import batch_norm_of, first_of_channel
 from ....ir.provenance import Refused
+from ....ir.record import Record
 from ....ir.sparse import linear_indices
 from ....ir.tensor import Array, Tensor, numpy_dtype
 from ....ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
-from ....support.record import record
 from ..units.magic_rounding import SUMS, check_not_rounding
 from .affine import Affine, Stage
 
@@ -36,8 +36,7 @@ _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", 
 """Operators that exporters put between an initializer and the operator it is a parameter of."""
 
 
-@record(slots=False)
-class AffineOp:
+class AffineOp(Record, dict=True):
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 
     `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where

@@ -9,14 +9,13 @@ import numpy as np
 from ....ir.attributes import Attribute
 from ....ir.graph import Node
 from ....ir.provenance import Refused
+from ....ir.record import Record
 from ....ir.tensor import Array
-from ....support.record import record
 from .affine import Affine
 from .operands import Parameters
 
 
-@record
-class Transfer:
+class Transfer(Record):
     """An affine that passes a node, and what the node and its neighbours then take.
 
     Backward, a result becomes its affine if each of `operands` does. Forward, an operand loses

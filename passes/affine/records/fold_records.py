@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct, field
 
 from ....ir.graph import Node, Value
 from ....ir.module import Module
 from ....ir.provenance import SideTable
+from ....ir.record import Record
 from ....ir.tensor import Array, Tensor
-from ....support.record import field, record
 
 Scope = tuple[tuple[str, str], ...]
 """Path from the main graph: (node name, attribute) for a region, ("function",
@@ -16,16 +17,14 @@ Scope = tuple[tuple[str, str], ...]
 """
 
 
-@record
-class Param:
+class Param(Record):
     """A constant parameter of an affine: the value that feeds it, and its elements if constant."""
 
     name: str
     tensor: Tensor | None
 
 
-@record
-class SourceAffine:
+class SourceAffine(Record):
     """One affine of the source model, as it stood there.
 
     `kind` is batch_norm, mul, add, sub, div, neg, sum or mean, `index` the position among the nodes
@@ -52,8 +51,7 @@ Candidate = tuple[Node, Scope, int, tuple[str, ...]]
 """An operator of the source with its scope, its position there, and the names of its operands."""
 
 
-@record
-class FoldedAffine:
+class FoldedAffine(Record):
     """One affine's share in a layer: y = x * scale + shift, float64 of shape [C] or [].
 
     `direction` is backward for an affine of the layer's result, forward for one of its data; `axis`
@@ -68,8 +66,7 @@ class FoldedAffine:
     crossed: tuple[str, ...] = ()
 
 
-@record(frozen=False)
-class QuantizedParts:
+class QuantizedParts(Struct, eq=False):
     """The DequantizeLinear nodes of weight and bias that took affines.
 
     `signs` are the signs of all factors of result channels, [C], and `data_signs` of factors of
@@ -93,8 +90,7 @@ class QuantizedParts:
         return int((signs < 0).any(axis=2).sum()), int((signs == 0).all(axis=2).sum())
 
 
-@record(frozen=False)
-class Layer:
+class Layer(Struct, eq=False):
     """A convolution-like node that absorbed affines, and the names that it had before.
 
     `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the
@@ -117,8 +113,7 @@ class Layer:
     quantized: QuantizedParts | None = None
 
 
-@record
-class LayerEdits:
+class LayerEdits(Record):
     """One application of a pass that changes numbers and folds no affine of the source.
 
     `name` is the pass as the command line takes it. `layers` has arrays in float64, of shape [C] or

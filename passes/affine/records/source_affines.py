@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.attributes import RegionRef
 from ....ir.evaluate import ConstantEvaluator
@@ -15,7 +16,6 @@ from ....ir.ops.inference import input_shape
 from ....ir.ops.normalization import DEFAULT_EPSILON
 from ....ir.provenance import Refused
 from ....ir.tensor import OpaqueTensor, Tensor
-from ....support.record import replaced
 from ..algebra.recognise import made_of_little, recognise
 from .fold_records import Candidate, Param, Scope, SourceAffine, fold_records
 from .statistics import Statistic, StatisticRef, statistic_refs, statistics
@@ -84,7 +84,7 @@ def collect_opened(module: Module) -> None:
             key: Param(current.get(each.name, each.name), each.tensor)
             for key, each in source.params.items()
         }
-        sources[source.origin] = replaced(
+        sources[source.origin] = replace(
             source, input=current.get(source.input, source.input), params=params
         )
 
@@ -224,7 +224,7 @@ def _arithmetic(
         key = "scale" if node.op in ("multiply", "divide") else "shift"
         params[key] = Param(op.parameter.name, _known(op.parameter, evaluator))
     channels = op.scale.shape[0] if op.axis is not None else None
-    return replaced(
+    return replace(
         _undecided(node, scope, index),
         input=op.data.name,
         axis=op.axis,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.graph import Value
 from ....ir.module import Module
 from ....ir.provenance import SideTable
+from ....ir.record import Record
 from ....ir.tensor import Array
-from ....support.record import record, replaced
 from .fold_records import SourceAffine
 
 
-@record
-class Statistic:
+class Statistic(Record):
     """Mean and standard deviation of a tensor per channel, along `axis`, as float64 vectors [C].
 
     They come from the data that a model was trained on, as its BatchNormalization (origin
@@ -32,7 +32,7 @@ class Statistic:
 
     def applied(self, scale: Array | float, shift: Array | float) -> Statistic:
         """Return the statistic of scale * x + shift."""
-        return replaced(
+        return replace(
             self,
             mean=self.mean * scale + shift,
             std=self.std * np.abs(scale),
@@ -40,8 +40,7 @@ class Statistic:
         )
 
 
-@record
-class StatisticRef:
+class StatisticRef(Record):
     """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
 
     The value is the data of the BatchNormalization `source`, or its `result`, after the affines
@@ -54,7 +53,7 @@ class StatisticRef:
 
     def applied(self, scale: Array | float, shift: Array | float) -> StatisticRef:
         """Return the reference for scale * x + shift."""
-        return replaced(self, steps=(*self.steps, (scale, shift)))
+        return replace(self, steps=(*self.steps, (scale, shift)))
 
     def statistic(self) -> Statistic | None:
         """Return the statistic, None if the parameters are unknown or make no affine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....ir.graph import Node
-from ....support.record import record
+from ....ir.record import Record
 from ..algebra.affine import Affine
 from ..algebra.layers import Fold
 from ..algebra.operands import Parameters
@@ -16,8 +16,7 @@ Absorb = Callable[[Node, Affine, Parameters], Fold]
 """Return the fold of an affine into a layer, or raise Refused."""
 
 
-@record
-class AffineRule:
+class AffineRule(Record):
     """The ways of an affine at an operator.
 
     - An affine of a result passes `backward` to the operands or, at a layer, goes into its weights

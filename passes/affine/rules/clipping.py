@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.graph import Node, Value
 from ....ir.ops import is_legal, sole_reader
@@ -19,7 +20,6 @@ from ....ir.ops.views import clip_bounds
 from ....ir.provenance import Refused
 from ....ir.tensor import Array
 from ....ir.types import shape_of
-from ....support.record import replaced
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.operands import Parameters, fits_attribute, fits_operand
@@ -43,7 +43,7 @@ Move = Callable[[Array], Array]
 )
 def clip_backward(node: Node, index: int, affine: Affine, params: Parameters) -> Sequence[Transfer]:
     """Clip: s clip(x, a, b) + t = clip(s x + t, s a + t, s b + t), swapped for s < 0."""
-    return [replaced(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
+    return [replace(_passed(node, affine, affine.apply, params), operands=((0, affine),))]
 
 
 @states(
@@ -54,7 +54,7 @@ def clip_forward(node: Node, given: Mapping[int, Affine], params: Parameters) ->
     """Clip: clip(s x + t, a, b) = s clip(x, (a - t) / s, (b - t) / s) + t; s < 0 swaps."""
     affine = only_data(node, given)
     moved = _passed(node, affine, lambda bound: (bound - affine.shift) / affine.scale, params)
-    return replaced(moved, results=((0, affine),))
+    return replace(moved, results=((0, affine),))
 
 
 @states("clip(x, a, b) == clip(x - t, least(a, b - t), b - t) + t if t >= 0 and a <= 0 and x >= t")
@@ -152,7 +152,7 @@ def _limited(
             raise Refused("unsupported_op", detail)
     check_scale_sign(node, affine)
     transfer = _rebounded(node, (ends[0], max(ends)), _given(node))
-    return replaced(transfer, limits=(limits[0], limits[1]))
+    return replace(transfer, limits=(limits[0], limits[1]))
 
 
 def _limits_after(node: Node, axis: int, params: Parameters) -> Iterator[tuple[str, Array]]:

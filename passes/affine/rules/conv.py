@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.graph import Node
 from ....ir.ops.inference import integer_of
 from ....ir.ops.views import auto_pad_of, explicit_pads, may_read_padding
 from ....ir.provenance import Refused
 from ....ir.tensor import Array, round_to, to_float64
-from ....support.record import replaced
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.layers import (
@@ -111,7 +111,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     if padding is None or pads is None or not fits_operand("nn.pad", "value", node, padding):
         detail = f"{node.description} pads its data with zeros, which the shift is not"
         raise Refused("nonzero_padding", detail)
-    return of_data(replaced(fold, padding=(pads, padding)), numbers, response)
+    return of_data(replace(fold, padding=(pads, padding)), numbers, response)
 
 
 def _with_map(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
@@ -120,7 +120,7 @@ def _with_map(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
     scaled = of_data(fold, numbers, np.zeros(taps.shape[0]))
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
         raise Refused("overflow", f"{fold.node.description}: the bias map exceeds {fold.dtype}")
-    return replaced(scaled, shift=shift)
+    return replace(scaled, shift=shift)
 
 
 def _transposed(

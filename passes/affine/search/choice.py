@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....ir.provenance import Refusal, Refused
+from ....ir.record import Record
 from ....ir.types import shape_of
-from ....support.record import record, replaced
 from ..algebra.affine import Affine
 from ..algebra.recognise import AffineOp
 from ..rules.checks import check_not_the_scale, check_stays_integer
@@ -26,8 +27,7 @@ Leftovers = tuple[tuple[str, Affine], ...]
 """Operators that stay of a chain, each with the affine that it applies."""
 
 
-@record
-class Choice:
+class Choice(Record):
     """A plan for a chain: the affines `ops` go, and the operators `leftovers` take their place.
 
     `kept` is the affine, a BatchNormalization, that takes the others.
@@ -249,7 +249,7 @@ def _summary(refusals: Sequence[Refusal]) -> Refusal:
     if first.code == "no_foldable_neighbour":
         first = next((refusal for refusal in refusals if refusal.code not in ELSEWHERE), first)
     notes = dict.fromkeys(note for refusal in refusals for note in refusal.notes)
-    return replaced(first, notes=tuple(notes))
+    return replace(first, notes=tuple(notes))
 
 
 def _lengths(count: int) -> Iterator[int]:

@@ -7,11 +7,13 @@ from the node as it is.
 
 from __future__ import annotations
 
+from msgspec import Struct, field
+
 from ....ir.attributes import SparseTensor
 from ....ir.graph import Node, Value, payload_of
+from ....ir.record import Record
 from ....ir.tensor import Tensor
 from ....ir.types import dtype_of
-from ....support.record import field, record
 from ..algebra.affine import Affine
 from ..algebra.layers import Fold
 from ..algebra.transfer import Transfer
@@ -20,8 +22,7 @@ Path = tuple[Node, "Path | None"]
 """The operators that an affine has passed, the last one first."""
 
 
-@record
-class Change:
+class Change(Record):
     """One node of a plan, which `fold` or `transfer` changes; `value` then holds other numbers.
 
     `lacks` is an affine that the result of a layer had before and that its readers have to add.
@@ -50,8 +51,7 @@ def crossed(path: Path | None) -> list[Node]:
     return found[::-1]
 
 
-@record(frozen=False)
-class Plan:
+class Plan(Struct, eq=False):
     """Changes that together make an affine disappear, and their cost."""
 
     changes: list[Change] = field(default_factory=list)

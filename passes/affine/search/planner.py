@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from heapq import heappop, heappush
 
+from msgspec.structs import replace
+
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import op_info, reads_elements
 from ....ir.ops.normalization import batch_norm_of
 from ....ir.provenance import Refusal, Refused
 from ....ir.tensor import Array
 from ....ir.types import shape_of
-from ....support.record import replaced
 from ..algebra.affine import Affine
 from ..algebra.layers import Fold
 from ..algebra.operands import Parameters
@@ -224,7 +225,7 @@ class Planner:
         if node not in unit.ends or not are_vectors:
             raise Refused(CODE, unit.obstacle(node))
         constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
-        return replaced(transfer, constants=constants)
+        return replace(transfer, constants=constants)
 
     def position(self, node: Node) -> float:
         """Return a number that grows along the graph, for nodes made later, too."""
@@ -329,7 +330,7 @@ class _ForwardSearch:
             pushed = _ForwardSearch(self.planner, node.output, self.nesting + 1).run(rest)
         except Refused:
             return [change]
-        return [replaced(change, fold=replaced(fold, shift=None), lacks=rest), *pushed.changes]
+        return [replace(change, fold=replace(fold, shift=None), lacks=rest), *pushed.changes]
 
 
 def _reads(node: Node, index: int) -> bool:
@@ -346,7 +347,7 @@ def _with_path(found: Refusal, path: Path | None) -> Refusal:
 
 
 def _with_note(refusal: Refusal, prefix: str) -> Refusal:
-    return replaced(refusal, notes=(f"{prefix}{refusal.detail} ({refusal.code})",))
+    return replace(refusal, notes=(f"{prefix}{refusal.detail} ({refusal.code})",))
 
 
 def _of_rank(array: Array, operand: Value) -> Array:

@@ -11,7 +11,7 @@ from ....ir.graph import Node, Value
 from ....ir.matching import other_operand, reader_of, result_of
 from ....ir.ops.views import clip_bounds
 from ....ir.provenance import Declined
-from ....support.record import record
+from ....ir.record import Record
 from .unit import TOLERANCE, Unit, UnitMatch
 
 MOST_INSIDE = 12
@@ -40,8 +40,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 """Operators inside an activation, as functions of numbers."""
 
 
-@record
-class _Activation:
+class _Activation(Record):
     """x * gate(argument(x)) * factor; `one_more` adds 1 to the gate, `alone` is without x."""
 
     kind: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct, field
+
 from ....ir.evaluate import ConstantEvaluator
 from ....ir.graph import Node, Value
 from ....ir.matching import reader_of
 from ....ir.provenance import Declined
+from ....ir.record import Record
 from ....ir.types import element_count, static_shape_of
-from ....support.record import field, record
 
 CODE = "fused_unit"
 """The reason code of an affine that stays for the sake of a unit."""
@@ -16,8 +18,7 @@ TOLERANCE = 1e-3
 """Relative deviation of a written constant from the true one: f16 and truncated decimals pass."""
 
 
-@record
-class Unit:
+class Unit(Record):
     """The operators `nodes` that together are the operator `kind`.
 
     The constants of `ends` may change.
@@ -34,8 +35,7 @@ class Unit:
         )
 
 
-@record(frozen=False)
-class UnitMatch:
+class UnitMatch(Struct, eq=False):
     """The operators of a unit found so far around its `anchor`, and the constants."""
 
     anchor: Node
