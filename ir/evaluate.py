@@ -187,7 +187,7 @@ class ConstantEvaluator:
         if node is None or info is None or info.evaluate is None:
             self._known[value] = None
             return ()
-        needed, typed = operands_by_use(node, info.by_type)
+        needed, typed = operands_by_use(node, info.type_operands)
         missing: list[Value] = []
         for operand in needed:
             found = self._known.get(operand, _UNSEEN)
@@ -199,7 +199,7 @@ class ConstantEvaluator:
         shaped = [operand for operand in typed if static_shape_of(operand.type) is None]
         missing += [operand for operand in shaped[:1] if operand not in self._known]
         if not missing:
-            self._evaluate(node, info.evaluate, info.by_type)
+            self._evaluate(node, info.evaluate, info.type_operands)
         # Payloads are read last, and only if all else is constant.
         return [v for v in missing if v.node is None or v.node.op != "constant"][:1] or missing
 

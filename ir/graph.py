@@ -11,7 +11,7 @@ Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains ori
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from .types import Type
 
@@ -141,6 +141,15 @@ ONNX_NAMES: dict[str, str] = {}
 """The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
 
 
+OPERANDS: dict[str, Mapping[str, int]] = {}
+"""The positions of the operands of each operator by name; `ir.ops` enters them."""
+
+Required = Literal[
+    "data", "lhs", "rhs", "weight", "scale", "indices", "slope", "x", "y", "base", "exponent"
+]
+"""Names of operands that no operator may lack."""
+
+
 class Source:
     """The object that a frontend imported a node from: `message`, opaque to passes (for ONNX a
     NodeProto).
@@ -181,8 +190,12 @@ class Node:
 
     `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType`
     (`::Sigmoid` in the default domain). `overload` distinguishes functions of the same name.
-    `inputs` hold None for an absent optional input. `output` is the first of the `outputs`.
+    `output` is the first of the `outputs`. `inputs` hold None for an absent optional input.
     `inputs` and `attrs` are replaced, never changed in place, so nodes may share them.
+
+    - `node["bias"]` is the operand that the row of the operator calls so, None where it is absent.
+    - `node.operand()` is the first one, for code that handles many operators: the data that passes.
+    - `node.inputs` are all of them, for variadic and foreign operators, and for copies.
 
     `origins` are the imported nodes that the node computes; `inherited` are the origins of erased
     nodes that were merged into it.
@@ -319,6 +332,17 @@ class Node:
             if value.users:
                 return True
         return False
+
+    @overload
+    def __getitem__(self, name: Required) -> Value: ...
+
+    @overload
+    def __getitem__(self, name: str) -> Value | None: ...
+
+    def __getitem__(self, name: str) -> Value | None:
+        """Return the operand `name` of an operator of the table, None where it is absent."""
+        index, inputs = OPERANDS[self.op][name], self.inputs
+        return inputs[index] if index < len(inputs) else None
 
     def input(self, index: int) -> Value | None:
         """Return input `index`, or None where it is absent."""

@@ -157,9 +157,9 @@ class Rewriter:
             info = op_info(made)
         else:
             plain = plain_attributes(info, attrs) if attrs else {}
-            if plain is None or not info.inputs[0] <= len(inputs) <= info.inputs[1]:
+            if plain is None or not info.arity[0] <= len(inputs) <= info.arity[1]:
                 plain = self._checked(info, inputs, attrs or {}, before)
-            made, checked, needed = op, plain, info.outputs
+            made, checked, needed = op, plain, info.result_counts[0]
             values = self._values(inputs, before, info)
         stem = hint or made.rpartition("::")[2]
         outputs = [(self.module.fresh_name(stem), type_) for _ in range(results or needed)]
@@ -187,8 +187,8 @@ class Rewriter:
         title = info.onnx or info.name
         schema = newest_form(info, self.module, before) if need_schema(info, attrs) else None
         checked = checked_attributes(title, attrs, info, schema)
-        if not info.inputs[0] <= len(inputs) <= info.inputs[1]:
-            check_count(title, inputs, *info.inputs)
+        if not info.arity[0] <= len(inputs) <= info.arity[1]:
+            check_count(title, inputs, *info.arity)
         return checked
 
     def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:
@@ -263,7 +263,7 @@ class Rewriter:
                 with_parameters, all_values = with_operands(
                     row, checked, values, lambda node: self._insert(node, before), version
                 )
-                return lowered, all_values, with_parameters, row.outputs
+                return lowered, all_values, with_parameters, row.result_counts[0]
         return operator.op, values, checked, needed
 
     def _infer_by_schema(self, node: Node) -> None:

@@ -8,6 +8,7 @@ from ..support.errors import VerifyError, visible
 from .graph import Function, Graph, Node, Value
 from .module import Module
 from .ops import op_info
+from .ops.parameters import attribute_name
 from .types import F64, dtype_of
 
 
@@ -107,26 +108,27 @@ def _check_node(node: Node) -> Iterator[str]:
     info = op_info(node.op)
     if info is None:
         return
-    low, high = info.inputs
+    low, high = info.arity
     if not low <= len(node.inputs) <= high:
         yield f"{node.label} has {len(node.inputs)} inputs, {low} to {high} are allowed"
     if any(value is None for value in node.inputs[:low]):
         yield f"{node.label} lacks a required input"
-    if len(node.outputs) < info.outputs:
-        yield f"{node.label} has {len(node.outputs)} outputs, {info.outputs} are needed"
-    for name in info.parameters:
-        if name in node.attrs:
-            yield f"{node.label} has {name} as an attribute, which is an operand in the IR"
+    needed = info.result_counts[0]
+    if len(node.outputs) < needed:
+        yield f"{node.label} has {len(node.outputs)} outputs, {needed} are needed"
+    for name, parameter in info.parameters.items():
+        if (attribute := attribute_name(name, parameter, 0)) in node.attrs:
+            yield f"{node.label} has {attribute} as an attribute, which is an operand in the IR"
     if node.op in ("constant", "variable") and "value" not in node.attrs:
         yield f"{node.label} has no payload"
     yield from _check_widths(node, info.wide)
 
 
-def _check_widths(node: Node, wide: int | None) -> Iterator[str]:
+def _check_widths(node: Node, wide: str | None) -> Iterator[str]:
     """Check that float64 operands of narrower data are parameters, at the inputs that the operator
     table allows.
     """
-    parameter = None if wide is None else node.input(wide)
+    parameter = None if wide is None else node[wide]
     data = node.input(0)
     if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
         return

@@ -114,7 +114,7 @@ class ConstantRegions:
         foreign: set[Value] = set()
         for node in graph.operators():
             info = op_info(node.op)
-            by_type = frozenset() if info is None else info.by_type
+            by_type = frozenset() if info is None else info.type_operands
             first = node.inputs[0] if node.inputs else None
             if first is not None and 0 not in by_type and not self.is_computed(first):
                 continue  # nearly every node, at the least cost
@@ -191,7 +191,7 @@ class ConstantRegions:
                 and dtype.is_float
             )
         else:
-            parameter = None if info.wide is None else node.input(info.wide)
+            parameter = None if info.wide is None else node[info.wide]
             wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(
                 node.output.type
             )

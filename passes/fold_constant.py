@@ -179,10 +179,10 @@ class _Constants:
                 yield node
                 continue
             info = op_info(node.op)
-            if info is None or 0 in info.by_type:
+            if info is None or 0 in info.type_operands:
                 found.add(node)
                 yield node
-            elif is_watched or (info.wide is not None and _is_float64(node.input(info.wide))):
+            elif is_watched or (info.wide is not None and _is_float64(node[info.wide])):
                 yield node
 
     def erase_computed(self, rewriter: Rewriter) -> None:
@@ -406,7 +406,7 @@ def _write(
 def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(x: T, c: f64) -> op(x, c rounded to T)"""
     info = op_info(node.op)
-    parameter = None if info is None or info.wide is None else node.input(info.wide)
+    parameter = None if info is None or info.wide is None else node[info.wide]
     if info is None or info.wide is None or parameter is None or not _is_float64(parameter):
         return rewriter.decline("it has no float64 parameter")
     dtype = known_dtype(node.output)
@@ -418,7 +418,7 @@ def round_parameter(node: Node, rewriter: Rewriter, constants: _Constants) -> bo
     wide = elements(parameter, constants.evaluator)
     rounded = rewriter.rounded(wide, dtype, before=node, hint=parameter.name)
     inputs: list[Value | None] = list(node.inputs)
-    inputs[info.wide] = rounded
+    inputs[info.operands[info.wide]] = rounded
     rewriter.set_inputs(node, inputs)
     if producer.graph is None:
         rounded.name = parameter.name

@@ -32,8 +32,14 @@ from ...ir.module import Module
 from ...ir.ops import has_trait, is_legal, is_wide, op_info, parameter_axis
 from ...ir.ops.evaluation import NotEvaluable, align
 from ...ir.ops.normalization import batch_norm_of
-from ...ir.ops.parameters import attribute_of, is_exact_attribute, legacy_count, outdated
-from ...ir.ops.row import NUMPY_BROADCAST, Parameter, Trait
+from ...ir.ops.parameters import (
+    attribute_name,
+    attribute_of,
+    is_exact_attribute,
+    legacy_count,
+    outdated,
+)
+from ...ir.ops.row import NUMPY_BROADCAST, OpInfo, Parameter, Trait
 from ...ir.record import Record
 from ...ir.tensor import Array, ArrayTensor, Tensor, round_to
 from ...ir.types import F64, DType, dtype_of, shape_of
@@ -138,7 +144,7 @@ class _Legalizer:
             return
         info = op_info(node.op)
         if info is not None and info.parameters and (old := outdated(info, self.opset(node.graph))):
-            result.dated[node] = self.old_form(node, old)
+            result.dated[node] = self.old_form(node, info, old)
         if node.op == "add" and (found := batch_norm_of(node)) is not None:
             data, multiply, affine = found
             result.restored[node] = (data, affine)
@@ -163,26 +169,26 @@ class _Legalizer:
             if value is not None:
                 self.dropped[value] = self.dropped.get(value, 0) + 1
 
-    def old_form(self, node: Node, parameters: Mapping[str, Parameter]) -> OldForm:
+    def old_form(self, node: Node, info: OpInfo, parameters: Mapping[str, Parameter]) -> OldForm:
         """Return the form of a node in an opset that has `parameters` as attributes, or in other
         places.
         """
-        count, moved, attrs = legacy_count(parameters), {}, dict[str, object]()
+        count, moved, attrs = legacy_count(info, parameters), {}, dict[str, object]()
+        opset = self.opset(node.graph)
         rest = {i: value for i, value in enumerate(node.inputs) if value is not None}
         for name, parameter in parameters.items():
-            value = rest.pop(parameter.index, None)
+            value = rest.pop(info.operands[name], None)
+            stated = attribute_name(name, parameter, opset)
             if parameter.place is not None and value is not None:
                 moved[parameter.place] = value
             elif value is not None:
-                attrs[name] = self.attribute(node, name, value)
+                attrs[stated] = self.attribute(node, stated, value)
                 self.drop_reads(node, value)
             elif parameter.place is None:
-                attrs[name] = None
+                attrs[stated] = None
         rest.update(moved)
         if len(rest) and max(rest) >= count:
-            raise EmitError(
-                f"{describe(node)}: opset {self.opset(node.graph)} has no input {max(rest)} of it"
-            )
+            raise EmitError(f"{describe(node)}: opset {opset} has no input {max(rest)} of it")
         return OldForm(tuple(rest.get(i) for i in range(max(rest, default=-1) + 1)), attrs)
 
     def attribute(self, node: Node, name: str, value: Value) -> object:

@@ -117,9 +117,7 @@ def _attribute_operands(node: Node, opset: int) -> list[Value]:
     """Return the operands of a node that are attributes in `opset`."""
     info = op_info(node.op)
     old = {} if info is None else outdated(info, opset)
-    operands = [
-        node.input(parameter.index) for parameter in old.values() if parameter.place is None
-    ]
+    operands = [node[name] for name, parameter in old.items() if parameter.place is None]
     return [value for value in operands if value is not None]
 
 

@@ -18,7 +18,7 @@ from .codec.onnx_parts import get_schema, has_schema
 
 def has_too_many_results(op_type: str, info: OpInfo, node: NodeView) -> bool:
     """Return whether a node has more results than its operator."""
-    if node.opset > 0 and len(node.outputs) <= info.max_results:
+    if node.opset > 0 and len(node.outputs) <= info.result_counts[1]:
         return False
     known = node.opset > 0 and has_schema(op_type, node.opset)
     return not known or len(node.outputs) > int(get_schema(op_type, node.opset).max_output)
@@ -33,7 +33,7 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
         if isinstance(value, AttributeRef):
             return None, Refusal("unsupported_attr", "an attribute is a parameter of the function")
     refusal = None if info.when is None else info.when(node)
-    low, high = info.inputs
+    low, high = info.arity
     needed = node.inputs if high == MANY else node.inputs[:low]
     if not low <= len(node.inputs) <= high or None in needed:
         refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")

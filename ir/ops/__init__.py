@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 
-from ..graph import ONNX_NAMES, Graph, Node, Value
+from ..graph import ONNX_NAMES, OPERANDS, Graph, Node, Value
 from . import (
     indexing,
     logic,
@@ -48,6 +48,8 @@ OPS: dict[str, OpInfo] = {
 
 ONNX_NAMES.update((row.name, row.onnx) for row in OPS.values() if row.onnx is not None)
 ONNX_NAMES["nn.batch_norm_to_affine"] = "BatchNormalization"
+
+OPERANDS.update((row.name, row.operands) for row in OPS.values())
 
 BY_ONNX_NAME: dict[str, OpInfo] = {
     row.onnx: row
@@ -91,7 +93,7 @@ def is_legal(op: str, form: str, at: Node) -> bool:
 
 
 def takes_operand(op: str, name: str, at: Node) -> bool:
-    """Return whether an `op` beside the node `at` has the parameter `name` as an operand, which may
+    """Return whether an `op` beside the node `at` has the operand `name` as such, which may
     have any dtype.
 
     Where it does not, the backend writes a constant operand as an attribute, which is float32.
@@ -131,7 +133,7 @@ def is_wide(node: Node) -> bool:
     parameter.
     """
     info = OPS.get(node.op)
-    return info is not None and info.wide == 1 and has_wide_parameter(node)
+    return info is not None and info.wide == "rhs" and has_wide_parameter(node)
 
 
 def is_foreign_body(region: Graph) -> bool:
@@ -149,7 +151,9 @@ def reads_elements(node: Node, value: Value) -> bool:
     info = OPS.get(node.op)
     if info is None or not info.by_type:
         return True
-    return any(operand is value and i not in info.by_type for i, operand in enumerate(node.inputs))
+    return any(
+        operand is value and i not in info.type_operands for i, operand in enumerate(node.inputs)
+    )
 
 
 def sole_reader(value: Value) -> Node | None:

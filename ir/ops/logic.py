@@ -58,7 +58,7 @@ def _row(
 ) -> OpInfo:
     return OpInfo(
         name,
-        (2, 2),
+        ("lhs", "rhs"),
         infer_comparison,
         evaluate,
         onnx=onnx,
@@ -73,7 +73,7 @@ def _row(
 ROWS = (
     OpInfo(
         "where",
-        (3, 3),
+        ("condition", "x", "y"),
         infer_where,
         evaluate_where,
         onnx="Where",
@@ -98,7 +98,7 @@ ROWS = (
     _row("logical_xor", "Xor", binary(np.logical_xor)),
     OpInfo(
         "logical_not",
-        (1, 1),
+        ("data",),
         same,
         unary(np.logical_not),
         onnx="Not",

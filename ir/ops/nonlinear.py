@@ -121,7 +121,7 @@ def _row(
         bounds = turning(function, turns)
     return OpInfo(
         name,
-        (1, 1),
+        ("data",),
         same,
         onnx=onnx,
         since=since,
@@ -143,7 +143,7 @@ def _along_axis(
 ) -> OpInfo:
     attrs = dict.fromkeys(integers, integer)
     return OpInfo(
-        name, (1, 1), same, onnx=onnx, since=since, attrs=attrs, traits=traits, bounds=bounds
+        name, ("data",), same, onnx=onnx, since=since, attrs=attrs, traits=traits, bounds=bounds
     )
 
 
@@ -246,7 +246,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.prelu",
-        (2, 2),
+        ("data", "slope"),
         same,
         onnx="PRelu",
         forms={NUMPY_BROADCAST: 7},
@@ -256,7 +256,7 @@ ROWS = (
     ),
     OpInfo(
         "abs",
-        (1, 1),
+        ("data",),
         same,
         evaluate_abs,
         onnx="Abs",
@@ -266,11 +266,11 @@ ROWS = (
     ),
     OpInfo(
         "clip",
-        (1, 3),
+        ("data", "min?", "max?"),
         same,
         onnx="Clip",
         forms={"integers": 12},
-        parameters={"min": Parameter(1, 11), "max": Parameter(2, 11)},
+        parameters={"min": Parameter(11), "max": Parameter(11)},
         attrs={"max": number, "min": number},
         traits=_ELEMENTWISE,
         bounds=_clipped,
@@ -338,7 +338,7 @@ ROWS = (
     _along_axis("nn.lrn", "LRN", "size", bounds=_locally_normalized),
     OpInfo(
         "cumsum",
-        (2, 2),
+        ("data", "axis"),
         same,
         onnx="CumSum",
         since=11,
@@ -348,7 +348,7 @@ ROWS = (
     ),
     OpInfo(
         "trilu",
-        (1, 2),
+        ("data", "k?"),
         same,
         onnx="Trilu",
         since=14,

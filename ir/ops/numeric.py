@@ -18,7 +18,6 @@ from .evaluation import NotEvaluable, aligned_operands, binary, check_size, oper
 from .inference import broadcast, elementwise, same
 from .interval import UNBOUNDED, Interval, added, enclosing, inverted, multiplied, negated
 from .row import (
-    MANY,
     NUMPY_BROADCAST,
     AffineForm,
     Bounds,
@@ -116,11 +115,11 @@ def _arithmetic(
     affine: AffineForm,
     bounds: Bounds,
     *traits: Trait,
-    wide: int | None = None,
+    wide: str | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
-        (2, 2),
+        ("lhs", "rhs"),
         elementwise,
         evaluate,
         onnx=onnx,
@@ -247,9 +246,9 @@ ROWS = (
         AffineForm("mul", _factor, _factor),
         _product,
         *_EXACT,
-        wide=1,
+        wide="rhs",
     ),
-    _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, _sum, *_EXACT, *_SUM, wide=1),
+    _arithmetic("add", "Add", binary(np.add, wide=True), _ADDED, _sum, *_EXACT, *_SUM, wide="rhs"),
     _arithmetic(
         "subtract",
         "Sub",
@@ -262,7 +261,7 @@ ROWS = (
     _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor), _quotient),
     OpInfo(
         "negative",
-        (1, 1),
+        ("data",),
         same,
         unary(np.negative),
         onnx="Neg",
@@ -273,7 +272,7 @@ ROWS = (
     ),
     OpInfo(
         "sqrt",
-        (1, 1),
+        ("data",),
         same,
         unary(np.sqrt),
         onnx="Sqrt",
@@ -282,7 +281,7 @@ ROWS = (
     ),
     OpInfo(
         "reciprocal",
-        (1, 1),
+        ("data",),
         same,
         unary(_reciprocal),
         onnx="Reciprocal",
@@ -291,7 +290,7 @@ ROWS = (
     ),
     OpInfo(
         "floor",
-        (1, 1),
+        ("data",),
         same,
         unary(np.floor),
         onnx="Floor",
@@ -300,7 +299,7 @@ ROWS = (
     ),
     OpInfo(
         "ceil",
-        (1, 1),
+        ("data",),
         same,
         unary(np.ceil),
         onnx="Ceil",
@@ -309,7 +308,7 @@ ROWS = (
     ),
     OpInfo(
         "power",
-        (2, 2),
+        ("base", "exponent"),
         broadcast,
         evaluate_power,
         onnx="Pow",
@@ -320,7 +319,7 @@ ROWS = (
     ),
     OpInfo(
         "mod",
-        (2, 2),
+        ("lhs", "rhs"),
         broadcast,
         evaluate_mod,
         onnx="Mod",
@@ -331,7 +330,7 @@ ROWS = (
     ),
     OpInfo(
         "maximum",
-        (1, MANY),
+        ("inputs*",),
         broadcast,
         _variadic(np.maximum),
         onnx="Max",
@@ -341,7 +340,7 @@ ROWS = (
     ),
     OpInfo(
         "minimum",
-        (1, MANY),
+        ("inputs*",),
         broadcast,
         _variadic(np.minimum),
         onnx="Min",
@@ -351,7 +350,7 @@ ROWS = (
     ),
     OpInfo(
         "add_n",
-        (1, MANY),
+        ("inputs*",),
         broadcast,
         onnx="Sum",
         affine=AffineForm("sum", addend, addend),
@@ -361,7 +360,7 @@ ROWS = (
     ),
     OpInfo(
         "mean_n",
-        (1, MANY),
+        ("inputs*",),
         broadcast,
         onnx="Mean",
         affine=AffineForm("mean", _averaged, _averaged),

@@ -21,7 +21,6 @@ from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
 from .interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, negated
 from .row import (
-    MANY,
     Bounds,
     Constants,
     Infer,
@@ -37,10 +36,10 @@ from .row import (
 def _row(
     name: str,
     onnx: str,
-    inputs: tuple[int, int],
+    inputs: tuple[str, ...],
     *traits: Trait,
     since: int = 1,
-    max_results: int = 1,
+    results: tuple[str, ...] = ("output",),
     integers: tuple[str, ...] = (),
     forms: Mapping[str, int] | None = None,
     infer: Infer = unknown,
@@ -52,7 +51,7 @@ def _row(
         infer,
         onnx=onnx,
         since=since,
-        max_results=max_results,
+        results=results,
         forms=forms or {},
         attrs=dict.fromkeys(integers, integer),
         bounds=bounds,
@@ -183,23 +182,43 @@ def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Seque
     return [UNBOUNDED]
 
 
+_RECURRENT = ("data", "weight", "recurrence", "bias?", "sequence_lens?", "initial_h?")
+_STATES = ("output", "output_h?")
 _ARG = ("axis", "keepdims", "select_last_index")
 
 ROWS = (
     _row(
-        "rnn", "RNN", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent
+        "rnn",
+        "RNN",
+        _RECURRENT,
+        Trait.HEAVY,
+        results=_STATES,
+        infer=infer_recurrent,
+        bounds=_recurrent,
     ),
     _row(
-        "gru", "GRU", (3, 6), Trait.HEAVY, max_results=2, infer=infer_recurrent, bounds=_recurrent
+        "gru",
+        "GRU",
+        _RECURRENT,
+        Trait.HEAVY,
+        results=_STATES,
+        infer=infer_recurrent,
+        bounds=_recurrent,
     ),
     _row(
-        "lstm", "LSTM", (3, 8), Trait.HEAVY, max_results=3, infer=infer_recurrent, bounds=_recurrent
+        "lstm",
+        "LSTM",
+        (*_RECURRENT, "initial_c?", "peepholes?"),
+        Trait.HEAVY,
+        results=(*_STATES, "output_c?"),
+        infer=infer_recurrent,
+        bounds=_recurrent,
     ),
-    _row("einsum", "Einsum", (1, MANY), Trait.HEAVY, since=12),
+    _row("einsum", "Einsum", ("inputs*",), Trait.HEAVY, since=12),
     _row(
         "quantize",
         "QuantizeLinear",
-        (2, 3),
+        ("data", "scale", "zero_point?"),
         since=10,
         integers=("axis", "block_size"),
         infer=infer_quantize,
@@ -208,7 +227,7 @@ ROWS = (
     _row(
         "dequantize",
         "DequantizeLinear",
-        (2, 3),
+        ("data", "scale", "zero_point?"),
         Trait.GROWS,
         since=10,
         integers=("axis", "block_size"),
@@ -219,38 +238,57 @@ ROWS = (
     _row(
         "topk",
         "TopK",
-        (1, 2),
+        ("data", "k?"),
         Trait.DECIDES,
-        max_results=2,
+        results=("values", "indices?"),
         integers=("axis", "largest", "sorted"),
         bounds=lambda node, x, constants: [x[0].whole, *up_to_extent(node, x, constants)],
     ),
-    _row("argmax", "ArgMax", (1, 1), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
-    _row("argmin", "ArgMin", (1, 1), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
-    _row("one_hot", "OneHot", (3, 3), since=9, integers=("axis",), bounds=of_operands(2)),
+    _row("argmax", "ArgMax", ("data",), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
+    _row("argmin", "ArgMin", ("data",), Trait.DECIDES, integers=_ARG, bounds=up_to_extent),
+    _row(
+        "one_hot",
+        "OneHot",
+        ("indices", "depth", "values"),
+        since=9,
+        integers=("axis",),
+        bounds=of_operands(2),
+    ),
     _row(
         "gather",
         "GatherElements",
-        (2, 2),
+        ("data", "indices"),
         since=11,
         integers=("axis",),
         infer=infer_gather_elements,
         bounds=of_operands(0),
     ),
     _row(
-        "gather_nd", "GatherND", (2, 2), since=11, integers=("batch_dims",), bounds=of_operands(0)
+        "gather_nd",
+        "GatherND",
+        ("data", "indices"),
+        since=11,
+        integers=("batch_dims",),
+        bounds=of_operands(0),
     ),
     _row(
         "scatter_elements",
         "ScatterElements",
-        (3, 3),
+        ("data", "indices", "updates"),
         since=11,
         integers=("axis",),
         infer=same,
         bounds=_scattered,
     ),
-    _row("scatter_nd", "ScatterND", (3, 3), since=11, infer=same, bounds=_scattered),
-    _row("isnan", "IsNaN", (1, 1), since=9, infer=infer_test, bounds=always(0, 1)),
-    _row("isinf", "IsInf", (1, 1), since=10, infer=infer_test, bounds=always(0, 1)),
-    OpInfo("nonzero", (1, 1), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),
+    _row(
+        "scatter_nd",
+        "ScatterND",
+        ("data", "indices", "updates"),
+        since=11,
+        infer=same,
+        bounds=_scattered,
+    ),
+    _row("isnan", "IsNaN", ("data",), since=9, infer=infer_test, bounds=always(0, 1)),
+    _row("isinf", "IsInf", ("data",), since=10, infer=infer_test, bounds=always(0, 1)),
+    OpInfo("nonzero", ("data",), infer_nonzero, evaluate_nonzero, onnx="NonZero", since=9),
 )

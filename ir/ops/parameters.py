@@ -21,22 +21,22 @@ Inputs = tuple[Value | None, ...]
 
 
 def outdated(info: OpInfo, opset: int) -> dict[str, Parameter]:
-    """Return the parameters that `opset` states in another form than the IR, by name."""
-    return {
-        attribute_name(name, p, opset): p for name, p in info.parameters.items() if opset < p.since
-    }
+    """Return the parameters that `opset` states in another form than the IR, by operand."""
+    return {name: p for name, p in info.parameters.items() if opset < p.since}
 
 
 def attribute_name(name: str, parameter: Parameter, opset: int) -> str:
-    """Return the name that the attribute for a parameter has in `opset`."""
-    return parameter.first if opset == 1 and parameter.first else name
+    """Return the name that the attribute for the operand `name` has in `opset`."""
+    return (parameter.first if opset == 1 else "") or parameter.attribute or name
 
 
-def legacy_count(parameters: Mapping[str, Parameter]) -> int:
+def legacy_count(info: OpInfo, parameters: Mapping[str, Parameter]) -> int:
     """Return how many operands a node can have at most where `parameters` are not in
     their places.
     """
-    return min(p.index if p.place is None else p.place + 1 for p in parameters.values())
+    return min(
+        info.operands[name] if p.place is None else p.place + 1 for name, p in parameters.items()
+    )
 
 
 def mixed_forms(info: OpInfo, node: NodeView) -> Refusal | None:
@@ -44,15 +44,12 @@ def mixed_forms(info: OpInfo, node: NodeView) -> Refusal | None:
     runtimes read apart.
     """
     old = outdated(info, node.opset)
-    if old and len(node.inputs) > legacy_count(old):
+    if old and len(node.inputs) > legacy_count(info, old):
         return Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     for name, parameter in info.parameters.items():
-        right = (
-            attribute_name(name, parameter, node.opset)
-            if name in old or parameter.first in old
-            else ""
-        )
-        for stated in filter(node.attrs.__contains__, (name, parameter.first)):
+        right = attribute_name(name, parameter, node.opset) if name in old else ""
+        names = (attribute_name(name, parameter, 0), parameter.first)
+        for stated in filter(node.attrs.__contains__, names):
             if stated != right or parameter.place is not None:
                 return Refusal("unsupported_attr", f"{stated} is an attribute in another opset")
             if tensor_of(node.attrs[stated]) is None:
@@ -93,8 +90,9 @@ def with_operands(
             given = insert(
                 Node("constant", (), value, outputs=(("", tensor.type),), source=source)
             ).output
-        operands.extend([None] * (parameter.index + 1 - len(operands)))
-        operands[parameter.index] = given
+        index = info.operands[name]
+        operands.extend([None] * (index + 1 - len(operands)))
+        operands[index] = given
     return rest, tuple(operands)
 
 

@@ -139,7 +139,7 @@ _EXTREMUM = frozenset({Trait.EXTREMUM})
 ROWS = (
     OpInfo(
         "nn.max_pool",
-        (1, 1),
+        ("data",),
         infer_pool,
         onnx="MaxPool",
         attrs=_WINDOW,
@@ -148,7 +148,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.avg_pool",
-        (1, 1),
+        ("data",),
         infer_pool,
         onnx="AveragePool",
         forms={"count_include_pad": 7},
@@ -159,7 +159,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.lp_pool",
-        (1, 1),
+        ("data",),
         infer_pool,
         onnx="LpPool",
         attrs={**_WINDOW, "p": integer},
@@ -168,7 +168,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.global_max_pool",
-        (1, 1),
+        ("data",),
         infer_global_pool,
         onnx="GlobalMaxPool",
         traits=_EXTREMUM,
@@ -176,7 +176,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.global_avg_pool",
-        (1, 1),
+        ("data",),
         infer_global_pool,
         onnx="GlobalAveragePool",
         traits=_AVERAGE,
@@ -184,7 +184,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.global_lp_pool",
-        (1, 1),
+        ("data",),
         infer_global_pool,
         onnx="GlobalLpPool",
         attrs={"p": integer},

@@ -113,11 +113,11 @@ def _row(
     attrs = {"axes": integers, "keepdims": integer, "noop_with_empty_axes": integer}
     return OpInfo(
         name,
-        (1, 2),
+        ("data", "axes?"),
         infer_reduction,
         evaluate,
         onnx=onnx,
-        parameters={"axes": Parameter(1, since)},
+        parameters={"axes": Parameter(since)},
         attrs=attrs,
         channels=channels,
         bounds=bounds,

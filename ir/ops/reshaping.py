@@ -388,12 +388,12 @@ _EXACT_MOVE = frozenset({Trait.EXACT_AT_RUNTIME, Trait.MOVES})
 _SEVERAL_AXES = frozenset({Trait.SEVERAL_AXES})
 _RESHAPES = _EXACT_MOVE | {Trait.RESHAPES, Trait.SEVERAL_AXES}
 _AXES = {"axes": integers}
-_AXES_13 = {"axes": Parameter(1, 13)}
+_AXES_13 = {"axes": Parameter(13)}
 
 ROWS = (
     OpInfo(
         "identity",
-        (1, 1),
+        ("data",),
         same,
         identity,
         onnx="Identity",
@@ -402,7 +402,7 @@ ROWS = (
     ),
     OpInfo(
         "cast",
-        (1, 1),
+        ("data",),
         infer_cast,
         evaluate_cast,
         onnx="Cast",
@@ -412,29 +412,29 @@ ROWS = (
     ),
     OpInfo(
         "cast_like",
-        (2, 2),
+        ("data", "target_type"),
         infer_cast_like,
         evaluate_cast,
         onnx="CastLike",
         since=15,
-        by_type=frozenset({1}),
+        by_type=("target_type",),
         traits=_ELEMENTWISE,
         bounds=cast_bounds,
     ),
     OpInfo(
         "reshape",
-        (1, 2),
+        ("data", "shape?"),
         infer_reshape,
         evaluate_reshape,
         onnx="Reshape",
-        parameters={"shape": Parameter(1, 5)},
+        parameters={"shape": Parameter(5)},
         attrs={"allowzero": integer, "shape": integers},
         traits=_RESHAPES,
         channels=reshaped_channels,
     ),
     OpInfo(
         "expand_dims",
-        (1, 2),
+        ("data", "axes?"),
         infer_expand_dims,
         evaluate_expand_dims,
         onnx="Unsqueeze",
@@ -445,7 +445,7 @@ ROWS = (
     ),
     OpInfo(
         "squeeze",
-        (1, 2),
+        ("data", "axes?"),
         infer_squeeze,
         evaluate_squeeze,
         onnx="Squeeze",
@@ -456,7 +456,7 @@ ROWS = (
     ),
     OpInfo(
         "nn.batch_flatten",
-        (1, 1),
+        ("data",),
         infer_flatten,
         evaluate_flatten,
         onnx="Flatten",
@@ -466,7 +466,7 @@ ROWS = (
     ),
     OpInfo(
         "transpose",
-        (1, 1),
+        ("data",),
         infer_transpose,
         evaluate_transpose,
         onnx="Transpose",
@@ -476,7 +476,7 @@ ROWS = (
     ),
     OpInfo(
         "broadcast_to",
-        (2, 2),
+        ("data", "shape"),
         infer_broadcast_to,
         evaluate_broadcast_to,
         onnx="Expand",

@@ -148,14 +148,14 @@ and `broadcast`.
 
 
 class Parameter(Record):
-    """An operand that older opsets state in another form; `since` is the first opset with the
-    operand `index`.
+    """An operand that older opsets state in another form; `since` is the first opset that has it.
 
-    Before, it is an attribute, which opset 1 may call `first`, or the operand `place`.
+    Before, it is an attribute of the same name, or called `attribute`, and in opset 1 perhaps
+    `first`; or it is the operand at another `place`.
     """
 
-    index: int
     since: int
+    attribute: str = ""
     first: str = ""
     place: int | None = None
 
@@ -182,25 +182,26 @@ MARKS = frozenset(("folded", "form"))
 """Attributes of in-house operators that no schema of ONNX has."""
 
 MANY = 1 << 30
-"""More inputs than any node has."""
+"""More inputs or results than any node has."""
 
 
 class OpInfo(Record, dict=True):
     """All that irc knows of one operator.
 
-    - `inputs`: the least and the greatest number of inputs; `outputs`: the number of outputs.
+    - `inputs` names the operands and `results` the results that a node may have in every opset: `?`
+      marks one that may be absent, `*` one that stands for any number. `node["bias"]` reads an
+      operand.
     - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them
       itself.
     - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the
-      condition under which an ONNX node is this operator, `max_results` the number of results that
-      a node may have in every opset.
+      condition under which an ONNX node is this operator.
     - `forms` lists the parts of the operator that later opsets added, with the opset: an attribute,
       an element type, a way of broadcasting. `is_legal` reads it.
-    - `parameters` are the operands that older opsets state as attributes, by their names there. In
-      the IR they are operands in every opset: `parameters.py`.
+    - `parameters` are the operands that older opsets state as attributes. In the IR they are
+      operands in every opset: `parameters.py`.
     - `attrs` checks the attributes that irc reads.
-    - `by_type` lists the inputs that are needed by type only.
-    - `wide` is the input that may be a float64 parameter beside narrower data.
+    - `by_type` lists the operands that are needed by type only.
+    - `wide` is the operand that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
     - `bounds` bounds the results by bounds of the operands, where traits and channels do not say
       them.
@@ -211,7 +212,7 @@ class OpInfo(Record, dict=True):
     """
 
     name: str
-    inputs: tuple[int, int]
+    inputs: tuple[str, ...]
     infer: Infer
     evaluate: Evaluate | None = None
     onnx: str | None = None
@@ -220,16 +221,35 @@ class OpInfo(Record, dict=True):
     forms: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     attrs: Mapping[str, Check] = field(default_factory=dict)
-    by_type: frozenset[int] = frozenset()
-    outputs: int = 1
-    max_results: int = 1
-    wide: int | None = None
+    by_type: tuple[str, ...] = ()
+    results: tuple[str, ...] = ("output",)
+    wide: str | None = None
     function: MakeFunction | None = None
     bounds: Bounds | None = None
     affine: AffineForm | None = None
     pure: bool = True
     traits: frozenset[Trait] = frozenset()
     channels: Channels | None = None
+
+    @cached_property
+    def operands(self) -> dict[str, int]:
+        """The position of each operand by name, but of those that stand for any number."""
+        return {name.rstrip("?"): i for i, name in enumerate(self.inputs) if name[-1] != "*"}
+
+    @cached_property
+    def arity(self) -> tuple[int, int]:
+        """The least and the greatest number of inputs."""
+        return _count_range(self.inputs)
+
+    @cached_property
+    def result_counts(self) -> tuple[int, int]:
+        """The least number of results, and the greatest that a node may have in every opset."""
+        return _count_range(self.results)
+
+    @cached_property
+    def type_operands(self) -> frozenset[int]:
+        """The positions of the operands that are needed by type only."""
+        return frozenset([self.operands[name] for name in self.by_type])
 
     @cached_property
     def infers_all(self) -> bool:
@@ -247,6 +267,12 @@ class OpInfo(Record, dict=True):
     def is_erasable(self) -> bool:
         """Whether rewrites erase the operator where nobody reads its results."""
         return self.pure and Trait.KEPT_UNREAD not in self.traits
+
+
+def _count_range(names: Sequence[str]) -> tuple[int, int]:
+    """Return how many of `names` are there at least, and at most."""
+    least = len([name for name in names if name[-1] != "?"])
+    return least, MANY if names and names[-1][-1] == "*" else len(names)
 
 
 def form_opset(info: OpInfo, opset: int) -> int:

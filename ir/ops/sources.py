@@ -26,8 +26,6 @@ from .inference import Types, input_dtype, input_shape, target_shape
 from .interval import Interval, interval
 from .row import Constants, Inputs, OpInfo, Trait, complete, complete_by_types, integer
 
-_FIRST = frozenset({0})
-
 
 @complete_by_types
 def infer_constant(node: Node, constants: Constants) -> Types:
@@ -170,11 +168,11 @@ def _shape_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> li
 
 
 ROWS = (
-    OpInfo("constant", (0, 0), infer_constant, evaluate_constant, traits=frozenset({Trait.ATOMIC})),
-    OpInfo("variable", (0, 0), infer_constant, pure=False),
+    OpInfo("constant", (), infer_constant, evaluate_constant, traits=frozenset({Trait.ATOMIC})),
+    OpInfo("variable", (), infer_constant, pure=False),
     OpInfo(
         "full",
-        (1, 1),
+        ("shape",),
         infer_full,
         evaluate_full,
         onnx="ConstantOfShape",
@@ -184,7 +182,7 @@ ROWS = (
     ),
     OpInfo(
         "arange",
-        (3, 3),
+        ("start", "limit", "delta"),
         infer_arange,
         evaluate_arange,
         onnx="Range",
@@ -194,21 +192,21 @@ ROWS = (
     ),
     OpInfo(
         "shape_of",
-        (1, 1),
+        ("data",),
         infer_shape_of,
         evaluate_shape_of,
         onnx="Shape",
         forms={"part": 15},
         attrs={"end": integer, "start": integer},
-        by_type=_FIRST,
+        by_type=("data",),
         bounds=_shape_bounds,
     ),
     OpInfo(
         "ndarray_size",
-        (1, 1),
+        ("data",),
         infer_ndarray_size,
         evaluate_ndarray_size,
         onnx="Size",
-        by_type=_FIRST,
+        by_type=("data",),
     ),
 )

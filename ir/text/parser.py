@@ -251,7 +251,7 @@ class _Parser(AttributeParser):
         node.own_metadata = marks
         graph.append(node)
         if info is not None:
-            if types is None and len(names) >= info.outputs:
+            if types is None and len(names) >= info.result_counts[0]:
                 infer_types(node, self.module.constants)
             self.check_dtypes(node, info, at)
         self.scopes[-1].update((value.name, value) for value in node.outputs if value.name)
@@ -275,7 +275,7 @@ class _Parser(AttributeParser):
         return attrs, opened
 
     def check_arity(self, op: str, count: int, info: OpInfo, at: Mark) -> None:
-        low, high = info.inputs
+        low, high = info.arity
         if not low <= count <= high:
             self.fail(
                 f"at {f'least {low}' if count < low else f'most {high}'} inputs of {op}",
@@ -286,7 +286,7 @@ class _Parser(AttributeParser):
     def check_dtypes(self, node: Node, info: OpInfo, at: Mark) -> None:
         """Reject an in-house operator on elements of a type that irc does not know."""
         types = [value.type for value in (*node.outputs, *node.inputs) if value is not None]
-        if info.inputs[1] and have_unknown_dtype(types):
+        if info.inputs and have_unknown_dtype(types):
             self.fail("known element types", at)
 
     def defined_names(self) -> list[str]:

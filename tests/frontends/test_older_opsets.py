@@ -17,6 +17,7 @@ from irc.frontends.onnx import from_model
 from irc.ir.graph import Node
 from irc.ir.module import Module
 from irc.ir.ops import OPS, is_legal
+from irc.ir.ops.parameters import attribute_name
 from irc.ir.tensor import Tensor
 from irc.ir.text.parser import parse
 from irc.ir.text.printer import to_text
@@ -320,10 +321,11 @@ def test_parameters_are_those_of_the_schemas(name: str) -> None:
     for parameter, place in row.parameters.items():
         new = onnx.defs.get_schema(row.onnx, place.since)
         old = onnx.defs.get_schema(row.onnx, place.since - 1)
-        assert new.inputs[place.index].name in (parameter, "constant_value")
+        assert new.inputs[row.operands[parameter]].name == parameter
         assert new.since_version == place.since
         if place.place is None:
-            assert parameter in old.attributes and parameter not in new.attributes
+            attribute = attribute_name(parameter, place, place.since - 1)
+            assert attribute in old.attributes and attribute not in new.attributes
         else:
             assert old.inputs[place.place].name == parameter
         if place.first:

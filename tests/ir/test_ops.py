@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import get_args
 
 import pytest
+from irc.ir.graph import Required
 from irc.ir.ops import BY_ONNX_NAME, OPS
 from irc.ir.ops.row import MANY, OpInfo, Trait
 from onnx import defs
@@ -30,9 +32,67 @@ def test_a_row_takes_every_number_of_inputs_that_onnx_does(name: str) -> None:
     info = BY_ONNX_NAME[name]
     if not known(info):
         pytest.skip("newer than the installed onnx package")
-    assert info.inputs[0] == min(schema.min_input for schema in known(info))
-    assert info.inputs[1] in (MANY, max(schema.max_input for schema in known(info)))
+    assert info.arity[0] == min(schema.min_input for schema in known(info))
+    assert info.arity[1] in (MANY, max(schema.max_input for schema in known(info)))
     assert info.since == min(schema.since_version for schema in known(info))
+
+
+WORDS = {
+    **dict.fromkeys(("X", "x", "input"), "data"),
+    **dict.fromkeys(("data_0", "inputs", "Inputs"), "inputs"),
+    **dict.fromkeys(("Scale", "x_scale", "y_scale"), "scale"),
+    **dict.fromkeys(("x_zero_point", "y_zero_point"), "zero_point"),
+    "A": "lhs",
+    "W": "weight",
+    "R": "recurrence",
+    "P": "peepholes",
+    "K": "k",
+    "mask": "mask",
+    "Y_h": "output_h",
+    "Y_c": "output_c",
+    "Indices": "indices",
+    "Values": "values",
+}
+"""What irc calls the operands and results for which ONNX has a letter, or several words."""
+
+WORDS_OF = {
+    "Gemm": {"A": "data", "B": "weight", "C": "bias"},
+    "Pow": {"X": "base", "Y": "exponent"},
+    "Where": {"X": "x", "Y": "y"},
+    "ConstantOfShape": {"input": "shape"},
+}
+"""The words that differ for an operator."""
+
+
+def word(schema: defs.OpSchema, index: int) -> str:
+    """Return the name that an operand has in its row."""
+    name, first = schema.inputs[index].name, schema.inputs[0].name
+    words = {**WORDS, "B": "rhs" if first == "A" else "bias", **WORDS_OF.get(schema.name, {})}
+    return words.get(name, name)
+
+
+@pytest.mark.parametrize("name", [name for name, info in OPS.items() if info.onnx])
+def test_operands_and_results_have_the_names_of_onnx(name: str) -> None:
+    info = OPS[name]
+    if not known(info):
+        pytest.skip("newer than the installed onnx package")
+    schemas = sorted(known(info), key=lambda schema: schema.since_version)
+    for i, operand in enumerate(info.inputs):
+        newest = [schema for schema in schemas if len(schema.inputs) > i][-1]
+        assert operand.rstrip("?*") == word(newest, i)
+        is_variadic = newest.inputs[i].option == defs.OpSchema.FormalParameterOption.Variadic
+        assert operand.endswith("*") == is_variadic
+        assert operand.endswith("?") == (i >= min(schema.min_input for schema in schemas))
+    assert info.results[0] in ("output", "values", "outputs*")
+    names = [WORDS.get(result.name, result.name) for result in schemas[-1].outputs]
+    assert [result.rstrip("?*") for result in info.results[1:]] == names[1 : len(info.results)]
+
+
+def test_operands_that_no_operator_lacks() -> None:
+    """The types say that `node["weight"]` is never None."""
+    optional = {name.rstrip("?") for row in OPS.values() for name in row.inputs if "?" in name}
+    assert not optional & set(get_args(Required))
+    assert set(get_args(Required)) <= {name for row in OPS.values() for name in row.inputs}
 
 
 @pytest.mark.parametrize("name", [name for name, info in OPS.items() if info.onnx])

@@ -212,7 +212,7 @@ def _filled(node: Node, transfer: Transfer, old: float, values: Array) -> Transf
         raise Refused("nonzero_padding", detail)
     if new == old:
         return transfer
-    if not fits_operand(node.op, "value", node, new):
+    if not fits_operand(node.op, "constant_value", node, new):
         detail = f"{node.description}: its value is an attribute, which is a float32"
         raise Refused("dtype_mismatch", detail)
     return Transfer(transfer.operands, transfer.results, constants=((2, np.array(new)),))

@@ -335,7 +335,7 @@ class _ForwardSearch:
 
 def _reads(node: Node, index: int) -> bool:
     info = op_info(node.op)
-    return info is None or index not in info.by_type
+    return info is None or index not in info.type_operands
 
 
 def _with_path(found: Refusal, path: Path | None) -> Refusal:
