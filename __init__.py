@@ -73,7 +73,6 @@ provide(
         "constant runtime": "irc.backends.runtime.evaluator:RuntimeEvaluator",
         "from_model": "irc.frontends.onnx:from_model",
         "certificate_of": "irc.tools.certify:certificate_of",
-        "Withdrawal": "irc.tools.certify:Withdrawal",
         "progress": "irc.tools.cli.terminal:progress",
         "module_html": "irc.tools.report.notebook_views:module_html",
         "result_html": "irc.tools.report.notebook_views:result_html",

@@ -13,12 +13,11 @@ from .frontends.onnx.folded_before import folded_before
 from .ir.module import Module
 from .passes.affine.records.fold_records import fold_records
 from .passes.infra import Pass, PassContext, Sequential
-from .passes.keeping import keep_nodes, kept_nodes, leave_alone
+from .passes.keeping import keep_nodes, kept_nodes
 from .passes.registry import pipeline_of
 from .passes.watching import counting_passes
 from .result import Result
 from .support.errors import UsageError
-from .support.hooks import provided
 from .support.limits import DEFAULT_LIMITS, Limits
 from .support.output_paths import is_text
 from .support.progress import shown_progress
@@ -55,11 +54,7 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and
     UsageError for a name in `keep` that the model does not have.
 
-    With `certificate`, `Result.certificate` proves the result. Rewrites without a proof are taken
-    back: the model is compiled again with their operators left alone, and a warning names them.
-    `context` sees each of these compiles. A Module, which is changed in place, and a model with
-    `freeze_initializers` are compiled once: their certificates may be refused, and
-    `Result.certificate` warns of it.
+    With `certificate`, the rewrites are logged for `Result.certificate`, which proves the result.
     """
     if context is not None and not isinstance(context, PassContext):
         raise UsageError(
@@ -77,25 +72,10 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     keep_nodes(module, keep)
     ctx = context or PassContext()
     pipeline = pipeline_of(passes)
-    is_proved = certificate and not freeze_initializers and not isinstance(model, Module)
-    withdrawal = None
-    while True:
-        before = len(ctx.warnings)
-        if certificate:
-            module.debug_counter.log = []
-        with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
-            result = _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
-        if not is_proved or not isinstance(module.source, ModelProto):
-            return result
-        gap = result.proof()[1]
-        if gap is None or (withdrawal is not None and withdrawal.is_whole):
-            result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
-            return result
-        withdrawal = withdrawal or provided("Withdrawal")()
-        module = read_again(module)
-        withdrawal.extend(gap, result.module, result.name_of, module)
-        pipeline = Sequential([]) if withdrawal.is_whole else pipeline
-        del ctx.warnings[before:]
+    if certificate:
+        module.debug_counter.log = []
+    with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
+        return _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
 
 
 def _run(
@@ -148,7 +128,6 @@ def read_again(module: Module) -> Module:
     again.payloads.extend(module.payloads)
     again.files = module.files
     keep_nodes(again, kept_nodes(module).names)
-    leave_alone(again, kept_nodes(module).unproved)
     return again
 
 

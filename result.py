@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,16 +42,6 @@ if TYPE_CHECKING:
     from .backends.foldmap import FoldMap
 
 
-@dataclass(frozen=True)
-class Gap:
-    """Where a proof ends: a sentence on the first gap, and the first results of all operators where
-    it ends.
-    """
-
-    sentence: str
-    labels: tuple[str, ...] = ()
-
-
 class Result:
     """The ONNX model and the fold map of a compile, both made when first asked for.
 
@@ -68,7 +57,6 @@ class Result:
         self.warnings = warnings if warnings is not None else []
         self.held_back = held_back
         self._model, self._layers, self._names = emit_model(module)
-        self._proof: tuple[dict[str, Any], Gap | None] | None = None
         self._folded = list(_folded(module))  # kept alive: the model has placeholders for them
 
     @cached_property
@@ -99,22 +87,10 @@ class Result:
 
         It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a
         proof that the result equals the source. `written` is the model as it was written, with its
-        external data below `base_dir`. What no identity covers is a warning. Raises EmitError for a
-        module that came from no ONNX model, or whose initializers were frozen.
+        external data below `base_dir`. A warning names the steps that are unproved, since no
+        identity covers them. Raises EmitError for a module that came from no ONNX model, or whose
+        initializers were frozen, and for models that the checker does not read.
         """
-        document, gap = self.proof(written, base_dir)
-        if gap is not None:
-            self.warnings.append(gap.sentence)
-        return document
-
-    def proof(
-        self, written: ModelProto | None = None, base_dir: Path | None = None
-    ) -> tuple[dict[str, Any], Gap | None]:
-        """Return the certificate as `certificate` does, and the gap of its proof, None
-        if it holds.
-        """
-        if written is None and self._proof is not None:
-            return self._proof
         module = self.module
         if not isinstance(module.source, ModelProto):
             raise EmitError("a certificate compares two ONNX models, and the source is none")
@@ -128,12 +104,11 @@ class Result:
             for node, proto in self._layers.items()
             if node in records and proto.output
         }
-        found: tuple[dict[str, Any], Gap | None] = provided("certificate_of")(
-            source, result, module, layers
-        )
-        if written is None:
-            self._proof = found
-        return found
+        document: dict[str, Any]
+        document, warning = provided("certificate_of")(source, result, module, layers)
+        if warning is not None and warning not in self.warnings:
+            self.warnings.append(warning)
+        return document
 
     def count(self) -> Counter[str]:
         """Count affines of the source by status like `FoldMap.count`, without building the fold

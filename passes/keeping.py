@@ -1,4 +1,4 @@
-"""Nodes that passes leave alone: named by the user, or rewritten without a proof.
+"""Nodes that the user names, and passes leave alone.
 
 While a pass runs, a kept node has an operator that nothing knows. So no rule matches it, no affine
 passes it, and nothing erases or computes it, in any pass.
@@ -6,10 +6,10 @@ passes it, and nothing erases or computes it, in any pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key, flatten_origins
+from ..ir.graph import HIDDEN, ONNX_NAMES, Node, call_key
 from ..ir.module import Module
 from ..ir.provenance import Refusal, SideTable
 from ..support.errors import UsageError, clipped, did_you_mean
@@ -23,8 +23,6 @@ class KeptNodes(SideTable):
         """The kept nodes with their operators."""
         self.names: tuple[str, ...] = ()
         """The names that the user gave for them."""
-        self.unproved: frozenset[int] = frozenset()
-        """The origins of those whose rewrites no certificate proves."""
 
 
 def kept_nodes(module: Module) -> KeptNodes:
@@ -53,18 +51,6 @@ def keep_nodes(module: Module, names: Iterable[str]) -> None:
             _keep(module, node, f"{node.description} is to be kept")
     kept = kept_nodes(module)
     kept.names = (*kept.names, *wanted)
-
-
-def leave_alone(module: Module, origins: Collection[int]) -> None:
-    """Let passes leave alone the nodes of these origins, without a proof, in a module as read."""
-    wanted = kept_nodes(module).unproved = frozenset(origins)
-    for node in module.walk() if wanted else ():
-        if not wanted.isdisjoint(flatten_origins(node.origins)):
-            _keep(
-                module,
-                node,
-                f"no identity of certificates covers the rewrite of {node.description}",
-            )
 
 
 def _keep(module: Module, node: Node, reason: str) -> None:

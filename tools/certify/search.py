@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -25,9 +25,11 @@ from .checker.recomputation import recomputed
 from .checker.reduced_axes import REDUCTIONS
 from .checker.reordering import VIEWS, Groups, viewed, whole
 from .checker.transposition import BROADCASTING, ELEMENTWISE
+from .checker.unproved import UNPROVED
 from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .ends import open_outputs
 from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
+from .namesakes import Namesakes
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -80,13 +82,21 @@ class Search(Proof):
         computed: Mapping[str, Array] | None = None,
         *,
         is_rounding: bool = False,
+        names: Namesakes | None = None,
+        assumed: Container[str] = (),
+        admits: bool = False,
     ) -> None:
         """Search with the claims of layers, and constants of a runtime, by value names.
 
         `is_rounding` rounds constants at every operator of the source that computes one; `computes`
-        is whether that makes a difference.
+        is whether that makes a difference. Where no identity covers them, the results of operations
+        in `assumed` are taken for their namesakes, and, if the search `admits` it, outputs for
+        those of the source.
         """
         super().__init__(source, result)
+        self.names = names
+        self.assumed = assumed
+        self.admits = admits
         self.claims = claims
         self.is_rounding = is_rounding
         self.computes = False
@@ -105,6 +115,8 @@ class Search(Proof):
         Raises Unproved for another interface.
         """
         self.compare_interfaces()
+        self.source.forget()
+        self.result.forget()
         try:
             self.prove()
         except Unproved as unproved:
@@ -138,7 +150,20 @@ class Search(Proof):
             self.enter(operation, key)
         elif not self._prove(operation):
             self.gaps.append(operation)
-            self.enter(operation, key)
+            if not self._assume(operation):
+                self.enter(operation, key)
+
+    def _assume(self, operation: Operation) -> bool:
+        """Take the results of an operation for the values of the source with their names."""
+        if self.names is None or operation.label not in self.assumed:
+            return False
+        values = self.names.of(operation)
+        return values is not None and self._try(operation, {"identity": UNPROVED, "values": values})
+
+    def admit(self, at: str, label: str, reason: str) -> None:
+        if not self.admits:
+            super().admit(at, label, reason)
+        self.found.append({"step": 0, "at": at, "operation": label, "identity": UNPROVED})
 
     def _is_gone(self, operation: Operation) -> bool:
         """Return whether the result has no such operator, or one that reads other values."""

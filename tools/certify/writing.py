@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...passes.affine.records.fold_records import FoldedAffine, Layer, SourceAffine, fold_records
-from ...result import Gap
+from ...support.errors import EmitError
 from .checker.affine_operators import own_line
 from .checker.certificate import (
     FORMAT,
@@ -23,45 +24,47 @@ from .checker.certificate import (
 )
 from .checker.congruence import RESULT, SOURCE
 from .checker.program import MALFORMED, Datum, Program, Unproved
+from .checker.proof import Proof
 from .checker.refinement import load_typed
-from .checker.steps import Step
+from .checker.unproved import UNPROVED, Assumption, assumptions
 from .ends import ends_of
 from .followers import encoded
 from .links import linked
+from .namesakes import Namesakes
 from .search import Search
 
 MAX_NAMED = 5
-"""Most rules that a warning names."""
+"""Most rules of a step, and steps that a warning names."""
+
+MAX_ROUNDS = 6
+"""Most searches that end where a proof ends first; the last one goes on everywhere."""
+
+Log = Sequence[tuple[str, str]]
+"""Rewrites: a rule, and the operator that it was applied to."""
 
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def certificate_of(
     source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
-) -> tuple[dict[str, Any], Gap | None]:
-    """Return the certificate of a compile, and the gap of its proof if that has one.
+) -> tuple[dict[str, Any], str | None]:
+    """Return the certificate of a compile, and a warning if it has unproved steps.
 
     Both models have all their elements. `layers` are the records of layers by the name of their
-    result.
+    result. Raises EmitError for models that the checker does not read.
     """
     log = module.debug_counter.log or []
-    steps: list[dict[str, Any]] = []
-    search, gap = None, None
     digests = digest_of_model(source), digest_of_model(result)
-    try:
-        if digests[0] != digests[1] or not is_complete(source):
+    search, warning = None, None
+    steps: list[dict[str, Any]] = []
+    if digests[0] != digests[1] or not is_complete(source):
+        try:
             search = _searched(source, result, module, layers)
-    except Unproved as refusal:
-        steps, gap = [_gap("", log)], Gap(f"the certificate proves nothing: {refusal}")
-    except MALFORMED as error:
-        steps = [_gap("", log)]
-        gap = Gap(f"the certificate proves nothing: the model is malformed: {error!r}")
-    if search is not None:
-        steps = needed(search) if search.is_proved else [*search.found, _first_gap(search, log)]
-        gap = _refused(source, result, steps) if search.is_proved else _gap_of(search, steps[-1])
-        if search.is_proved and gap is not None:
-            steps = [*steps, _gap("", log)]
-    for number, step in enumerate(steps, 1):
-        step["step"] = number
+            steps, assumed = _checked(search, log)
+            warning = _warning(assumed)
+        except Unproved as refusal:
+            raise EmitError(f"there is no certificate: {refusal}") from None
+        except MALFORMED as error:
+            raise EmitError(f"there is no certificate: the model is malformed: {error!r}") from None
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -73,30 +76,108 @@ def certificate_of(
         "steps": steps,
     }
     document["seal"] = digest_of_steps(document)
-    return document, gap
+    return document, warning
 
 
 def _searched(
     source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
 ) -> Search:
-    """Return a search that proved the result, or else the first one.
+    """Return a search that proved the result, with the fewest assumptions of those that were tried.
 
     The second one rounds constants at each operator.
     """
     sources = fold_records(module).sources or {}
-    first: Search | None = None
-    for is_rounding in (False, True):
-        programs = load_typed(source), load_typed(result)
-        claims = {
-            name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()
-        }
-        search = Search(*programs, claims, module.debug_counter.computed, is_rounding=is_rounding)
+    programs = load_typed(source), load_typed(result)
+    claims = {name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()}
+    given = *programs, claims, module.debug_counter.computed
+    first = Search(*given)
+    first.attempt()
+    if first.is_proved:
+        return first
+    gaps = len(first.blocking())
+    is_rounding = first.computes
+    if is_rounding:
+        second = Search(*given, is_rounding=True)
+        second.attempt()
+        if second.is_proved:
+            return second
+        is_rounding = len(second.blocking()) < gaps
+    return _assuming(given, is_rounding=is_rounding)
+
+
+def _assuming(given: tuple[Any, ...], *, is_rounding: bool) -> Search:
+    """Return a search that goes on behind the ends of a proof, where values keep their names."""
+    names = Namesakes(given[0], given[1])
+    assumed: set[str] = set()
+    for _ in range(MAX_ROUNDS):
+        search = Search(*given, is_rounding=is_rounding, names=names, assumed=assumed)
         search.attempt()
-        first = first or search
-        if search.is_proved or not search.computes:
-            return search if search.is_proved else first
-    assert first is not None
-    return first
+        new = names.behind(ends_of(search)) - assumed
+        if search.is_proved or not new:
+            break
+        assumed |= new
+    else:
+        assumed.update(given[1].operations)
+    if not search.is_proved:
+        search = Search(*given, is_rounding=is_rounding, names=names, assumed=assumed, admits=True)
+        search.attempt()
+    return search
+
+
+class _Blind(Proof):
+    """A proof by congruence alone: all else is unproved."""
+
+    def __init__(self, source: Program, result: Program) -> None:
+        super().__init__(source, result)
+        self.found: list[dict[str, Any]] = []
+
+    def admit(self, at: str, label: str, reason: str) -> None:
+        self.found.append({"step": 0, "at": at, "operation": label, "identity": UNPROVED})
+
+
+def _checked(search: Search, log: Log) -> tuple[list[dict[str, Any]], list[Assumption]]:
+    """Return steps that the checker accepts, and those that it assumes.
+
+    A search may know more than its steps say.
+    """
+    models = search.source, search.result
+    for steps in (needed(search), search.found) if search.is_proved else ():
+        _complete(steps, log)
+        replay = Replay(*models, steps)
+        for model in models:
+            model.forget()
+        with suppress(Unproved):
+            replay.run()
+            return steps, assumptions(models[1], replay.unproven, steps)
+    for model in models:
+        model.forget()
+    blind = _Blind(*models)
+    blind.run()
+    _complete(blind.found, log)
+    return blind.found, assumptions(models[1], blind.unproven, blind.found)
+
+
+def _complete(steps: Sequence[dict[str, Any]], log: Log) -> None:
+    """Name in unproved steps the rules that were applied to their operators; number all steps."""
+    for number, step in enumerate(steps, 1):
+        step["step"] = number
+        if step["identity"] == UNPROVED:
+            here = [rule for rule, where in log if repr(step["operation"]) in where]
+            rules = dict.fromkeys(here or [rule for rule, _ in log])
+            step["rules"] = list(rules)[:MAX_NAMED]
+
+
+def _warning(assumed: Sequence[Assumption]) -> str | None:
+    """Return a sentence on unproved steps, or None."""
+    if not assumed:
+        return None
+    named = [f"{', '.join(each.rules) or 'a change'} at {each.where}" for each in assumed]
+    if len(named) > MAX_NAMED:
+        named[MAX_NAMED:] = [f"{len(named) - MAX_NAMED} more"]
+    return (
+        f"no identity covers {'; '.join(named)}: irc certify needs --allow-unproved to accept the"
+        " certificate"
+    )
 
 
 def _claim(
@@ -132,42 +213,6 @@ def _same(one: Array, other: Array) -> bool:
     return bool(np.allclose(first, second, rtol=2.0**-46, atol=0.0))
 
 
-def _gap(label: str, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    here = [rule for rule, where in log if label and repr(label) in where]
-    rules = list(dict.fromkeys(here or [rule for rule, _ in log]))
-    return {"step": 0, "at": RESULT, "operation": label, "identity": None, "rules": rules}
-
-
-def _first_gap(search: Search, log: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return a step without an identity for the first operator that is not proved."""
-    blocked = next((each for each in search.gaps if each in search.blocking()), None)
-    return _gap("" if blocked is None else blocked.label, log)
-
-
-def _gap_of(search: Search, step: Mapping[str, Any]) -> Gap:
-    blocked = search.result.operations.get(step["operation"])
-    rules = ", ".join(step["rules"][:MAX_NAMED]) or "a change"
-    if blocked is None:
-        reason = search.refusal
-    else:
-        reason = f"no identity covers {rules} at {blocked.kind} {blocked.label!r}"
-    labels = [each.label for each in ends_of(search)] or (
-        [] if blocked is None else [blocked.label]
-    )
-    return Gap(f"the certificate is incomplete: {reason}", tuple(labels))
-
-
-def _refused(source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> Gap | None:
-    """Return the gap of the steps that a search kept, or None: it may use facts of others."""
-    replay = Replay(source, result, steps)
-    try:
-        replay.run()
-    except (Unproved, *MALFORMED) as refusal:
-        labels = [each.label for each in ends_of(replay)]
-        return Gap(f"the certificate is incomplete: {refusal}", tuple(labels))
-    return None
-
-
 def needed(search: Search) -> list[dict[str, Any]]:
     """Return the steps that the proof of the outputs rests on."""
     used: set[int] = set()
@@ -186,7 +231,7 @@ def needed(search: Search) -> list[dict[str, Any]]:
         if value.step:
             used.add(value.step)
             step = search.found[value.step - 1]
-            for label in (step.get("source"), *step.get("from", ())):
+            for label in (step.get("source"), *step.get("from", ()), *step.get("values", ())):
                 if label is not None:
                     operation = search.source.operations.get(label)
                     stack.extend(operation.outputs if operation is not None else ())
@@ -202,4 +247,5 @@ def needed(search: Search) -> list[dict[str, Any]]:
             stack.extend(each for each in value.producer.inputs if each is not None)
             for body in value.producer.bodies.values():
                 stack.extend(body.outputs)
-    return [step for i, step in enumerate(search.found, 1) if i in used]
+    places = SOURCE, RESULT
+    return [step for i, step in enumerate(search.found, 1) if i in used or step["at"] not in places]

@@ -15,13 +15,19 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="check the proof that a compiled model computes what its source does",
         description=(
             "Replay the steps of CERT.json on SOURCE and OUT with a checker that shares no code"
-            " with the compiler. Exit with 0 if they prove that OUT computes what SOURCE does, and"
-            " with 1 and the first step that does not hold if they do not."
+            " with the compiler. Exit with 0 if they prove that OUT computes what SOURCE does, with"
+            " 1 and the first step that does not hold if they do not, and with 3 if they prove it"
+            " only under unproved steps, which are listed."
         ),
     )
     command.add_argument("source", metavar="SOURCE", help="the ONNX file that was compiled")
     command.add_argument("result", metavar="OUT", help="the ONNX file that irc compile wrote")
     command.add_argument("certificate", metavar="CERT.json", help="the certificate that it wrote")
+    command.add_argument(
+        "--allow-unproved",
+        action="store_true",
+        help="exit with 0 even if some steps are unproved, because no identity covers them",
+    )
     command.add_argument(
         "-q", "--quiet", action="store_true", help="print nothing if the certificate holds"
     )
@@ -30,17 +36,20 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the certificate and print the answer."""
     from ...support.errors import visible
-    from ..certify.checker import Rejected, certify
+    from ..certify.checker import Rejected, check
 
     try:
-        steps = certify(options.source, options.result, options.certificate)
+        verdict = check(options.source, options.result, options.certificate)
     except Rejected as rejected:
         sys.stderr.write(f"irc: {visible(options.certificate)}: {visible(str(rejected))}\n")
         return 1
+    sys.stderr.writelines(f"irc: {visible(line)}\n" for line in verdict.lines())
     if not options.quiet:
-        count = "1 step" if steps == 1 else f"{steps} steps"
+        count = "1 step" if verdict.steps == 1 else f"{verdict.steps} steps"
+        proof = f"proved in {count}"
+        if verdict.unproved:
+            proof = f"{count}, {len(verdict.unproved)} of them unproved"
         sys.stdout.write(
-            f"{visible(options.result)} computes what"
-            f" {visible(options.source)} does: proved in {count}\n"
+            f"{visible(options.result)} computes what {visible(options.source)} does: {proof}\n"
         )
-    return 0
+    return 3 if verdict.unproved and not options.allow_unproved else 0

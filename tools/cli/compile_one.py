@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.onnx.kept_files import check_kept
 from ...compiler import compile as compile_model
-from ...compiler import read_again
 from ...frontends.onnx.codec.protos import ModelProto
 from ...frontends.onnx.folded_before import folded_before
 from ...ir.module import Module
@@ -47,8 +46,6 @@ from .summary import Summary, describe_result, summarize
 
 if TYPE_CHECKING:
     from ...passes import Timing
-    from ...result import Gap
-    from ..certify import Withdrawal
     from ..report import Recorder
     from ..verify import VerifyNumerics
 
@@ -69,15 +66,6 @@ def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool
         _compile(options, pipeline, output, others, summary)
 
 
-class _WithoutProof(Exception):
-    """Raised before files come into place, for the result of a compile whose proof has a gap."""
-
-    def __init__(self, gap: Gap, result: Result) -> None:
-        super().__init__(gap, result)
-        self.gap = gap
-        self.result = result
-
-
 def _compile(
     options: argparse.Namespace,
     pipeline: Sequential,
@@ -85,42 +73,14 @@ def _compile(
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
-    """Compile; for a certificate, take back rewrites without a proof until there is one."""
+    """Compile, and write all files: all but a certificate if the checker does not read the models.
+
+    Raises EmitError for that one when the others are in place.
+    """
     start = perf_counter()
     module = module_of(options.model, options)
     check_kept(module, output or "-", *others, in_place=options.in_place)
     summary.is_free = True
-    withdrawal = None
-    while True:
-        try:
-            _compile_module(options, module, pipeline, output, summary, withdrawal, start)
-            return
-        except _WithoutProof as failed:
-            from ..certify import Withdrawal
-
-            withdrawal = withdrawal or Withdrawal()
-            if withdrawal.is_whole:
-                raise EmitError(
-                    f"{options.certificate}: {failed.gap.sentence}; compile without it"
-                ) from None
-            module = read_again(failed.result.module)
-            withdrawal.extend(failed.gap, failed.result.module, failed.result.name_of, module)
-            pipeline = Sequential([]) if withdrawal.is_whole else pipeline
-
-
-def _compile_module(
-    options: argparse.Namespace,
-    module: Module,
-    pipeline: Sequential,
-    output: str | None,
-    summary: Summary,
-    withdrawal: Withdrawal | None,
-    start: float,
-) -> None:
-    """Compile a module and write all files.
-
-    Raises _WithoutProof, with no file written, where a proof has a gap.
-    """
     timing = _timing() if options.time_passes else None
     has_page = options.report is not None and not is_drawing(options.report)
     recorder = _recorder(module) if has_page else None
@@ -146,7 +106,7 @@ def _compile_module(
         guessed = folded_before(source, guess=True) if has_map and source is not None else None
         if guessed is not None and guessed not in result.warnings:
             result.warnings.append(guessed)
-        result.warnings.extend(() if withdrawal is None else withdrawal.warnings())
+        refusals: list[EmitError] = []
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
             if options.report is not None:
@@ -156,10 +116,12 @@ def _compile_module(
 
         def check(model: ModelProto, folder: Path) -> None:
             if options.certificate is not None:
-                document, gap = result.proof(model, folder)
-                if gap is not None:
-                    raise _WithoutProof(gap, result)
-                files.enter_context(writing_json(options.certificate, document))
+                try:
+                    document = result.certificate(model, folder)
+                except EmitError as refusal:
+                    refusals.append(refusal)
+                else:
+                    files.enter_context(writing_json(options.certificate, document))
             if verify is not None:
                 verify.finish(result.module, model, folder)
                 report(verify.report_rows())
@@ -188,6 +150,8 @@ def _compile_module(
         warn(verify.warnings())
         if not options.quiet:
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
+    if refusals:
+        raise EmitError(f"{options.certificate}: {refusals[0]}; {output} is written without it")
 
 
 def _written_files(

@@ -1,4 +1,4 @@
-"""The `irc` command. Exit status: 0 done, 1 a model or a check failed, 2 usage, 130 interrupted."""
+"""The `irc` command. Exit status: 0 done, 1 failed, 2 usage, 3 unproved steps, 130 interrupted."""
 
 from __future__ import annotations
 

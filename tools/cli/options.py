@@ -463,8 +463,8 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "--certificate",
         metavar="CERT.json",
         help=(
-            "write a proof, for irc certify, that OUT computes what MODEL does; rewrites without"
-            " one are taken back"
+            "write a proof, for irc certify, that OUT computes what MODEL does; rewrites that no"
+            " identity covers are steps in it that are unproved"
         ),
     )
     group = command.add_argument_group(

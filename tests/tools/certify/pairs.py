@@ -52,7 +52,8 @@ def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
     if not search.is_proved:
         return False
     try:
-        Replay(pair[0], pair[1], json.loads(json.dumps(needed(search)))).run()
+        programs = load_typed(pair[0]), load_typed(pair[1])
+        Replay(*programs, json.loads(json.dumps(needed(search)))).run()
     except Unproved:
         return False
     return True

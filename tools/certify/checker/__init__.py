@@ -4,6 +4,6 @@ It reads ONNX with onnx, computes with numpy, and knows identities of operators,
 rewrites.
 """
 
-from .certificate import Rejected, certify
+from .certificate import Rejected, certify, check
 
-__all__ = ["Rejected", "certify"]
+__all__ = ["Rejected", "certify", "check"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from .congruence import RESULT, SOURCE
-from .program import MALFORMED, Operation, Unproved
+from .program import MALFORMED, Operation, Program, Unproved
 from .proof import Proof
 from .refinement import load_typed
 from .steps import Step
+from .unproved import DECLARATION, OUTPUT, UNPROVED, Assumption, assumptions
 
 FORMAT = "irc-certificate"
 VERSION = 1
@@ -32,43 +34,64 @@ class Rejected(Exception):
 
 
 class Replay(Proof):
-    """A proof by the steps of a certificate, in their order."""
+    """A proof by the steps of a certificate, in their order.
 
-    def __init__(self, source: ModelProto, result: ModelProto, steps: Sequence[Step]) -> None:
-        super().__init__(load_typed(source), load_typed(result))
+    `place` counts the steps that were taken, and `current` is the number of the one that is being
+    looked at, or 0.
+    """
+
+    def __init__(self, source: Program, result: Program, steps: Sequence[Step]) -> None:
+        super().__init__(source, result)
         self.steps = steps
         self.place = 0
+        self.current = 0
 
     def visit(self, operation: Operation) -> None:
         """Enter an operation, by its step if it has one."""
         # The key enters constant operands, and takes the steps of bodies, which come first.
         key = self.key(operation)
-        if not self._take_step(operation) and not self.bind(operation, key):
+        step = self._next(self.side, operation.label)
+        if step is not None:
+            for value in operation.outputs:
+                value.step = self.place
+            self.apply(step, operation)
+        elif not self.bind(operation, key):
             self.enter(operation, key)
 
-    def _take_step(self, operation: Operation) -> bool:
-        """Apply the next step if it is about an operation, and return whether it is."""
+    def _next(self, at: str, label: str) -> Step | None:
+        """Return the next step if it is about this place, and take it."""
         if self.place >= len(self.steps):
-            return False
+            return None
         step = self.steps[self.place]
-        if step.get("at") != self.side or step.get("operation") != operation.label:
-            return False
+        if step.get("at") != at or step.get("operation") != label:
+            return None
         self.place += 1
-        for value in operation.outputs:
-            value.step = self.place
-        self.apply(step, operation)
-        return True
+        self.current = self.place
+        return step
 
     def finish(self) -> None:
-        if self.place < len(self.steps):
-            step = self.steps[self.place]
-            self.place += 1
-            raise Unproved(
-                f"there is no operation {step.get('operation')!r} in the"
-                f" {step.get('at')!r} after the step before"
-            )
-        self.place = 0
+        step = self.steps[self.place] if self.place < len(self.steps) else None
+        if step is not None and step.get("at") not in (OUTPUT, DECLARATION):
+            self._refuse_next("operation")
+        self.current = 0
         super().finish()
+        if self.place < len(self.steps):
+            self._refuse_next("unproved place")
+
+    def _refuse_next(self, title: str) -> None:
+        step = self.steps[self.place]
+        self.current = self.place + 1
+        raise Unproved(
+            f"there is no {title} {step.get('operation')!r} in the"
+            f" {step.get('at')!r} after the step before"
+        )
+
+    def admit(self, at: str, label: str, reason: str) -> None:
+        step = self._next(at, label)
+        if step is None:
+            self.current = 0
+        if step is None or step.get("identity") != UNPROVED:
+            raise Unproved(reason)
 
 
 def digest_of_model(model: ModelProto) -> str:
@@ -102,33 +125,70 @@ def is_complete(model: ModelProto) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedCertificate:
+    """What a certificate proves of a result with so many operators, and what it assumes."""
+
+    steps: int
+    operators: int
+    unproved: Sequence[Assumption] = ()
+
+    def lines(self) -> list[str]:
+        """Return a line for each unproved step."""
+        return [
+            f"step {each.step} at {each.where} is unproved ({', '.join(each.rules) or 'no rule'}):"
+            f" {each.operators} of {self.operators} operators rest on it, and the outputs"
+            f" {', '.join(map(repr, each.outputs)) or '(none)'}"
+            for each in self.unproved
+        ]
+
+
 def certify(
-    source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
+    source: ModelProto | str | Path,
+    result: ModelProto | str | Path,
+    certificate: Any,
+    *,
+    allow_unproved: bool = False,
 ) -> int:
     """Return the number of steps that prove `result` equal to `source`. Raises Rejected.
 
     The models are paths or messages with all elements; the certificate is a path or the document.
-    Equal models need no step, even if they cannot be followed.
+    Equal models need no step, even if they cannot be followed. A certificate with unproved steps is
+    rejected unless `allow_unproved` is true.
     """
+    verdict = check(source, result, certificate)
+    if verdict.unproved and not allow_unproved:
+        raise Rejected("; ".join(verdict.lines()))
+    return verdict.steps
+
+
+def check(
+    source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
+) -> CheckedCertificate:
+    """Return what a certificate proves about two models. Raises Rejected."""
     document = _document(certificate)
     models = [_model(source, "source"), _model(result, "result")]
     _check_document(document, models)
     steps = document["steps"]
     if not steps and document[SOURCE] == document[RESULT] and is_complete(models[0]):
-        return 0
+        return CheckedCertificate(0, 0)
     replay = None
     try:
-        replay = Replay(models[0], models[1], steps)
+        replay = Replay(load_typed(models[0]), load_typed(models[1]), steps)
         replay.run()
+        return CheckedCertificate(
+            len(steps),
+            len(replay.result.operations),
+            assumptions(replay.result, replay.unproven, steps),
+        )
     except Unproved as unproved:
         raise Rejected(_sentence(steps, replay, str(unproved))) from None
     except MALFORMED as error:
         raise Rejected(_sentence(steps, replay, f"it cannot be followed: {error!r}")) from None
-    return len(steps)
 
 
 def _sentence(steps: Sequence[Step], replay: Replay | None, reason: str) -> str:
-    place = 0 if replay is None else replay.place
+    place = 0 if replay is None else replay.current
     if not place:
         return reason
     step = steps[place - 1]
@@ -189,12 +249,8 @@ def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -
     for number, step in enumerate(steps, 1):
         if step.get("step") != number:
             raise Rejected(f"step {number} has the number {step.get('step')!r}")
-        if step.get("identity") is None:
-            given = step.get("rules")
-            rules = ", ".join(map(str, given if isinstance(given, list) else ())) or "a rewrite"
-            raise Rejected(
-                f"step {number} at {step.get('operation')!r}: no identity covers {rules}"
-            )
+        if not isinstance(step.get("rules", []), list):
+            raise Rejected(f"the rules of step {number} are no list")
 
 
 def _is_deep(content: object) -> bool:

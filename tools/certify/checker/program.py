@@ -230,6 +230,13 @@ class Program:
     data: dict[str, Datum]
     operations: dict[str, Operation]
 
+    def forget(self) -> None:
+        """Remove what a proof noted at the values, so that another can begin."""
+        for value in self.data.values():
+            value.term, value.step = -1, 0
+            if value.producer is not None:
+                value.stored = None
+
 
 def load(model: ModelProto) -> Program:
     """Return the program of a model, whose functions are inlined by onnx first. Raises Unproved."""

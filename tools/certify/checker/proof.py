@@ -17,6 +17,7 @@ from .lines import GROWTH, NARROW
 from .program import Datum, Operation, Unproved, declared
 from .relations import Relations
 from .steps import Step
+from .unproved import DECLARATION, OUTPUT, UNPROVED, assume
 
 IDENTITIES = {**EQUALITIES, **AFFINES}
 """The identities by the name that steps have for them."""
@@ -69,7 +70,7 @@ class Proof(Relations):
             raise Unproved(f"the result is no valid model: {fault}")
 
     def finish(self) -> None:
-        """Prove that each output is equal."""
+        """Prove that each output is equal, and each extent that the result declares."""
         pairs = zip(
             self.source.body.outputs, self.result.body.outputs, self.source.results, strict=True
         )
@@ -79,15 +80,16 @@ class Proof(Relations):
                 where = "no operation"
                 if blocked is not None:
                     where = f"{blocked.kind} {blocked.label!r} of the result"
-                raise Unproved(
-                    f"the output {name!r} is not proved equal: {where} follows from no step"
-                )
-            if self.grows(first, second):
-                raise Unproved(
-                    f"scales or shifts before the output {name!r} are far beyond the source's"
-                )
-
+                reason = f"the output {name!r} is not proved equal: {where} follows from no step"
+                self.admit(OUTPUT, name, reason)
+            elif self.grows(first, second):
+                reason = f"scales or shifts before the output {name!r} are far beyond the source's"
+                self.admit(OUTPUT, name, reason)
         self.compare_declared()
+
+    def admit(self, at: str, label: str, reason: str) -> None:
+        """Go on where an output or a declaration has no proof, or raise Unproved."""
+        raise Unproved(reason)
 
     def grows(self, first: Datum, second: Datum) -> bool:
         """Return whether numbers before an output of the result far exceed the source's."""
@@ -108,7 +110,8 @@ class Proof(Relations):
                 continue
             is_given = first is not None and given.get(label) == extents
             if first is None or not is_given or not self._have_one_shape(first, value):
-                raise Unproved(f"the result declares extents of {label!r} that do not follow")
+                reason = f"the result declares extents of {label!r} that do not follow"
+                self.admit(DECLARATION, label, reason)
 
     def _have_one_shape(self, first: Datum, second: Datum) -> bool:
         shape = self.shape(first)
@@ -130,6 +133,7 @@ class Proof(Relations):
         """Check a step and add its facts. Raises Unproved."""
         name = step.get("identity")
         check = IDENTITIES.get(name) if isinstance(name, str) else None
+        check = assume if name == UNPROVED else check
         if check is None:
             raise Unproved(f"there is no identity {name!r}")
         try:

@@ -1,0 +1,292 @@
+"""Rewrites that no identity covers are unproved steps of a certificate, and nothing is given up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import irc
+import numpy as np
+import onnx
+import pytest
+from irc.tools.certify import writing
+from irc.tools.certify.checker import check
+from irc.tools.certify.checker.certificate import CheckedCertificate, is_complete
+from irc.tools.certify.checker.proof import IDENTITIES
+from irc.tools.cli.main import main
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from .forgeries import sealed
+from .pairs import model
+
+CLIPS = """(float[1,3,6,6] x) => (float[1,4,6,6] y)
+<float[4] g = {0.5, 2, 1.5, 3}, float[4] b = {1, 2, 3, 4}, float[4] m = {1, 0, 1, 0}, float[4] v = {1, 2, 3, 4},
+ float[4,3,1,1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float k = {-1}, float l = {2}, float n = {0}, float o = {1}> {
+  c = Conv(x, w)
+  d = BatchNormalization(c, g, b, m, v)
+  e = Tanh(d)
+  f = Clip(e, k, l)
+  h = Clip(f, n, o)
+  i = Identity(h)
+  y = Abs(i)
+}"""
+"""Two Clips in a row without names, far from a fold that needs another identity."""
+
+BODIES = """(float[2,3] x, bool c) => (float[2,3] y) <float k = {-1}, float l = {2}, float n = {0}, float o = {1}> {
+  z = Identity(x)
+  i = If (c) <then_branch: graph = a () => (float[2,3] p) { q = Clip(z, k, l) p = Clip(q, n, o) },
+              else_branch: graph = b () => (float[2,3] r) { s = Identity(z) r = Exp(s) }>
+  y = Abs(i)
+}"""
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["": 18, "f": 1]>
+g (float[2,3] x) => (float[2,3] y) { a = f.Twice(x) b = Identity(a) y = f.Twice(b) }
+<domain: "f", opset_import: ["": 18]> Twice (x) => (y) {
+  k = Constant<value = float {-1}>() l = Constant<value = float {2}>()
+  n = Constant<value = float {0}>() o = Constant<value = float {1}>()
+  a = Clip(x, k, l) b = Identity(a) y = Clip(b, n, o)
+}"""
+
+
+TWO = """(float[2,3] x, float[2,3] u) => (float[2,3] y, float[2,3] z, float[2,3] v)
+<float k = {-1}, float l = {2}, float n = {0}, float o = {1}> {
+  a = Clip(x, k, l) b = Clip(a, n, o) c = Exp(b) d = Clip(c, k, l) e = Clip(d, n, o) f = Tanh(e)
+  y = Sin(f) z = Cos(c) w = Neg(u) v = Neg(w)
+}"""
+"""Two rows of Clips, one behind the other, and an output beside them."""
+
+
+@pytest.fixture
+def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows the identity of clamps."""
+    monkeypatch.delitem(IDENTITIES, "same bounds")
+
+
+def certified(source: ModelProto, passes: str = "default") -> tuple[irc.Result, CheckedCertificate]:
+    """The result of a compile with what its certificate proves."""
+    result = irc.compile(source, passes, certificate=True)
+    assert result.model == irc.compile(source, passes).model
+    document = json.loads(json.dumps(result.certificate()))
+    verdict = check(source, result.model, document)
+    assert verdict.steps == len(document["steps"])
+    assert irc.certify(source, result.model, document, allow_unproved=True) == verdict.steps
+    if verdict.unproved:
+        with pytest.raises(irc.Rejected, match="is unproved"):
+            irc.certify(source, result.model, document)
+    assert bool(verdict.unproved) == any("no identity covers" in each for each in result.warnings)
+    return result, verdict
+
+
+def test_a_compile_with_a_proof_has_no_unproved_step() -> None:
+    assert not certified(model(CLIPS))[1].unproved
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_a_rewrite_without_an_identity_is_a_step() -> None:
+    result, verdict = certified(model(CLIPS))
+    assert result.warnings == [
+        "no identity covers merge_bounds at Clip 'h': irc certify needs --allow-unproved to accept"
+        " the certificate"
+    ]
+    (step,) = verdict.unproved
+    assert (step.where, step.rules) == ("Clip 'h'", ("merge_bounds",))
+    assert (step.operators, verdict.operators, step.outputs) == (1, 4, ("y",))
+    rewrite = next(each for each in result.certificate()["rewrites"] if each[0] == "merge_bounds")
+    assert step.step in rewrite[2]
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_each_step_is_told_with_the_outputs_behind_it() -> None:
+    verdict = certified(model(TWO))[1]
+    assert [(each.where, each.operators, each.outputs) for each in verdict.unproved] == [
+        ("Clip 'b'", 1, ("y", "z")),
+        ("Clip 'e'", 1, ("y",)),
+    ]
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_bodies() -> None:
+    (step,) = certified(model(BODIES))[1].unproved
+    assert step.where.startswith("Clip ") and step.where.endswith("/p'") and step.outputs == ("y",)
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_functions_that_are_inlined() -> None:
+    verdict = certified(model(FUNCTIONS), "InlineFunctions,default")[1]
+    assert verdict.unproved and all(each.outputs == ("y",) for each in verdict.unproved)
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_an_output_that_the_source_has_under_no_other_name() -> None:
+    """The Clip of the result has another reader than that of the source."""
+    source = model(CLIPS.replace("i = Identity(h)\n  y = Abs(i)", "i = Neg(h)\n  y = Neg(i)"))
+    result, verdict = certified(source)
+    assert [(each.where, each.outputs) for each in verdict.unproved] == [("Clip 'y'", ("y",))]
+    assert "at Clip 'y'" in result.warnings[0]
+
+
+def test_a_branch_that_fails_is_cut() -> None:
+    """No identity says that a recurrent operator refuses other ranks."""
+    source = model(
+        """(bool c, float[8,1,2] x) => (float[T,1,1,2] y) <float[1,2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4},
+        float[2] s = {2, 3}, int64[2] flat = {8, 2}> {
+          d = If (c) <then_branch: graph = a () => (float[8,1,2] p) { p = Abs(x) },
+                      else_branch: graph = b () => (float[8,2] q) { q = Reshape(x, flat) }>
+          r = RNN <hidden_size: int = 2> (d, w, w) m = MatMul(r, v) y = Mul(m, s)
+        }"""
+    )
+    result, verdict = certified(source)
+    assert [node.op_type for node in result.model.graph.node] == ["Abs", "RNN", "MatMul"]
+    assert [(each.operators, each.outputs) for each in verdict.unproved] in (
+        [(2, ("y",))],
+        [(3, ("y",))],
+    )
+
+
+def test_without_any_identity_each_output_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(IDENTITIES):
+        monkeypatch.delitem(IDENTITIES, name)
+    verdict = certified(model(TWO))[1]  # two Neg are one affine, which needs no step
+    assert {each for step in verdict.unproved for each in step.outputs} == {"y", "z"}
+    monkeypatch.setattr(writing, "MAX_ROUNDS", 1)
+    verdict = certified(model(TWO))[1]
+    assert {each for step in verdict.unproved for each in step.outputs} == {"y", "z"}
+
+
+def test_steps_that_the_checker_refuses_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search may know more than the steps that it keeps say."""
+
+    def none(search: writing.Search) -> list[dict[str, Any]]:
+        search.found = []
+        return []
+
+    monkeypatch.setattr(writing, "needed", none)
+    verdict = certified(model(CLIPS))[1]
+    assert [each.where for each in verdict.unproved] == ["the output 'y'"]
+
+
+@pytest.mark.usefixtures("without_bounds")
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["m.onnx", "o.onnx", "c.json", "f.json", "s.json"]
+    path, out, cert, fold_map, summary = map(tmp_path.joinpath, names)
+    onnx.save(model(CLIPS), path)
+    files = ["--certificate", str(cert), "--fold-map", str(fold_map), "--json", str(summary)]
+    report = ["--report", str(tmp_path / "r.svg")]
+    assert main(["compile", str(path), "-o", str(out), *files, *report]) == 0
+    assert capsys.readouterr().err.count("warning: no identity covers merge_bounds") == 1
+    assert json.loads(summary.read_text())["operators"] == [7, 4]
+    assert "no identity covers" in json.loads(summary.read_text())["warnings"][0]
+    assert {each.name for each in tmp_path.iterdir()} == {*names, "f.npz", "r.svg"}
+    assert onnx.load(out) == irc.compile(path).model
+    assert main(["certify", str(path), str(out), str(cert)]) == 3
+    said = capsys.readouterr()
+    assert "steps, 1 of them unproved" in said.out
+    assert said.err.endswith(
+        "at Clip 'h' is unproved (merge_bounds): 1 of 4 operators rest on it, and the outputs 'y'\n"
+    )
+    arguments = ["certify", str(path), str(out), str(cert), "-q"]
+    assert main([*arguments, "--allow-unproved"]) == 0 and main(arguments) == 3
+    assert not capsys.readouterr().out
+
+    forged = onnx.load(out)
+    bias = next(each for each in forged.graph.initializer if list(each.dims) == [4])
+    moved = np.nextafter(numpy_helper.to_array(bias), np.float32(9))
+    bias.CopyFrom(numpy_helper.from_array(moved, bias.name))
+    onnx.save(forged, out)
+    cert.write_text(json.dumps(sealed(json.loads(cert.read_text()), onnx.load(path), forged)))
+    assert main([*arguments, "--allow-unproved"]) == 1
+
+
+FORGED = {
+    "a value of another type": {"values": ["q"]},
+    "a value of other extents": {"values": ["s"]},
+    "no value": {"values": [None]},
+    "no values": {},
+    "a value that is not there": {"values": ["nothing"]},
+    "too many values": {"values": ["b", "b"]},
+    "a step about the source": {"at": "source", "values": ["b"]},
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_an_unproved_step_relates_values_of_one_type(change: dict[str, Any]) -> None:
+    source = model(
+        "(float[2,3] x) => (float[2,3] y, int64[2] q, float[3,2] s) {"
+        " a = Exp(x) b = Neg(a) y = Sin(b) q = Shape(x) s = Transpose(x) }"
+    )
+    result = ModelProto()
+    result.CopyFrom(source)
+    result.graph.node[1].op_type = "Abs"
+    step = {"at": "result", "operation": "b", "identity": "unproved", "values": ["b"]}
+    document: dict[str, Any] = {"format": "irc-certificate", "version": 1, "rewrites": []}
+    (found,) = check(source, result, sealed({**document, "steps": [step]}, source, result)).unproved
+    assert (found.operators, found.outputs) == (1, ("y",))
+    forged = {key: value for key, value in step.items() if key != "values"} | change
+    with pytest.raises(irc.Rejected):
+        check(source, result, sealed({**document, "steps": [forged]}, source, result))
+    unneeded = {"at": "output", "operation": "s", "identity": "unproved"}
+    for steps in ([step, unneeded], [unneeded, step], [{**unneeded, "operation": "none"}]):
+        with pytest.raises(irc.Rejected):
+            check(source, result, sealed({**document, "steps": steps}, source, result))
+
+
+MALFORMED = (
+    "(float[1, 2, 3] x) => (float[K] y, float[1, 2, 3] z) { y = Conv(x)  i = Identity(x)  z ="
+    " Abs(i) }"
+)
+
+
+def test_a_model_that_the_checker_cannot_read_has_no_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, cert, summary = (tmp_path / n for n in ("m.onnx", "o.onnx", "c.json", "s.json"))
+    source = model(MALFORMED)
+    onnx.save(source, path)
+    arguments = ["compile", str(path), "-o", str(out), "--certificate", str(cert), "-q"]
+    assert main([*arguments, "--json", str(summary)]) == 1
+    error = capsys.readouterr().err
+    assert "c.json: there is no certificate: the model is malformed" in error
+    assert error.endswith("o.onnx is written without it\n") and error.count("\n") == 1
+    assert "there is no certificate" in json.loads(summary.read_text())["error"]
+    assert onnx.load(out) == irc.compile(path).model and not cert.exists()
+    with pytest.raises(irc.IRError, match="there is no certificate"):
+        irc.compile(source, certificate=True).certificate()
+
+
+def test_a_model_that_stays_needs_no_checker(tmp_path: Path) -> None:
+    source = model("(float[1, 2, 3] x) => (float[K] y) { y = Conv(x) }")
+    result = irc.compile(source, certificate=True)
+    assert result.model == source and not result.certificate()["steps"]
+
+
+def empty(source: ModelProto, result: ModelProto) -> dict[str, object]:
+    return sealed(
+        {"format": "irc-certificate", "version": 1, "rewrites": [], "steps": []}, source, result
+    )
+
+
+def test_equal_models_need_no_step() -> None:
+    source = model(MALFORMED)
+    assert irc.certify(source, source, empty(source, source)) == 0
+    other = ModelProto()
+    other.CopyFrom(source)
+    other.graph.node[2].op_type = "Neg"
+    with pytest.raises(irc.Rejected):
+        irc.certify(source, other, empty(source, other))
+    with pytest.raises(irc.Rejected, match="another result"):
+        irc.certify(source, other, empty(source, source))
+
+
+def test_elements_in_other_files_may_differ() -> None:
+    """Equal messages are no equal models then."""
+    source = model(
+        "(float[2] x) => (float[2] y) { w = Constant<value = float[2] {1, 2}>()  y = Add(x, w) }"
+    )
+    assert is_complete(source) and irc.certify(source, source, empty(source, source)) == 0
+    tensor = source.graph.node[0].attribute[0].t
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    assert not is_complete(source)
+    with pytest.raises(irc.Rejected, match="in another file"):
+        irc.certify(source, source, empty(source, source))
