@@ -35,18 +35,14 @@ def listed(texts: Iterable[str], most: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the known name that is most similar to `name`, None if none is as similar
-    as `cutoff`.
-    """
+    """Return the known name most similar to `name`, None if none is as similar as `cutoff`."""
     from difflib import get_close_matches  # for errors only
 
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question for the end of a message with the known name most similar to `name`, empty
-    if none is.
-    """
+    """Return "did you mean ...?" for the end of a message, empty if no known name is near."""
     near = nearest(name, known)
     return "" if near is None else f"; did you mean {near}?"
 
@@ -62,10 +58,10 @@ def describe_error(error: BaseException) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Escape the characters of `text` that a terminal could obey: those that do not print, such as
-    `\u{1b}`.
+    r"""Escape characters of `text` that a terminal could obey.
 
-    Characters in `keep` stay, and so do surrogate escapes, which stand for bytes of file names.
+    These do not print, and become `\u{1b}` and the like. Characters in `keep` stay, and so do
+    surrogate escapes, which stand for bytes of file names.
     """
     if text.isprintable():
         return text

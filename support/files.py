@@ -32,8 +32,9 @@ class PendingFile:
 
 @contextmanager
 def writing(name: object) -> Iterator[None]:
-    """Turn an OSError of the block into an EmitError that begins with `name`; a BrokenPipeError
-    passes.
+    """Turn an OSError of the block into an EmitError that begins with `name`.
+
+    A BrokenPipeError passes.
     """
     try:
         yield
@@ -41,21 +42,18 @@ def writing(name: object) -> Iterator[None]:
         raise
     except OSError as error:
         why = error.strerror or error
-        if (
-            isinstance(error, FileNotFoundError)
-            and isinstance(name, Path)
-            and not name.parent.exists()
-        ):
+        has_no_file = isinstance(error, FileNotFoundError)
+        if has_no_file and isinstance(name, Path) and not name.parent.exists():
             why = f"there is no folder {name.parent}"
         raise EmitError(f"{name}: cannot be written: {why}") from None
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that is renamed to `path` when the block ends well, and removed when
-    it does not.
+    """Yield a temporary file, and rename it to `path` when the block ends without error.
 
-    For a device or a pipe yield `path` itself. Raises EmitError where the file cannot be written.
+    Otherwise the file is removed. For a device or a pipe yield `path` itself. Raises EmitError if
+    the file cannot be written.
     """
     with writing(path):
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -67,9 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def pending(path: Path) -> Iterator[PendingFile]:
-    """Yield a file as `replacing` does, after those are removed that a killed process left for
-    `path`.
-    """
+    """Yield a file as `replacing` does, after removing those that a killed process left."""
     with writing(path):
         if path.is_dir():
             raise EmitError(f"{path}: cannot be written: this is a folder")
@@ -119,8 +115,9 @@ class PathLock:
         self._handle: int | None = None
 
     def __enter__(self) -> PathLock:
-        """Wait for the lock. Raises OSError where the folder cannot be written, EmitError for a
-        file of its name.
+        """Wait for the lock.
+
+        Raises OSError if the folder cannot be written, EmitError for another file of its name.
         """
         while self._handle is None:
             handle = os.open(
@@ -128,9 +125,8 @@ class PathLock:
             )
             try:
                 locked = _lock(handle, wait=True)
-                if (
-                    locked and os.fstat(handle).st_nlink
-                ):  # else the process before has removed it: make a new one
+                # the process before may have removed it: then make a new one
+                if locked and os.fstat(handle).st_nlink:
                     if _read_journal(handle) is None:
                         raise EmitError(
                             f"{self.path}: this file is not a lock of irc, but has its name:"
@@ -161,7 +157,7 @@ class PathLock:
         self._handle = None
 
     def read_journal(self) -> list[str]:
-        """Return the entries that a process left which did not come to its end."""
+        """Return the entries that a killed process left."""
         return [] if self._handle is None else _read_journal(self._handle) or []
 
     def write_journal(self, entries: Iterable[str]) -> None:
@@ -176,12 +172,12 @@ class PathLock:
 
 
 class FileTransaction(ExitStack):
-    """Files that are renamed into place together when the block ends well, the last one entered
-    first.
+    """Files that are renamed into place together when the block ends without error.
 
-    Meanwhile no other process renames files to `paths`: where two processes write the same files at
-    once, all come from one of them. None and `-` (standard output) are ignored. A process that is
-    killed between two renames leaves some new files and some old ones, each of them complete.
+    The last one entered is renamed first. Meanwhile no other process renames files to `paths`: if
+    two processes write the same files at once, all come from one of them. None and `-` (standard
+    output) are ignored. A process that is killed between two renames leaves some new files and some
+    old ones, each of them complete.
     """
 
     def __init__(self, *paths: str | Path | None) -> None:
@@ -221,8 +217,9 @@ class FileTransaction(ExitStack):
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove temporary files and locks for `path` whose process has ended, which ended its locks on
-    them.
+    """Remove temporary files and locks for `path` of processes that have ended.
+
+    The end of a process ended its locks on them.
     """
     prefix = _prefix(path)
     with suppress(OSError):  # a folder that cannot be listed may still be written
@@ -246,11 +243,10 @@ def _prefix(path: Path) -> str:
 
 
 def _create(path: Path) -> tuple[int | None, Path]:
-    """Return a new file beside `path` and its handle, which holds a lock on it, or None where files
-    cannot be locked.
+    """Return a lock and a new file beside `path`; the lock is None if files cannot be locked.
 
-    Its name has its inode number: a file that came there otherwise has another one, and is not
-    taken for stale.
+    The lock is an open handle of the file. Its name has its inode number: a file that came there
+    otherwise has another one, and is not taken for stale.
     """
     for number in count():
         temporary = path.with_name(f"{_prefix(path)}{os.getpid()}-{number}.tmp")
@@ -261,9 +257,8 @@ def _create(path: Path) -> tuple[int | None, Path]:
                 os.close(handle)  # some systems rename no file that is open
                 return None, temporary
             status = os.fstat(handle)
-            if (
-                locked and status.st_nlink
-            ):  # else another process took it for stale before it was locked
+            # another process may have taken it for stale before it was locked
+            if locked and status.st_nlink:
                 numbered = path.with_name(f"{_prefix(path)}{os.getpid()}-{status.st_ino}.tmp")
                 temporary.rename(numbered)
                 return handle, numbered
@@ -277,7 +272,7 @@ def _mark(handle: int) -> str:
 
 
 def _read_journal(handle: int) -> list[str] | None:
-    """Return the entries, or None where the file is not a lock that irc made."""
+    """Return the entries, or None if the file is not a lock that irc made."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         return None
@@ -287,9 +282,7 @@ def _read_journal(handle: int) -> list[str] | None:
 
 
 def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file; return False where another process has locked it, None where files cannot be
-    locked.
-    """
+    """Lock a file; return False if another process holds it, None if files cannot be locked."""
     try:
         import fcntl
 

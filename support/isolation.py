@@ -1,5 +1,6 @@
-"""Work of compiled code in other processes: it may crash, run forever or take all memory, and its
-caller goes on.
+"""Work of compiled code in other processes.
+
+It may crash, run forever or take all memory, and its caller goes on.
 
 `run_in_fork` runs one function on one text, in milliseconds; it needs a process without threads.
 `Worker` starts a new interpreter, in half a second, and answers many requests; any process may have
@@ -16,16 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
-if TYPE_CHECKING:  # loaded where a process is started: most compiles start none
+if TYPE_CHECKING:  # loaded when a process is started: most compiles start none
     import subprocess
     from threading import Timer
 
 T = TypeVar("T")
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
-"""Bytes of memory that the work may take beyond those of its process, and more as a multiple of its
-content.
-"""
+"""Memory for the work beyond that of its process: bytes, and a multiple of its content."""
 
 WALL = 10
 """Seconds of waiting for each second of processor time: other processes may take the processors."""
@@ -39,10 +38,9 @@ _LENGTH = struct.Struct("<Q")
 
 
 class WorkerDiedError(Exception):
-    """The process of a Worker ended before its answer, or could not be started. The message says
-    how.
+    """The process of a Worker ended before its answer, or could not be started.
 
-    `signal` is the number of the signal that ended it, 0 if none did.
+    The message says how. `signal` is the number of the signal that ended it, 0 if none did.
     """
 
     def __init__(self, message: str, signal: int = 0) -> None:
@@ -51,10 +49,10 @@ class WorkerDiedError(Exception):
 
 
 def limit_resources(seconds: int, content_bytes: int) -> None:
-    """Limit this process to `seconds` more of processor time, and to memory in proportion to its
-    content.
+    """Limit this process to `seconds` more of processor time, and limit its memory.
 
-    Has no effect where the operating system knows no such limits.
+    The memory is in proportion to its content. Has no effect where the operating system knows no
+    such limits.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -159,10 +157,10 @@ class Worker:
         return self.exchange(talk, seconds)
 
     def exchange(self, talk: Callable[[IO[bytes], IO[bytes]], T | None], seconds: int = 0) -> T:
-        """Return what `talk` reads from the process after it has written to it; None or OSError
-        tell that it ended.
+        """Write to the process and return its answer, both by `talk`.
 
-        Without `seconds` the answer may take any time. Raises WorkerDiedError.
+        `talk` returns None or raises OSError if the process has ended. Without `seconds` the answer
+        may take any time. Raises WorkerDiedError.
         """
         process = self.start()
         assert process.stdin is not None and process.stdout is not None
@@ -216,7 +214,7 @@ class Worker:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            with suppress(OSError):  # what was buffered for a process that is gone
+            with suppress(OSError):  # output was buffered for a process that is gone
                 if stream is not None:
                     stream.close()
 
@@ -233,7 +231,7 @@ def _kill_later(process: subprocess.Popen[bytes], seconds: int) -> Timer:
 def answer_stream() -> IO[bytes]:
     """Prepare this process for a Worker, and return the stream of answers.
 
-    What else it prints is discarded.
+    Anything else that it prints is discarded.
     """
     import faulthandler
     import signal
@@ -261,7 +259,7 @@ def _send(stream: IO[bytes], content: bytes) -> None:
 
 
 def _receive(stream: IO[bytes]) -> bytes | None:
-    """Return the next content of a stream, None where it ends."""
+    """Return the next content of a stream, None at its end."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

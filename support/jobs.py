@@ -1,10 +1,10 @@
 """Run jobs on worker processes: a job that crashes, or runs out of memory, fails alone.
 
-joblib decides where the jobs run: in threads of this process by default, or where
-`joblib.parallel_config` says, as on a cluster of Dask. Each thread gives its jobs to a worker
-process of its own, which loky starts, and replaces it when it dies. One pool of several workers
-would break as a whole with each of them: it would lose all jobs that run, and not tell which one
-crashed.
+joblib decides where the jobs run: in threads of this process by default, or as
+`joblib.parallel_config` says, for example on a cluster of Dask. Each thread gives its jobs to a
+worker process of its own, which loky starts, and replaces it when it dies. One pool of several
+workers would break as a whole with each of them: it would lose all jobs that run, and not tell
+which one crashed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
-"""Environment of workers, unless it is set: no modules from the working folder, no thread for every
-core (sums of floats would depend on their number), and glibc returns the memory of a job when it is
-freed.
+"""Environment of workers, unless it is set.
+
+No modules come from the working folder. There is no thread for every core: sums of floats would
+depend on their number. glibc returns the memory of a job when it is freed.
 """
 
 
@@ -49,9 +50,7 @@ class Job(Protocol[T_co]):
     """Work for one worker process. It is pickled, and so is its result."""
 
     def run(self) -> T_co:
-        """Do the work. Runs in the worker, whose standard output and error are kept for
-        `JobResult.log`.
-        """
+        """Do the work, in the worker, which keeps the standard streams for `JobResult.log`."""
 
     def clean_up(self) -> None:
         """Remove the files that a killed `run` left. Runs on the machine of the worker."""
@@ -59,8 +58,9 @@ class Job(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class JobResult(Generic[T]):
-    """Result of the job at `index`: `value`, or the `error` that ended its process, and all that it
-    printed.
+    """Result of the job at `index`: `value` or `error`, and all that it printed.
+
+    `error` is the reason why there is no value.
     """
 
     index: int
@@ -151,9 +151,7 @@ class WorkerPool:
             return worker
 
     def end(self) -> None:
-        """Start nothing more, interrupt the jobs that run, and kill those that do not end within
-        GRACE seconds.
-        """
+        """Start nothing more, interrupt the jobs that run, and kill those that outlast GRACE."""
         with self._lock:
             self._ended = True
             idle, busy = self._idle, dict(self._busy)
@@ -170,7 +168,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """A worker process and the pipe to it. Raises OSError where no process can be started."""
+    """A worker process and the pipe to it. Raises OSError if no process can be started."""
 
     def __init__(self) -> None:
         from joblib.externals.loky.backend import get_context
@@ -179,9 +177,8 @@ class _Worker:
         self._log = TemporaryFile()  # noqa: SIM115 - closed by `close`
         context = get_context("loky")
         self._pipe, pipe = context.Pipe()
-        log = Connection(
-            os.dup(self._log.fileno()), readable=False
-        )  # the form in which a process inherits a file
+        # the form in which a process inherits a file
+        log = Connection(os.dup(self._log.fileno()), readable=False)
         self.process = context.Process(target=_serve, args=(pipe, log), daemon=True)
         with _starting():
             self.process.start()
@@ -189,7 +186,7 @@ class _Worker:
         log.close()
 
     def run(self, job: Job[T]) -> T:
-        """Return the result of `job`. Raises EOFError or OSError where the process ends before."""
+        """Return the result of `job`. Raises EOFError or OSError if the process ends before."""
         if not self.is_ready:
             self.is_ready = self._pipe.recv()
         self._pipe.send(job)
@@ -219,24 +216,24 @@ class _Worker:
         return cast("int | None", self.process.exitcode)
 
     def close(self) -> None:
-        """Let the process end, which does so where its pipe is closed."""
+        """Let the process end: it does so when its pipe is closed."""
         self._pipe.close()
         self._log.close()
 
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Start a worker in ENVIRONMENT, where its imports cannot be interrupted, even from a daemonic
-    process.
+    """Start a worker in ENVIRONMENT, with imports that cannot be interrupted.
+
+    A daemonic process may start one, too.
     """
     absent = [name for name in ENVIRONMENT if name not in os.environ]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     daemonic = current_process().daemon
     try:
         os.environ.update({name: ENVIRONMENT[name] for name in absent})
-        current_process().daemon = (
-            False  # Dask's workers are, and multiprocessing lets those start no process
-        )
+        # Dask's workers are daemonic, and multiprocessing lets those start no process
+        current_process().daemon = False
         yield
     finally:
         current_process().daemon = daemonic

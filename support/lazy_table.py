@@ -9,8 +9,9 @@ Row = TypeVar("Row")
 
 
 class LazyTable(MutableMapping[str, Row]):
-    """The rows of `names`. `make` returns the row of a name, which may import the module that has
-    it.
+    """The rows of `names`, each made by `make` when it is first looked up.
+
+    `make` may import the module that has the row.
     """
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Row]) -> None:

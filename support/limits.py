@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds with safe defaults; each is also an option of the command line, for example
-    `--max-nodes`.
+    """Bounds with safe defaults; each is also an option of the command line, such as `--max-nodes`.
 
     - `max_nodes`: number of nodes in all graphs and functions of a model, before and after
       inlining.

@@ -14,8 +14,9 @@ from pathlib import Path
 from .errors import UsageError
 
 MODEL, FOLD_MAP, REPORT, DUMP = ".irc.onnx", ".foldmap.json", ".html", ".irc"
-"""Suffixes of the files made for a model, in place of its own. Files of these names are not read as
-external data (`codec.tensors.check_location`).
+"""Suffixes of the files made for a model, in place of its own.
+
+Files of these names are not read as external data (`external_path`).
 """
 
 MODELS = (".onnx", DUMP, ".pt2")
@@ -48,8 +49,9 @@ class OutputPaths:
 
 
 def path_to_text(path: str | Path) -> str:
-    """Return a path as text, the same in every locale: UTF-8, with surrogate escapes for other
-    bytes.
+    """Return a path as UTF-8 text, the same in every locale.
+
+    Other bytes become surrogate escapes.
     """
     return os.fsencode(path).decode(errors="surrogateescape")
 
@@ -60,9 +62,7 @@ def path_from_text(text: str) -> Path:
 
 
 def arrays_path(document: Path) -> Path:
-    """Return the path of the npz file with the arrays of a fold map, or the constants
-    of IR text.
-    """
+    """Return the path of the npz file with arrays: of a fold map, or the constants of IR text."""
     return document.with_suffix(".npz")
 
 
@@ -98,10 +98,9 @@ def check_apart(
     reads: Iterable[str | Path | None] = (),
     dump: str | None = None,
 ) -> None:
-    """Check that no file of `writes` replaces another one, one of `reads`, or an IR dump in the
-    folder `dump`.
+    """Check that no file of `writes` replaces another one, or one of `reads`.
 
-    None and `-` are ignored. Raises UsageError.
+    None may be an IR dump in the folder `dump` either. None and `-` are ignored. Raises UsageError.
     """
     inputs = {found for path in reads if path not in (None, "-") for found in paths_read(str(path))}
     outputs: set[str] = set()
@@ -146,8 +145,9 @@ def beside(model: str, suffix: str) -> str:
 
 
 def within(path: str, model: str, suffix: str) -> str:
-    """Return `path`, or the path in it of an output for `model` if it is a folder, or ends as
-    folders do.
+    """Return `path`, or a path in it if it is a folder or ends as folders do.
+
+    The file in the folder has the name of `model` with `suffix`.
     """
     return str(Path(path) / Path(model).with_suffix(suffix).name) if is_folder(path) else path
 
@@ -161,11 +161,10 @@ def assign_output_paths(
     *,
     in_place: bool = False,
 ) -> list[OutputPaths]:
-    """Return the paths of the outputs of several models; the arguments are folders, which need not
-    exist.
+    """Return the paths of the outputs of several models; the arguments are folders.
 
-    With `in_place` and without a folder `outputs`, each output is its model. Raises UsageError
-    where two models would write one file, or an output would replace a model.
+    They need not exist. With `in_place` and without a folder `outputs`, each output is its model.
+    Raises UsageError if two models would write one file, or an output would replace a model.
     """
     sources = [Path(os.path.abspath(model)) for model in models]
     common = os.path.commonpath([path.parent for path in sources]) if sources else ""

@@ -13,11 +13,10 @@ Advance = Callable[[str], None]
 
 @contextmanager
 def shown_progress(title: str, *, wanted: bool) -> Iterator[Advance]:
-    """Show on standard error the steps that are done, if that is `wanted`; otherwise import
-    nothing.
+    """Show on standard error the steps that are done, if `wanted`.
 
-    The block calls the function that it gets with the name of each step. Shows nothing in a file or
-    pipe.
+    Otherwise nothing is imported. The block calls the function that it gets with the name of each
+    step. Shows nothing in a file or pipe.
     """
     if not wanted:
         yield lambda step: None

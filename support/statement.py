@@ -13,8 +13,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def states(identity: str) -> Callable[[F], F]:
-    """Write `left == right if condition and condition` beside a rule; identities are separated by
-    `;`.
+    """Write the identity of a rule beside it: `left == right if condition and condition`.
+
+    Several are separated by `;`.
     """
 
     def mark(function: F) -> F:

@@ -11,7 +11,7 @@ class Messages(io.TextIOWrapper):
     """A stream for messages: a failed write is ignored."""
 
     def write(self, text: str) -> int:
-        """Write `text`, and return its length even where that fails."""
+        """Write `text`, and return its length even if that fails."""
         with suppress(OSError):
             super().write(text)
         return len(text)
@@ -23,9 +23,7 @@ class Messages(io.TextIOWrapper):
 
 
 class Output(io.TextIOWrapper):
-    """A stream for results: a failed write is an EmitError, a reader that has gone a
-    BrokenPipeError.
-    """
+    """A stream for results: a failed write raises EmitError, a closed pipe BrokenPipeError."""
 
     def write(self, text: str) -> int:
         """Write `text`. Raises EmitError."""
