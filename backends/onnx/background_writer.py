@@ -18,11 +18,11 @@ SMALL = 64 << 10
 
 
 class BackgroundWriter:
-    """A writer of blocks in a thread of its own, so that the next block is computed while one is
-    written.
+    """A writer of blocks in a thread of its own.
 
-    Writing is half of the time of a large compile, and releases the interpreter lock. An error is
-    raised by the next call, at the latest by `__exit__`.
+    The next block is computed while one is written. Writing is half of the time of a large compile,
+    and releases the interpreter lock. An error is raised by the next call, at the latest by
+    `__exit__`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:

@@ -21,9 +21,7 @@ from .data_file_cleanup import DIGITS
 from .output_stream import Tap, read_blocks, write_pieces
 
 ALIGNMENT = 4096
-"""Tensors in a file of external data start at multiples of this, so that they can be mapped into
-memory.
-"""
+"""Tensors in external data start at multiples of this, so that they can be mapped into memory."""
 
 MIN_EXTERNAL_BYTES = 1024
 """Smaller tensors stay in the message when external data is asked for, as with `onnx.save`."""
@@ -46,8 +44,7 @@ def with_data_file(
     *,
     in_memory: bool,
 ) -> ModelProto:
-    """Return a copy of `model` whose large tensors are in one new file of external data beside
-    `path`.
+    """Return a copy of `model` whose large tensors are in one new file beside `path`.
 
     They are the external tensors and the initializers that a placeholder represents, with
     `in_memory` also the other initializers of 1 KiB and more. The file is entered in `files`; its
@@ -64,9 +61,8 @@ def with_data_file(
     if not allocations:
         return copy
     hasher = xxh3_128(repr([(each.offset, each.payload.nbytes) for each in allocations]).encode())
-    file = files.add(
-        path
-    )  # a temporary file named after the model, so that its next compile removes it if need be
+    # a temporary file named after the model: its next compile removes it if need be
+    file = files.add(path)
 
     def hashed(payload: Payload) -> Iterator[Block]:
         for block in (tap or read_blocks)(payload):
@@ -112,15 +108,11 @@ def _movable_tensors(
 
 
 def _large_elements(tensor: TensorProto, base_dir: Path) -> Payload | None:
-    """Return the elements of a tensor in a message, None if they are small or cannot be external
-    data.
-    """
+    """Return the elements of a tensor in a message, None if they cannot or need not be external."""
     try:
         elements = raw_elements(tensor, base_dir)
     except ValueError:  # strings, or elements that do not fit the shape
         return None
-    return (
-        ArrayTensor(np.frombuffer(elements, np.uint8))
-        if len(elements) >= MIN_EXTERNAL_BYTES
-        else None
-    )
+    if len(elements) < MIN_EXTERNAL_BYTES:
+        return None
+    return ArrayTensor(np.frombuffer(elements, np.uint8))

@@ -33,8 +33,9 @@ class DataFileCleanup:
     """
 
     def __init__(self, path: Path, files: FileTransaction) -> None:
-        """Watch `path`. Create before the model enters `files`: exits run in reverse, and `_remove`
-        must run last.
+        """Watch `path`.
+
+        Create before the model enters `files`: exits run in reverse, and `_remove` must run last.
         """
         self.read: set[str] = set()
         """The locations that the new model reads."""
@@ -45,15 +46,9 @@ class DataFileCleanup:
         files.push(self._remove)
 
     def _is_ours(self, name: str) -> bool:
-        """Return whether `name` is one that a compile to the path gives to a file of
-        external data.
-        """
-        prefix = f"{self._path.name}."
-        rest = name[len(prefix) :]
-        return (
-            name.startswith(prefix)
-            and re.fullmatch(rf"[0-9a-f]{{{DIGITS}}}\.[^/\0]+", rest) is not None
-        )
+        """Return whether a compile to the path gives `name` to a file of external data."""
+        prefix = re.escape(f"{self._path.name}.")
+        return re.fullmatch(rf"{prefix}[0-9a-f]{{{DIGITS}}}\.[^/\0]+", name) is not None
 
     def record(self, kind: type[BaseException] | None, *_: object) -> None:
         """Note which files are new. Call when everything is written, and nothing is in place."""

@@ -63,8 +63,7 @@ DEEP = frozenset(
 
 
 def emit_model(module: Module) -> tuple[ModelProto, dict[Node, NodeProto], Names]:
-    """Return the ModelProto of `module`, the message of every layer in it, and the names of its
-    values.
+    """Return the ModelProto of `module`, the message of each layer, and the names of values.
 
     The module is not changed. O(nodes + bytes). Raises EmitError if ONNX cannot express it.
     """
@@ -115,7 +114,7 @@ class _Emitter:
         """The parameters of the quantization annotations that were written."""
 
         self.unannotating: set[str] = set()
-        """Those of the annotations that were dropped."""
+        """The parameters of the annotations that were dropped."""
 
     def run(self) -> ModelProto:
         module = self.module
@@ -132,11 +131,9 @@ class _Emitter:
         self.graph(module.graph, model.graph)
         for function in module.functions.values():
             self.function(function, model.functions.add())
-        if (
-            module.changed
-            and not is_compiled(model)
-            and not _has_same_operators(module.source, model)
-        ):
+        if not module.changed or is_compiled(model):
+            return model
+        if not _has_same_operators(module.source, model):
             mark_compiled(model)
         return model
 
@@ -169,35 +166,33 @@ class _Emitter:
                 _clear_negative_extents(info)
 
     def misdeclared(self, graph: Graph) -> set[str]:
-        """Return the names of values whose declared types inference contradicts, when it was read
-        or by now.
+        """Return the names of values whose declared types inference contradicts.
+
+        Inference did so when the model was read, or does so by now.
         """
         wrong = set(self.module.notes.misdeclared.get(graph, ()))
         declared = self.module.notes.declared.get(graph)
-        if declared and self.module.changed:
-            symbols = {
-                dim
-                for value in self.module.graph.inputs
-                for dim in shape_of(value.type) or ()
-                if isinstance(dim, str)
-            }
-            for node in graph.nodes():
-                for value in node.outputs:
-                    types = declared.get(value.name)
-                    if (
-                        types is not None
-                        and value.type is not types[1]
-                        and contradicts(types[0], value.type, symbols)
-                    ):
-                        wrong.add(value.name)
+        if not declared or not self.module.changed:
+            return wrong
+        symbols = {
+            dim
+            for value in self.module.graph.inputs
+            for dim in shape_of(value.type) or ()
+            if isinstance(dim, str)
+        }
+        for node in graph.nodes():
+            for value in node.outputs:
+                was_declared, was_inferred = declared.get(value.name, (None, None))
+                if was_declared is None or value.type is was_inferred:
+                    continue
+                if contradicts(was_declared, value.type, symbols):
+                    wrong.add(value.name)
         return wrong
 
     def annotations(
         self, source: GraphProto, target: GraphProto, writer: GraphWriter, wrong: Container[str]
     ) -> None:
-        """Copy value_info and quantization_annotation of values that are there unchanged, but no
-        `wrong` value_info.
-        """
+        """Copy value_info and quantization_annotation of unchanged values, but no `wrong` ones."""
         if not source.value_info and not source.quantization_annotation:
             return
         defined = writer.defined()
@@ -222,17 +217,15 @@ class _Emitter:
     def inputs(
         self, graph: Graph, source: GraphProto, target: GraphProto, replaced: set[str]
     ) -> None:
-        """Write the inputs of the graph. Before IR version 4 initializers are inputs, too, if the
-        source listed them.
+        """Write the inputs of the graph.
 
-        The declaration of an initializer is copied unless it is among the `replaced` and has
-        another shape.
+        Before IR version 4 initializers are inputs, too, if the source listed them. The declaration
+        of an initializer is copied unless it is among the `replaced` and has another shape.
         """
         own = {value.name: value for value in graph.inputs}
         declared = [info.name for info in source.input]
-        if len(own) == len(declared) and own.keys().isdisjoint(
-            declared
-        ):  # a copy of the source with new names
+        # a copy of the source may have new names for all inputs
+        if len(own) == len(declared) and own.keys().isdisjoint(declared):
             own = dict(zip(declared, graph.inputs, strict=True))
         listed: dict[str, TensorProto] = {}
         if self.module.ir_version < 4:
@@ -243,9 +236,9 @@ class _Emitter:
             if info.name in own:
                 target.input.append(_named(info, self.names.declared(own[info.name])))
                 seen.add(info.name)
-            elif tensor is not None and (
-                info.name not in replaced or list(tensor.dims) == _dims(info)
-            ):
+            elif tensor is None:
+                continue
+            elif info.name not in replaced or list(tensor.dims) == _dims(info):
                 target.input.append(info)
                 seen.add(info.name)
         for name, value in own.items():
@@ -308,16 +301,17 @@ def _import_opsets(target: ModelProto | FunctionProto, graph: Graph) -> None:
 
 
 def _has_same_operators(source: object, model: ModelProto) -> bool:
-    """Return whether operators, constants and functions of `model` are those of its source.
+    """Return whether `model` has the operators, constants and functions of its source.
 
     O(equal nodes + bytes).
     """
-    return isinstance(source, ModelProto) and (
-        source.graph.node[:] == model.graph.node[:]
-        and source.functions[:] == model.functions[:]
-        and source.graph.initializer[:] == model.graph.initializer[:]
-        and source.graph.sparse_initializer[:] == model.graph.sparse_initializer[:]
-    )
+    if not isinstance(source, ModelProto):
+        return False
+    if source.graph.node[:] != model.graph.node[:] or source.functions[:] != model.functions[:]:
+        return False
+    if source.graph.initializer[:] != model.graph.initializer[:]:
+        return False
+    return source.graph.sparse_initializer[:] == model.graph.sparse_initializer[:]
 
 
 def _lists_initializers(source: ModelProto | None) -> bool:
@@ -338,9 +332,7 @@ def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
 
 
 def _clear_negative_extents(info: ValueInfoProto) -> None:
-    """Remove extents that some exporters declare as -1: a checker finds them in conflict with
-    inferred extents.
-    """
+    """Remove extents that some exporters declare as -1: checkers find them contradicted."""
     for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
         if dim.dim_value < 0:
             dim.ClearField("dim_value")

@@ -1,6 +1,4 @@
-"""The external data of a model that is about to be written, copied to where the model
-can read it.
-"""
+"""External data of a model that is about to be written, copied for the model to read it."""
 
 from __future__ import annotations
 
@@ -20,12 +18,11 @@ from .data_file_cleanup import DIGITS
 def place_external_data(
     model: ModelProto, base_dir: Path, target: Path, files: FileTransaction
 ) -> ModelProto:
-    """Copy the external data of `model`, which is below `base_dir`, beside `target`, where the
-    model will be.
+    """Copy the external data of `model` from below `base_dir` to beside `target`, its new place.
 
-    A file that is there with the same content stays. Where a file of other content has the name,
-    the data gets a name made of `target` and its digest, and comes into place with `files`. Returns
-    a model that refers to the new names.
+    A file that is there with the same content stays. If a file of other content has the name, the
+    data gets a name made of `target` and its digest, and comes into place with `files`. Returns a
+    model that refers to the new names.
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
@@ -64,10 +61,9 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
     with writing(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         with PathLock(destination):  # another compile may write other data to that name
-            taken = destination.exists() or os.path.realpath(destination) == os.path.realpath(
-                target
-            )
-            if not taken:
+            # `target` is written later, and is not there yet
+            is_target = os.path.realpath(destination) == os.path.realpath(target)
+            if not is_target and not destination.exists():
                 with replacing(destination) as temporary:
                     copyfile(source, temporary)
             elif not (destination.is_file() and cmp(source, destination, shallow=False)):
@@ -81,8 +77,9 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
 
 
 def point_to_temporary(model: ModelProto, folder: Path, files: FileTransaction) -> None:
-    """Make `model`, whose external data is below `folder`, refer to files that are not in place yet
-    as they are now.
+    """Make `model` read, for the time being, the temporary files that are not in place yet.
+
+    Its external data is below `folder`.
     """
     now = {file.path: file.temporary for file in files.added}
     for tensor in external_tensors(model):

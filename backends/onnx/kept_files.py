@@ -20,11 +20,11 @@ def external_files(model: ModelProto, folder: Path) -> set[Path]:
 def check_kept(
     module: Module, output: str | Path, *others: str | Path | None, in_place: bool = False
 ) -> None:
-    """Check that no output replaces a file that the source reads, nor one of `others` a file that
-    `output` will read.
+    """Check that no output replaces a file that the source or the new model reads.
 
-    With `in_place` the output may replace the model itself, and IR text its constants. None and `-`
-    are no files. Raises UsageError.
+    `output` must not replace external data of the source. The others must not replace what `output`
+    will read either. With `in_place` the output may replace the model itself, and IR text its
+    constants. None and `-` are not files. Raises UsageError.
     """
     if module.files:
         model, *constants = module.files
@@ -32,9 +32,9 @@ def check_kept(
         check_apart(others, [model] if in_place else module.files)
         check_apart([output], constants)
     source = module.source
-    if not isinstance(source, ModelProto) or not any(
-        isinstance(part, FilePart) for part in module.payloads
-    ):
+    if not isinstance(source, ModelProto):
+        return
+    if not any(isinstance(part, FilePart) for part in module.payloads):
         return
     kept = external_files(source, module.base_dir)
     placed = external_files(source, Path(output).parent)

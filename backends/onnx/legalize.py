@@ -1,5 +1,6 @@
-"""Legalization: how IR that ONNX cannot express as it is will be written, decided before any node
-is written.
+"""Legalization: the decisions how IR is written that ONNX cannot express as it is.
+
+All decisions are made before any node is written.
 
 A backward walk over the module decides for each node whether it is written as it is, or
 
@@ -66,8 +67,7 @@ class Legalization(Struct, eq=False):
 
 
 class OldForm(Record):
-    """The inputs and attributes of a node in an opset that states a parameter in another form than
-    the IR.
+    """Inputs and attributes of a node in an opset whose parameters have another form.
 
     An attribute that no pass changed is the object that it was imported from; None stands for one
     that is absent.
@@ -78,7 +78,7 @@ class OldForm(Record):
 
 
 FLOAT64_EXPANSION = 16
-"""How much larger a weight of 4 bits is in float64, where it is multiplied by its factor."""
+"""How much larger a weight of 4 bits is in float64, in which it is multiplied by its factor."""
 
 
 def onnx_op_type(node: Node) -> str | None:
@@ -90,9 +90,7 @@ def onnx_op_type(node: Node) -> str | None:
 
 
 def describe(node: Node) -> str:
-    """Return `node` as messages name it: by its name or first result in the model, and its ONNX
-    operator.
-    """
+    """Return `node` as messages name it: name or first result in the model, and ONNX operator."""
     name = node.name or (node.outputs[0].name if node.outputs else "")
     return f"node {clipped(name)} ({onnx_op_type(node) or node.op})"
 
@@ -118,9 +116,7 @@ class _Legalizer:
 
     @cached_property
     def evaluator(self) -> ConstantEvaluator:
-        """Return the evaluator of float64 parameters, whose size only the largest
-        payload limits.
-        """
+        """The evaluator of float64 parameters, which only the largest payload limits in size."""
         payloads = (
             node.attrs.get("value") for node in self.module.walked() if node.op == "constant"
         )
@@ -159,10 +155,9 @@ class _Legalizer:
         """Return whether the results of the node had readers, and all of them are dropped."""
         if not self.dropped or not any(value in self.dropped for value in node.outputs):
             return False
-        info = op_info(node.op)
-        return info is not None and all(
-            self.dropped.get(value, 0) == value.use_count for value in node.outputs
-        )
+        if op_info(node.op) is None:  # it may have an effect
+            return False
+        return all(self.dropped.get(value, 0) == value.use_count for value in node.outputs)
 
     def drop_reads(self, node: Node, *values: Value | None) -> None:
         for value in values:
@@ -170,8 +165,9 @@ class _Legalizer:
                 self.dropped[value] = self.dropped.get(value, 0) + 1
 
     def old_form(self, node: Node, info: OpInfo, parameters: Mapping[str, Parameter]) -> OldForm:
-        """Return the form of a node in an opset that has `parameters` as attributes, or in other
-        places.
+        """Return the form of a node in an opset with other `parameters`.
+
+        There they are attributes, or operands at other places.
         """
         count, moved, attrs = legacy_count(info, parameters), {}, dict[str, object]()
         opset = self.opset(node.graph)
@@ -228,11 +224,8 @@ class _Legalizer:
             self.result.computed[node.output] = ArrayTensor(array)
             self.drop_reads(node, data, parameter)
             return
-        if (
-            node.source is None
-            and node.op in ("add", "nn.bias_add")
-            and self.fuse(node, data, parameter)
-        ):
+        is_made_bias = node.source is None and node.op in ("add", "nn.bias_add")
+        if is_made_bias and self.fuse(node, data, parameter):
             return
         axis = parameter_axis(node)
         shape = shape_of(data.type)
@@ -251,29 +244,26 @@ class _Legalizer:
         return graph.opsets.get("", 1)
 
     def fuse(self, node: Node, data: Value, bias: Value) -> bool:
-        """Write `nn.bias_add`, or an `add` that a pass made of one, as the bias of the layer before
-        it, if possible.
+        """Write `nn.bias_add` as the bias of the layer before it, if possible.
+
+        The node may also be an `add` that a pass made of one.
         """
         layer = data.node
-        if (
-            layer is None
-            or not has_trait(layer, Trait.BIASED)
-            or layer.graph is not node.graph
-            or data.sole_user() is not node
-        ):
+        if layer is None or not has_trait(layer, Trait.BIASED):
+            return False
+        # other readers of `data` read it without the bias
+        if layer.graph is not node.graph or data.sole_user() is not node:
             return False
         if layer.input(2) is not None or parameter_axis(node) != 1:
             return False
+        # alpha * (a @ b) + beta * bias
         if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
             return False
-        shape, channels = shape_of(bias.type), shape_of(data.type)
-        if (
-            shape is None
-            or len(shape) != 1
-            or channels is None
-            or len(channels) < 2
-            or shape[0] != channels[1]
-        ):
+        # a bias has one number for each channel: it must not broadcast from [1]
+        shape, data_shape = shape_of(bias.type), shape_of(data.type)
+        if shape is None or data_shape is None or len(data_shape) < 2:
+            return False
+        if shape != (data_shape[1],):
             return False
         self.result.fused[layer] = node
         self.result.skipped.add(node)
@@ -315,11 +305,12 @@ class _Legalizer:
 
 def is_from_source(node: Node, parameter: Value) -> bool:
     """Return whether a node of the source model reads the same parameter as in the source model."""
+    if node.source is None:
+        return False
     producer = parameter.node
-    made = producer is not None and (
-        producer.source is None or producer.op == "nn.batch_norm_to_affine"
-    )
-    return node.source is not None and not made
+    if producer is None:
+        return True
+    return producer.source is not None and producer.op != "nn.batch_norm_to_affine"
 
 
 def _aligned(array: Array, axis: int | None, rank: int | None) -> Array:

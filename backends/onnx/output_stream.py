@@ -1,5 +1,6 @@
-"""Writing the pieces of a serialized model: bytes, parts of files, and payloads that are computed
-on the way.
+"""Writing the pieces of a serialized model.
+
+They are bytes, parts of files, and payloads that are computed on the way.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def write_pieces(stream: BinaryIO, pieces: Pieces, tap: Tap | None) -> None:
 
 
 def _copy(part: FilePart, stream: BinaryIO) -> None:
-    """Copy within the kernel, which may not move any byte; read and write what the kernel does not
-    copy.
+    """Copy a part of a file, within the kernel as far as that is supported.
+
+    The kernel may not move any byte.
     """
     stream.flush()
     done = 0

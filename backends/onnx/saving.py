@@ -25,8 +25,9 @@ MAX_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf reads."""
 
 Check = Callable[[ModelProto, Path], None]
-"""Raises if a model, given as it was written and with the folder of its external data, must not
-come into place.
+"""Raises if a model must not come into place.
+
+It gets the model as it was written, and the folder of its external data.
 """
 
 
@@ -40,11 +41,11 @@ def save_model(
     *,
     external_data: bool = False,
 ) -> None:
-    """Write `model`, whose external data is below `base_dir`, to a file; `-` is standard output.
+    """Write `model` to a file; `-` is standard output.
 
-    The file is complete or does not appear. With `files` it comes into place when those are closed.
-    `tap` yields the blocks of every large tensor. `check` gets the model as it was written, before
-    it comes into place.
+    Its external data is below `base_dir`. The file is complete or does not appear. With `files` it
+    comes into place when those are closed. `tap` yields the blocks of every large tensor. `check`
+    gets the model as it was written, before it comes into place.
 
     External data stays where it is, or is copied beside the model. One new file of external data,
     named after the model and its own content, takes all large tensors if some of the external data

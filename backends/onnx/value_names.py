@@ -1,6 +1,4 @@
-"""The names of values in an emitted model, chosen so that every name refers to the value that the
-IR reads.
-"""
+"""The names of values in an emitted model: every name refers to the value that the IR reads."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ class Names:
     A result of a graph gets the name that the graph promises if it is free. A pass may give a value
     of a region the name of a value around the region: the former gets a fresh name then. Inputs and
     results of bodies of control flow may be renamed, because ONNX identifies them by position.
-    Those of the bodies of other operators may not: a value around the body that the body reads gets
-    the fresh name there, and an input, which keeps its own, an alias.
+    Bodies of other operators keep these names: a value around the body that the body reads gets the
+    fresh name there, and an input, which keeps its own, an alias.
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class Names:
         return self._renamed.get(value, value.name)
 
     def declared(self, value: Value) -> str:
-        """Return the name of an input of a graph where it is declared."""
+        """Return the name by which a graph declares an input."""
         return value.name if value in self._aliased.get(value.graph, ()) else self.of(value)
 
     def aliased(self, graph: Graph) -> list[Value]:
@@ -93,14 +91,8 @@ class Names:
         name = self._narrowed.get(key)
         if name is not None:
             return name, False
-        node = parameter.node
-        own = (
-            node is not None
-            and node.graph is graph
-            and len(node.outputs) == 1
-            and parameter.sole_user() is not None
-        )
-        name = parameter.name if own else self.fresh(parameter.name)
+        is_free = _is_only_result_in(graph, parameter) and parameter.sole_user() is not None
+        name = parameter.name if is_free else self.fresh(parameter.name)
         self._narrowed[key] = name
         return name, True
 
@@ -117,12 +109,9 @@ class Names:
     def _claim_outputs(self, graph: Graph) -> None:
         """Give each result of `graph` the name that the graph promises, if it is free."""
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
-            if (
-                value.name == name
-                or value.node is None
-                or value.node.graph is not graph
-                or value in self._renamed
-            ):
+            if value.name == name or value in self._renamed:
+                continue
+            if value.node is None or value.node.graph is not graph:
                 continue
             if value.name in graph.output_names or name in self._names_in(graph):
                 continue
@@ -155,6 +144,12 @@ class Names:
         if value.node is None and (graph.parent is None or is_foreign_body(graph)):
             self._aliased.setdefault(graph, []).append(value)
         self._renamed[value] = self.fresh(value.name)
+
+
+def _is_only_result_in(graph: Graph, value: Value) -> bool:
+    """Return whether `value` is the only result of a node of `graph`."""
+    node = value.node
+    return node is not None and node.graph is graph and len(node.outputs) == 1
 
 
 def _is_read_in(region: Graph, value: Value) -> bool:

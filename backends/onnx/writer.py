@@ -35,11 +35,11 @@ def is_named(payload: Tensor, name: str) -> bool:
 
 
 class GraphWriter:
-    """The writer of one graph to `target`. Constants go to `initializers`, with `as_nodes` new ones
-    become nodes.
+    """The writer of one graph to `target`.
 
-    A function has no initializers: all its constants become nodes. `write_graph` writes a region.
-    `written` holds the messages of the layers, which a fold map refers to.
+    Constants go to `initializers`; with `as_nodes` new ones become nodes. A function has no
+    initializers: all its constants become nodes. `write_graph` writes a region. `written` holds the
+    messages of the layers, which a fold map refers to.
     """
 
     def __init__(
@@ -80,9 +80,8 @@ class GraphWriter:
             try:
                 if node not in self.legal.skipped:
                     self.node(node)
-            except (
-                ValueError
-            ) as error:  # elements that IR text left out, or that ONNX has no field for
+            except ValueError as error:
+                # elements that IR text left out, or that ONNX has no field for
                 raise EmitError(f"{describe(node)}: {reason(error)}") from None
         self.returns()
         self.restore_order()
@@ -109,16 +108,15 @@ class GraphWriter:
             _fill(target.initializer.add(), tensor, name)
 
     def restore_order(self) -> None:
-        """Put the nodes of a graph that was not sorted, and that no pass changed, back into their
-        order.
+        """Put the nodes back into the order of the source, if it was not sorted.
+
+        Does nothing if passes changed the nodes.
         """
         order = self.graph.source_order
-        placed = (
-            [node for node in self.graph if node in order and node not in self.legal.skipped]
-            if order
-            else []
-        )
-        if order and len(placed) == len(order) == len(self.target):
+        if not order:
+            return
+        placed = [node for node in self.graph if node in order and node not in self.legal.skipped]
+        if len(placed) == len(order) == len(self.target):
             ranked = zip(map(order.__getitem__, placed), list(self.target), strict=True)
             protos = [proto for _, proto in sorted(ranked, key=itemgetter(0))]
             del self.target[:]
@@ -137,11 +135,10 @@ class GraphWriter:
 
     def constant(self, node: Node) -> None:
         payload, name = node.attrs["value"], self.names.of(node.output)
+        is_source_node = node.source is not None and "form" in node.attrs
         if isinstance(node.unchanged_message, NodeProto):
             self.write_source(node, [], [name])
-        elif isinstance(payload, SparseTensor) and (
-            node.source is None or "form" not in node.attrs
-        ):
+        elif isinstance(payload, SparseTensor) and not is_source_node:
             self.sparse_constant(node, payload, name)
         elif "form" in node.attrs:
             self.constant_node(node, name)
@@ -149,15 +146,10 @@ class GraphWriter:
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
     def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
-        """Write a sparse constant as it was, or one that a pass made dense or sparse, whichever is
-        shorter.
-        """
+        """Write a sparse constant: as it was, or if changed dense or sparse, whichever is shorter."""
         source = node.unchanged_message
-        if (
-            isinstance(source, SparseTensorProto)
-            and source.values.name == name
-            and self.has_initializers
-        ):
+        is_unchanged = isinstance(source, SparseTensorProto) and source.values.name == name
+        if is_unchanged and self.has_initializers:
             self.sparse.append(source)
             return
         proto = export_sparse(payload, name)
@@ -246,8 +238,9 @@ class GraphWriter:
             self.written[node] = proto
 
     def narrowed(self, parameter: Value, tensor: Tensor) -> str:
-        """Return the name of the constant that replaces a parameter, which is written at its first
-        use.
+        """Return the name of the constant that replaces a parameter.
+
+        It is written at its first use.
         """
         name, fresh = self.names.narrowed(self.graph, parameter, tensor)
         if fresh:
@@ -269,18 +262,14 @@ class GraphWriter:
         return attrs
 
     def dated_attributes(self, node: Node) -> dict[str, object]:
-        """Return the attributes that the node has because of an old opset; None stands for one that
-        is absent.
-        """
+        """Return the attributes that an old opset adds to the node, None for one that is absent."""
         dated, fused = self.legal.dated.get(node), self.legal.fused.get(node)
         attrs = {} if dated is None else dict(dated.attrs)
         bias = node.input(2) if fused is None else fused.inputs[1]
-        if (
-            node.op == "nn.dense"
-            and bias is not None
-            and not is_legal(node.op, NUMPY_BROADCAST, node)
-        ):
-            attrs.update({} if is_from_source(node, bias) else {"broadcast": 1})
+        if node.op != "nn.dense" or bias is None or is_from_source(node, bias):
+            return attrs
+        if not is_legal(node.op, NUMPY_BROADCAST, node):
+            attrs["broadcast"] = 1
         return attrs
 
     def write_new(
@@ -305,10 +294,10 @@ class GraphWriter:
         return proto
 
     def write_source(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> NodeProto:
-        """Write the message that the node came from, with the names, attributes and regions that
-        passes changed.
+        """Write the message that the node came from, with the changes of passes.
 
-        A node that is not as in the source then gets a name that no other node has.
+        These are names, attributes and regions. A node that is not as in the source then gets a
+        name that no other node has.
         """
         source = node.message
         assert isinstance(source, NodeProto)
@@ -329,9 +318,8 @@ class GraphWriter:
         if attrs := self.dated_attributes(node):
             _set_attributes(proto, attrs, [attribute.name for attribute in source.attribute[:]])
         _write_marks(proto, node)
-        if proto.device_configurations and (
-            source.input[:] != inputs or source.output[:] != outputs
-        ):
+        is_renamed = source.input[:] != inputs or source.output[:] != outputs
+        if is_renamed and proto.device_configurations:
             renamed = [
                 *zip(source.input, inputs, strict=False),
                 *zip(source.output, outputs, strict=False),
@@ -348,8 +336,7 @@ class GraphWriter:
         self.target.add(op_type="Identity", name=name, input=[source], output=[result])
 
     def copy_attributes(self, node: Node, source: NodeProto, proto: NodeProto) -> None:
-        """Write the attributes of `source` that are as they were read, and those that passes have
-        set, at their places.
+        """Write the attributes in the order of `source`, with those that passes have set.
 
         An attribute that was not read, such as one that the operator does not know, is written as
         it was.
@@ -389,9 +376,7 @@ class GraphWriter:
         return protos
 
     def returns(self) -> None:
-        """Write an Identity for each result of the graph whose name differs from the name of its
-        value.
-        """
+        """Write an Identity for each result that has another name than its value."""
         for value, name in zip(self.graph.outputs, self.names.results(self.graph), strict=True):
             inner = self.names.of(value)
             if inner != name:
@@ -399,7 +384,7 @@ class GraphWriter:
 
 
 def _write_marks(proto: NodeProto, *nodes: Node) -> None:
-    """Write the metadata of the first node, and those of the others under other keys.
+    """Write the metadata of the first node, and entries of the others under other keys.
 
     A node that a pass made gets the documentation and the device configurations of the first node
     in its place.
@@ -426,8 +411,9 @@ def _write_marks(proto: NodeProto, *nodes: Node) -> None:
 
 
 def _keep_sharding(proto: NodeProto, renamed: Mapping[str, str]) -> None:
-    """Let device configurations name tensors of the node only: those that it has no longer may have
-    been `renamed`.
+    """Let device configurations name tensors of the node only.
+
+    The others may have been `renamed`.
     """
     tensors = {*proto.input, *proto.output}
     for configuration in proto.device_configurations:
