@@ -23,13 +23,12 @@ def save_text(
     *,
     in_place: bool = False,
 ) -> None:
-    """Write the IR text of `module` to `path`, and the constants that it names by digest to
-    `data_path`.
+    """Write the IR text of `module` to `path`, and the constants that it lacks to `data_path`.
 
-    By default that is the .npz file beside `path`; it is not written if the text has all constants.
-    Tensors that are not in memory are read in blocks, and both files come into place with `files`.
-    Raises EmitError if a file cannot be written, ModelError if the elements of a constant cannot be
-    read.
+    The text names these by digest. `data_path` is by default the .npz file beside `path`; it is not
+    written if the text has all constants. Tensors that are not in memory are read in blocks, and
+    both files come into place with `files`. Raises EmitError if a file cannot be written,
+    ModelError if the elements of a constant cannot be read.
     """
     data: dict[str, Tensor] = {}
     text = to_text(module, data=data)

@@ -1,6 +1,4 @@
-"""The arrays of a fold map: the document refers to them by entries, and a store holds them bit for
-bit.
-"""
+"""The arrays of a fold map: entries of the document refer to them, a store holds them exactly."""
 
 from __future__ import annotations
 
@@ -33,11 +31,10 @@ DTYPES = frozenset((*_PLAIN, "bfloat16"))
 """Element types of arrays in a fold map."""
 
 POOLED = 64 << 10
-"""Arrays of fewer bytes share one member of the store per element type (a pool), because each
-member is expensive.
+"""Arrays of fewer bytes share one member of the store per element type, a pool.
 
-Larger arrays have a member of their own, so that they can be written at once instead of waiting in
-memory.
+Each member is expensive. Larger arrays have a member of their own, so that they can be written at
+once instead of waiting in memory.
 """
 
 
@@ -100,16 +97,15 @@ class ArrayStore:
             self._items[entry["ref"]] = np.ascontiguousarray(array)
 
     def get(self, entry: ArrayEntry) -> Array:
-        """Return the array of an entry, read-only; raise FoldMapError if the store does not hold
-        it.
+        """Return the array of an entry, read-only.
+
+        Raises FoldMapError if the store does not hold it.
         """
         try:
             dtype, shape = dtype_named(entry["dtype"]), tuple(entry["shape"])
             stored = self._bytes(entry, dtype)
-            if (
-                not all(isinstance(dim, int) and dim >= 0 for dim in shape)
-                or len(stored) != prod(shape) * dtype.itemsize
-            ):
+            is_shape = all(isinstance(dim, int) and dim >= 0 for dim in shape)
+            if not is_shape or len(stored) != prod(shape) * dtype.itemsize:
                 raise ValueError(f"{entry['ref']} does not have the shape {list(shape)}")
             array = np.frombuffer(stored, dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
@@ -160,9 +156,8 @@ class ArrayStore:
                         raise ValueError(f"the elements of {ref} are {array.dtype}")
         except FoldMapError:
             raise
-        except (
-            Exception
-        ) as error:  # zipfile, its decompressors and NumPy's parser share no base class of errors
+        except Exception as error:
+            # zipfile, its decompressors and NumPy's parser share no base class of errors
             raise FoldMapError(f"the arrays cannot be read: {clipped(str(error))}") from None
         return cls(items)
 
@@ -205,8 +200,9 @@ class ArrayStore:
 
 
 def _extents(entries: Iterator[ArrayEntry]) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Return the element type and the least size in bytes of each member; raise ValueError for a
-    negative size.
+    """Return the element type and the least size in bytes of each member.
+
+    Raises ValueError for a negative size.
     """
     found: dict[str, tuple[np.dtype[Any], int]] = {}
     for entry in entries:

@@ -63,7 +63,7 @@ NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
 
 class AffineStatus(Record):
-    """The fate of one affine; the fields are those of the fold map."""
+    """The fate of one affine; the fields have the names of the fold map."""
 
     status: StatusName
     reason: str | None = None
@@ -73,8 +73,9 @@ class AffineStatus(Record):
 
 
 def number_layers(module: Module, protos: Mapping[Node, NodeProto]) -> dict[LayerId, Layer]:
-    """Return the layers that were emitted (the keys of `protos`) by id in the fold map, in the
-    module's order.
+    """Return the layers that were emitted by id in the fold map, in the module's order.
+
+    These are the keys of `protos`.
     """
     layers = fold_records(module).layers
     emitted = (node for node in module.walked() if node in layers and node in protos)
@@ -114,8 +115,9 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
 
 
 class MapBuilder:
-    """The entries of a fold map, made one at a time, so that a map that is only written never
-    stands in memory.
+    """The entries of a fold map, made one at a time.
+
+    So a map that is only written never stands in memory.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class MapBuilder:
         name_of: Callable[[Value], str],
         observer: PayloadObserver,
     ) -> None:
-        """Prepare the map of `module`, which was emitted as `model`. O(bytes that `observer` has
-        not seen).
+        """Prepare the map of `module`, which was emitted as `model`.
 
-        `protos` has the emitted node of each layer, `name_of` returns the emitted name of a value.
-        Raises ModelError if a file of tensors cannot be read.
+        O(bytes that `observer` has not seen). `protos` has the emitted node of each layer,
+        `name_of` returns the emitted name of a value. Raises ModelError if a file of tensors cannot
+        be read.
         """
         self.module = module
         self.model = model
@@ -146,9 +148,7 @@ class MapBuilder:
         self.paths: dict[int, str | None] = {}
         """Module paths of the affines of the source that have been written, by origin."""
         self.stored: dict[str, ArrayEntry] = {}
-        """Entries of arrays that hold the elements of a tensor of the source, by the tensor's
-        digest.
-        """
+        """Entries of arrays with the elements of a tensor of the source, by the tensor's digest."""
         self.before: TensorIndex | None = None
         self.digests: dict[int, str] = {}
         """Digests of the tensors that are extracted from the source, by `id` of their messages."""
@@ -176,10 +176,10 @@ class MapBuilder:
         write_document(path, self.fields(), self.arrays, npz)
 
     def fields(self) -> Iterator[tuple[str, object]]:
-        """Yield the fields of the document; each list is an iterator, to be exhausted before the
-        next field.
+        """Yield the fields of the document.
 
-        The order of fields and entries is the order of arrays in the store.
+        Each list is an iterator, to be exhausted before the next field. The order of fields and
+        entries is the order of arrays in the store.
         """
         from ...support.version import __version__
 
@@ -368,8 +368,9 @@ class MapBuilder:
         return {"pass": edits.name, "layers": layers}
 
     def weight_factors(self) -> dict[str, tuple[str, Array]]:
-        """Return, by name of a weight of the source, the weight that was made from it and the
-        factor between them.
+        """Return the weight made from each weight of the source, and the factor between them.
+
+        The keys are names of the source.
         """
         found: dict[str, tuple[str, Array]] = {}
         for layer in self.layers.values():

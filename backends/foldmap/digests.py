@@ -39,11 +39,9 @@ def tensor_digest(proto: TensorProto, base_dir: Path) -> str:
     Raises ModelError if a file cannot be read.
     """
     payload = detached_payload(proto, base_dir)
-    return (
-        message_digest(proto, base_dir)
-        if payload is None
-        else PayloadObserver().digest(payload, proto)
-    )
+    if payload is None:
+        return message_digest(proto, base_dir)
+    return PayloadObserver().digest(payload, proto)
 
 
 def message_digest(proto: TensorProto, base_dir: Path) -> str:
@@ -59,9 +57,8 @@ def message_digest(proto: TensorProto, base_dir: Path) -> str:
 
 
 def _json(document: object) -> bytes:
-    return json.dumps(
-        document, default=repr
-    ).encode()  # repr: protobuf gives names that are not UTF-8 as bytes
+    # protobuf gives names that are not UTF-8 as bytes: those count by their repr
+    return json.dumps(document, default=repr).encode()
 
 
 def graph_digest(

@@ -120,7 +120,7 @@ class SourceNode(TypedDict):
 
 
 class ParameterEntry(TypedDict):
-    """A parameter of an affine; `value` is None where it is computed at run time."""
+    """A parameter of an affine; `value` is None if it is computed at run time."""
 
     name: str
     value: ArrayEntry | None
@@ -210,8 +210,8 @@ class StoredIntegersEntry(TypedDict):
 class QuantizedEntry(TypedDict):
     """The parts of a layer that are dequantized and took affines.
 
-    Integers of `reflected` channels of the result were reflected about the zero point, and those of
-    `zeroed` channels became it. The bias is off by `bias_error` at most.
+    Integers of `reflected` channels of the result were reflected about the zero point; integers of
+    `zeroed` channels became the zero point. The bias is off by `bias_error` at most.
     """
 
     weight: StoredIntegersEntry | None
@@ -238,9 +238,7 @@ class LayerEntry(TypedDict):
 
 
 class StatisticEntry(TypedDict):
-    """Mean and deviation per channel of a tensor of the folded model, as a BatchNormalization kept
-    them.
-    """
+    """Mean and deviation per channel of a tensor of the folded model, from a BatchNormalization."""
 
     tensor: str
     scope: list[ScopeStep]
@@ -259,8 +257,9 @@ HistoryEntry = TypedDict(
 
 
 class RecipeEntry(TypedDict, total=False):
-    """How to restore a tensor of the source: from `data`, or from `base`, `factor` and `residual`
-    (see `restore`).
+    """A recipe for a tensor of the source (see `restore`).
+
+    It is `data`, or `base`, `factor` and `residual`.
     """
 
     data: ArrayEntry
@@ -272,16 +271,14 @@ class RecipeEntry(TypedDict, total=False):
 
 
 class RestoreEntry(TypedDict):
-    """The source model without the elements of its tensors, and a recipe for each that the folded
-    model lacks.
-    """
+    """The source model without elements, and recipes for tensors that the folded model lacks."""
 
     skeleton: ArrayEntry
     tensors: dict[TensorKey, RecipeEntry]
 
 
 class StoreEntry(TypedDict):
-    """Where the arrays are stored: a file with its digest, or the document itself."""
+    """The place of the arrays: a file with its digest, or the document itself."""
 
     kind: Literal["npz", "inline"]
     path: NotRequired[str]

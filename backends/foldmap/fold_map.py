@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 
 class FoldMap:
-    """A fold map: `data` is the JSON document, `arrays` the store that it refers to; see
-    docs/fold_map.md.
+    """A fold map: the JSON document `data`, and the store `arrays` that it refers to.
+
+    docs/fold_map.md describes it.
     """
 
     def __init__(self, data: Document, arrays: ArrayStore | None = None) -> None:
@@ -60,8 +61,7 @@ class FoldMap:
 
     @classmethod
     def load(cls, path: str | Path, limits: Limits = DEFAULT_LIMITS) -> FoldMap:
-        """Read a fold map: a JSON document with the npz file that it names, or an ONNX model that
-        holds one.
+        """Read a fold map: a JSON document with its npz file, or an ONNX model that holds one.
 
         Raises FoldMapError if a file cannot be read, is not a fold map, does not match the
         document, exceeds `limits`, or lies in another folder.
@@ -73,9 +73,9 @@ class FoldMap:
         return cls(data, arrays)
 
     def save(self, path: str | Path, *, store: str = "npz") -> None:
-        """Write the map to `path`, its arrays to the npz file of the same name (`npz`) or into the
-        document (`inline`).
+        """Write the map to `path`.
 
+        Its arrays go to the npz file of the same name (`npz`), or into the document (`inline`).
         Both files are replaced together, or neither is. Raises FoldMapError for another `store`, or
         if both files have the same name; EmitError if a file cannot be written.
         """
@@ -115,8 +115,7 @@ class FoldMap:
         return self.data["statistics"]
 
     def layer(self, layer: str | None = None, *, module: str | None = None) -> LayerEntry:
-        """Return the layer with this id or (in the folded model) node name, or the layer that was
-        this torch module.
+        """Return the layer with this id or node name (in the folded model), or of a torch module.
 
         Raises FoldMapError if there is no such layer, or if the module was called more than once
         and has several.
@@ -141,21 +140,16 @@ class FoldMap:
         return found[0]
 
     def _why_unknown(self) -> str:
-        known = any(entry.get("module") is not None for entry in (*self.sources, *self.layers))
-        return (
-            ""
-            if known
-            else (
-                ": it names no modules, so its source was not exported by torch, or its version"
-                " is old"
-            )
-        )
+        if any(entry.get("module") is not None for entry in (*self.sources, *self.layers)):
+            return ""
+        why = "its source was not exported by torch, or its version is old"
+        return f": it names no modules, so {why}"
 
     def statistic(self, tensor: str, scope: Sequence[ScopeStep] = ()) -> Statistic | None:
-        """Return the statistic of a tensor of the folded model (by default of its main graph), or
-        None.
+        """Return the statistic of a tensor of the folded model, or None.
 
-        Raises FoldMapError if its arrays are not vectors of one length.
+        The tensor is in the main graph, or in `scope`. Raises FoldMapError if its arrays are not
+        vectors of one length.
         """
         scope = list(scope)
         entry = next(
@@ -173,8 +167,7 @@ class FoldMap:
     def output_stats(
         self, layer: str | None = None, *, module: str | None = None
     ) -> Statistic | None:
-        """Return the statistic of a layer's result, after everything that was folded into it, or
-        None.
+        """Return the statistic of a layer's result after all its folds, or None.
 
         The layer is given as for `layer`. A fold of the layer's data (`forward`) says nothing about
         its result. Raises FoldMapError as `layer` does.
@@ -196,12 +189,11 @@ class FoldMap:
     # keeping it true
 
     def rescale(self, layer: str, scale: ArrayLike, shift: ArrayLike = 0.0) -> None:
-        """Record that the result of a layer is now scale * y + shift, as cross-layer equalization
-        leaves it.
+        """Record that the result of a layer is now scale * y + shift.
 
-        `scale` and `shift` are finite, of shape [C] or [], and no scale is zero; otherwise
-        FoldMapError is raised, as for an unknown layer and for a layer without a statistic. Call
-        `adopt` after the last change.
+        Cross-layer equalization leaves it so. `scale` and `shift` are finite, of shape [C] or [],
+        and no scale is zero; otherwise FoldMapError is raised, as for an unknown layer and for a
+        layer without a statistic. Call `adopt` after the last change.
         """
         entry = self.layer(layer)
         known = self.output_stats(layer)
@@ -232,12 +224,11 @@ class FoldMap:
                 self.arrays.put(item["gamma"], known.gamma)
 
     def adopt(self, model: ModelProto, base_dir: Path | None = None) -> None:
-        """Bind the map to `model`, which another tool made from the folded model and which the map
-        describes.
+        """Bind the map to `model`, which another tool made from the folded model.
 
-        Digests become those of `model`, statistics of tensors that it lacks are removed, and the
-        source can no longer be restored. `base_dir` is the folder of external data. Raises
-        ModelError if that cannot be read. O(bytes).
+        The map must describe it. Digests become those of `model`, statistics of tensors that it
+        lacks are removed, and the source can no longer be restored. `base_dir` is the folder of
+        external data. Raises ModelError if that cannot be read. O(bytes).
         """
         tensors = TensorIndex(model, base_dir or Path())
         self.data["folded_model"] = describe_model(model, tensors)

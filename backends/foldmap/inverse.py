@@ -20,8 +20,7 @@ OTHER_MODEL = "the fold map belongs to another model, or the model was changed s
 
 
 def unfold(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> ModelProto:
-    """Return the source model that was compiled to `model`, bit for bit, whatever passes were run.
-    O(bytes).
+    """Return the source model that was compiled to `model` by any passes, bit for bit. O(bytes).
 
     Elements come back in the field that they had. Those that the source had in other files are in
     the model, or in the external data of `model`, whose folder is `base_dir`; `save_source` writes
@@ -53,10 +52,10 @@ def restore_source(
 
 
 def belongs_to(fold_map: FoldMap, model: ModelProto, tensors: TensorIndex | None = None) -> bool:
-    """Return whether `model` is the folded model of the map; `tensors` is its index, if that exists
-    already.
+    """Return whether `model` is the folded model of the map.
 
-    Raises ModelError if external data cannot be read.
+    `tensors` is its index, if that exists already. Raises ModelError if external data cannot be
+    read.
     """
     known = (None, None) if tensors is None else (tensors.base_dir, tensors.initializer_digests())
     return graph_digest(model, *known) == fold_map.data["folded_model"].get("digest")
@@ -76,8 +75,9 @@ class MapComparison(Record):
 
 
 def check(model: ModelProto, fold_map: FoldMap, base_dir: Path | None = None) -> MapComparison:
-    """Compare a model with a fold map, layer by layer; raise ModelError if external data cannot be
-    read. O(bytes).
+    """Compare a model with a fold map, layer by layer. O(bytes).
+
+    Raises ModelError if external data cannot be read.
     """
     after = TensorIndex(model, base_dir or Path())
     same = belongs_to(fold_map, model, after)

@@ -41,8 +41,7 @@ EXACT = 2.0**53
 
 
 def read_document(path: Path, limits: Limits) -> tuple[StoredDocument, ArrayStore]:
-    """Read and check a fold map: a JSON document, or the one that an ONNX model holds in its
-    metadata.
+    """Read and check a fold map: a JSON document, or metadata of an ONNX model.
 
     Raises FoldMapError if the file cannot be read, is not a fold map, breaks the schema, exceeds
     `limits`, or names arrays that are missing, changed or in another folder.
@@ -94,8 +93,9 @@ def check_document(data: dict[str, Any]) -> StoredDocument:
 
 
 def _allowed(hint: object, where: str) -> tuple[str, ...]:
-    """Return the values that the type `hint` admits at a place in it, such as `sources[0].status`;
-    () if unknown.
+    """Return the values that `hint` admits at a place in it, `sources[0].status` for example.
+
+    The result is () if they are unknown.
     """
     for step in (*re.findall(r"\[[^\]]*\]|[^.\[\]]+", where), ""):
         while get_origin(hint) in (Annotated, NotRequired, Union, UnionType):
@@ -146,10 +146,8 @@ def _source_fault(source: SourceEntry) -> str | None:
         return "an affine that is kept has a detail"
     if (status in ("folded", "partial")) != bool(source["layers"]):
         return "an affine has layers if and only if its status is folded or partial"
-    if (
-        source["kind"] == "batch_norm"
-        and not {"gamma", "beta", "mean", "var"} <= source["params"].keys()
-    ):
+    is_complete = {"gamma", "beta", "mean", "var"} <= source["params"].keys()
+    if source["kind"] == "batch_norm" and not is_complete:
         return "a BatchNormalization has the parameters gamma, beta, mean and var"
     return None
 
@@ -159,10 +157,10 @@ def _is_step(step: ScopeStep) -> bool:
 
 
 def _is_recipe(recipe: RecipeEntry) -> bool:
-    scaled = {"base", "factor", "residual"} <= recipe.keys() and ("exceptions" in recipe) == (
-        "values" in recipe
-    )
-    return ("data" in recipe) != scaled
+    has_scaled = {"base", "factor", "residual"} <= recipe.keys()
+    if ("exceptions" in recipe) != ("values" in recipe):
+        has_scaled = False
+    return ("data" in recipe) != has_scaled
 
 
 def _parse_json(content: bytes) -> dict[str, Any]:
@@ -224,16 +222,13 @@ def _read_arrays(document: StoredDocument, folder: Path, limits: Limits) -> Arra
 
 
 def _check_npz(store: StoreEntry, folder: Path, limits: Limits) -> Path:
-    """Return the path of the npz file, which must lie in `folder` itself and have the digest of the
-    document.
-    """
+    """Return the path of the npz file, which lies in `folder` itself and has the known digest."""
     name = store["path"]
     shown = clipped(name)
     try:
         path = folder / path_from_text(name)
-        inside = path_to_text(path.name) == name and os.path.dirname(
-            os.path.realpath(path)
-        ) == os.path.realpath(folder)
+        real_folder = os.path.dirname(os.path.realpath(path))
+        inside = path_to_text(path.name) == name and real_folder == os.path.realpath(folder)
     except (OSError, ValueError) as error:
         raise FoldMapError(f"{shown} is not a valid file name: {error}") from None
     if not inside:

@@ -77,8 +77,9 @@ class PayloadObserver:
 
 
 def finish_digest(hasher: xxh3_128, proto: TensorProto) -> str:
-    """Return the digest of a tensor whose elements `hasher` has seen: element type and shape come
-    last.
+    """Return the digest of a tensor whose elements `hasher` has seen.
+
+    Element type and shape come last.
     """
     whole = hasher.copy()
     whole.update(type_bytes(proto.data_type, tuple(proto.dims[:])))

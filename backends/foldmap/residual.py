@@ -1,5 +1,4 @@
-"""Encode the rounding error of a multiplied weight in two bits per element, so that the weight can
-be restored exactly.
+"""Exact restoration of a multiplied weight: its rounding error takes two bits an element.
 
 Let w be the original, m = w * factor rounded once, and q = m / factor computed in float64 and
 rounded. Then q is w or one of its two neighbours, unless m is subnormal or the factor is zero. The
@@ -20,9 +19,7 @@ class ResidualEncoder:
     """Encodes a weight block by block, from its original and its multiplied elements."""
 
     def __init__(self, dtype: DType, rank: int, factor: Array) -> None:
-        """Prepare for a tensor of `rank` axes; `factor` is a float64 array that is broadcast
-        against it.
-        """
+        """Prepare for a tensor of `rank` axes; the float64 `factor` is broadcast against it."""
         self.dtype, self.factor = dtype, expand_rank(factor, rank)
         self.inverse = reciprocal(self.factor)
         self._start = self._seen = 0
@@ -48,10 +45,10 @@ class ResidualEncoder:
         self._seen += made.size
 
     def arrays(self) -> dict[str, Array] | None:
-        """Return `factor` and `residual`, and for exceptions their flat indices (`exceptions`) and
-        bits (`values`).
+        """Return `factor` and `residual`, and of the exceptions flat indices and bits.
 
-        Returns None if these take more bytes than the elements themselves.
+        The latter two are `exceptions` and `values`. Returns None if these take more bytes than the
+        elements themselves.
         """
         residual = np.concatenate(self._packed) if self._packed else np.empty(0, np.uint8)
         found = {"factor": np.asarray(self.factor, np.float64), "residual": residual}
@@ -70,8 +67,9 @@ def reciprocal(factor: Array) -> Array:
 
 
 def decode_residual(made: Array, factor: Array, residual: Array, dtype: DType) -> Array:
-    """Return the bits of the original, flat, except for its exceptions; raise ValueError if the
-    shapes do not match.
+    """Return the bits of the original, flat, except for its exceptions.
+
+    Raises ValueError if the shapes do not match.
     """
     near = float_bits(scaled(made, reciprocal(factor), dtype))
     bits: Array = (near + unpack(residual, near.shape).astype(near.dtype)).reshape(-1)
@@ -84,8 +82,9 @@ def float_bits(array: Array) -> Array:
 
 
 def pack(distance: Array) -> Array:
-    """Pack -1, 0, 1 into two bits each, four to a byte from its low end; each row of the first axis
-    starts a byte.
+    """Pack -1, 0, 1 into two bits each, four to a byte from its low end.
+
+    Each row of the first axis starts a byte.
     """
     rows = distance.reshape(distance.shape[0] if distance.ndim else 1, -1)
     columns = rows.shape[1]

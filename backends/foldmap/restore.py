@@ -45,23 +45,23 @@ if TYPE_CHECKING:
 DIGEST_KEY = "irc.fold_map"
 """Key in `external_data` of a tensor of the skeleton; the value is the digest of its elements."""
 FIELD_KEY = "irc.field"
-"""Key in `external_data` of a tensor of the skeleton; the value is the field of its elements, if
-not `raw_data`.
+"""Key in `external_data` of a tensor of the skeleton.
+
+The value is the field of its elements, if not `raw_data`.
 """
 KEPT_BYTES = 64
-"""Tensors of at most so many bytes keep their elements in the skeleton: a digest is no shorter."""
+"""Tensors of at most so many bytes keep their elements in the skeleton: a digest is not shorter."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 """Element types of weights that can be restored by a factor."""
 
 Factors = Mapping[str, tuple[str, Array]]
-"""By name of an initializer of the source: the initializer made from it, and the factor between
-them.
-"""
+"""An initializer made from each one of the source, and the factor between them, by name."""
 
 
 class StoredOutside(Record):
-    """A tensor of a restored source whose elements were in another file, and the keys and values
-    that say where.
+    """A tensor of a restored source whose elements were in another file.
+
+    `entries` are the keys and values that tell their place.
     """
 
     tensor: TensorProto
@@ -100,8 +100,9 @@ class TensorIndex:
     def __init__(
         self, model: ModelProto, base_dir: Path, observer: PayloadObserver | None = None
     ) -> None:
-        """Compute the digests that `observer` does not know; raise ModelError if a file cannot be
-        read.
+        """Compute the digests that `observer` does not know.
+
+        Raises ModelError if a file cannot be read.
         """
         self.base_dir = base_dir
         observer = observer or PayloadObserver()
@@ -150,9 +151,7 @@ class TensorIndex:
         return [*found[:count], *filter(is_movable, found[count:])]
 
     def digest_of(self, name: str) -> str | None:
-        """Return the digest of an initializer of the main graph as a fold map writes it; None for
-        other values.
-        """
+        """Return the digest of an initializer of the main graph as fold maps write it, or None."""
         found = self.by_name.get(name)
         return None if found is None else f"xxh128:{found}"
 
@@ -168,9 +167,7 @@ def describe_model(model: ModelProto, tensors: TensorIndex) -> ModelEntry:
 
 
 def is_movable(tensor: TensorProto) -> bool:
-    """Return whether the elements stand in `raw_data` or in a file, so that they can be put back as
-    they were.
-    """
+    """Return whether the elements stand in `raw_data` or in a file, and can be put back there."""
     outside = tensor.data_location == TensorProto.EXTERNAL
     return outside or (tensor.HasField("raw_data") and not tensor.external_data)
 
@@ -183,11 +180,11 @@ def build_restore(
     stored: Mapping[str, ArrayEntry],
     observer: PayloadObserver,
 ) -> RestoreEntry:
-    """Return the `restore` entry of `source`; `before` and `after` index the source and the folded
-    model.
+    """Return the `restore` entry of `source`.
 
-    `stored` has entries of arrays that hold elements of the source already, by digest; `observer`
-    has recipes that are known, and the store of arrays.
+    `before` and `after` index the source and the folded model. `stored` has entries of arrays that
+    hold elements of the source already, by digest; `observer` has recipes that are known, and the
+    store of arrays.
     """
     skeleton = _build_skeleton(source, before) if any(before.is_extracted) else source
     recipes: dict[str, RecipeEntry] = {}
@@ -203,9 +200,8 @@ def build_restore(
         else:
             recipes[digest] = _build_recipe(tensor, digest, before, after, factors, observer.arrays)
     text = skeleton.SerializeToString(deterministic=True)
-    if contains_placeholder(
-        text
-    ):  # placeholders in attributes whose type does not say that they hold tensors
+    # placeholders may be in attributes whose type does not say that they hold tensors
+    if contains_placeholder(text):
         text = materialize(skeleton).SerializeToString(deterministic=True)
     return {
         "skeleton": observer.arrays.add("restore.skeleton", np.frombuffer(text, np.uint8)),
@@ -242,9 +238,7 @@ def _build_recipe(
     factors: Factors,
     arrays: ArrayStore,
 ) -> RecipeEntry:
-    """Return the recipe that restores a tensor by a factor, or from its elements if that is
-    shorter.
-    """
+    """Return the recipe of a tensor: by a factor, or from its elements if that is shorter."""
     name, factor = factors.get(tensor.name, ("", None))
     base = after.by_digest.get(after.by_name.get(name, ""))
     found = None
@@ -291,9 +285,8 @@ def rebuild_source(
                 if entry.key != DIGEST_KEY
             ]
             field = dict(found).get(FIELD_KEY, "raw_data")
-            is_outside = "location" in dict(found) and all(
-                isinstance(v, str) for pair in found for v in pair
-            )
+            has_text = all(isinstance(item, str) for pair in found for item in pair)
+            is_outside = has_text and "location" in dict(found)
             stored = StoredOutside(tensor, tuple(found)) if is_outside else None
             stays = stored is not None or not knows_storage
             _fill(tensor, digest, after, recipes.get(digest), arrays, field, stays=stays)
@@ -323,8 +316,9 @@ def _fill(
     *,
     stays: bool,
 ) -> None:
-    """Give a tensor of the skeleton its elements; with `stays` they may be in a file of the folded
-    model.
+    """Give a tensor of the skeleton its elements.
+
+    With `stays` they may be in a file of the folded model.
     """
     del tensor.external_data[:]
     same = after.by_digest.get(digest)
@@ -357,16 +351,15 @@ def _undo_scaling(
 
 
 def _are_alike(base: TensorProto, tensor: TensorProto) -> bool:
-    return (
-        base.data_type == tensor.data_type
-        and base.data_type in FLOATS
-        and list(base.dims) == list(tensor.dims)
-    )
+    if base.data_type != tensor.data_type or base.data_type not in FLOATS:
+        return False
+    return list(base.dims) == list(tensor.dims)
 
 
 def _is_extracted(tensor: TensorProto, payload: Payload | None, base_dir: Path) -> bool:
-    """Return whether a digest replaces the elements of a tensor: not if they are few or have no raw
-    bytes.
+    """Return whether a digest replaces the elements of a tensor.
+
+    It does not if they are few, or have no raw bytes.
     """
     if tensor.data_location == TensorProto.EXTERNAL:
         return payload is not None and payload.nbytes > 0

@@ -1,6 +1,4 @@
-"""Write a fold map as JSON: one line for each field of the document and for each entry
-of a list.
-"""
+"""A fold map as JSON: one line for each field of the document, and for each entry of a list."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ Fields = Iterable[tuple[str, object]]
 A list may be an iterator: it is written entry by entry, never held as a whole.
 """
 
-encode = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False
-).encode  # runs in C as long as nothing is indented
+# runs in C as long as nothing is indented
+encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def check_version(data: Mapping[str, Any]) -> None:
@@ -58,9 +55,8 @@ def document_lines(fields: Fields) -> Iterator[str]:
 
 def _pieces(value: object) -> Iterator[str]:
     """Yield the text that `encode` returns, of a large object some members at a time."""
-    if not isinstance(value, dict) or not any(
-        isinstance(member, dict) for member in value.values()
-    ):
+    members = value.values() if isinstance(value, dict) else ()
+    if not isinstance(value, dict) or not any(isinstance(member, dict) for member in members):
         yield encode(value)
         return
     before = "{"
@@ -84,9 +80,7 @@ TOGETHER = 512
 def with_store(
     fields: Fields, arrays: ArrayStore, npz: NpzWriter | None
 ) -> Iterator[tuple[str, object]]:
-    """Yield `fields`, then `tensor_store`: inline, or `npz` after the members that it lacks have
-    been written.
-    """
+    """Yield `fields`, then `tensor_store`: inline, or `npz`, which gets the members it lacks."""
     yield from fields
     if npz is None:
         yield "tensor_store", {"kind": "inline", "arrays": arrays.to_text()}

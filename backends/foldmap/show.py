@@ -43,9 +43,7 @@ def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> Non
 
 
 def explain(fold_map: FoldMap) -> list[str]:
-    """Return a line for every affine of the source, each followed by a line for every attempt to
-    fold it.
-    """
+    """Return a line for every affine of the source, and one for every attempt to fold it."""
     names = _names(fold_map)
     lines = []
     for source in fold_map.sources:
@@ -134,11 +132,9 @@ def _layers(fold_map: FoldMap) -> Table:
 def _bias_error(layer: LayerEntry) -> str:
     """Return the largest error of an integer bias that was rounded."""
     quantized = layer.get("quantized")
-    return (
-        f" ±{quantized['bias_error']:.2g}"
-        if quantized is not None and quantized["bias_error"]
-        else ""
-    )
+    if quantized is None or not quantized["bias_error"]:
+        return ""
+    return f" ±{quantized['bias_error']:.2g}"
 
 
 def _others(fold_map: FoldMap) -> Table:
@@ -157,9 +153,7 @@ def _others(fold_map: FoldMap) -> Table:
 
 
 def _modules(fold_map: FoldMap) -> Table:
-    """List layers, affines and statistics of other tensors, those of one block (`layer1.0`)
-    together.
-    """
+    """List layers, affines and statistics of other tensors, block by block (`layer1.0`)."""
     entries = [*fold_map.layers, *fold_map.sources, *fold_map.statistics]
     if all(entry.get("module") is None for entry in entries):
         raise FoldMapError(
@@ -185,9 +179,7 @@ Row = tuple[str | None, tuple[str, ...]]
 
 
 def _module_rows(fold_map: FoldMap) -> Iterator[Row]:
-    """Yield each affine after the layers that absorbed it, then the tensors that are not the result
-    of a layer.
-    """
+    """Yield each affine after the layers that absorbed it, then the results of no layer."""
     names, layers = _names(fold_map), {layer["id"]: layer for layer in fold_map.layers}
     for source in fold_map.sources:
         for layer in [layers.pop(key) for key in source["layers"] if key in layers]:

@@ -1,6 +1,4 @@
-"""The external data of a restored source, written beside the model under the names and at the
-offsets it had.
-"""
+"""External data of a restored source, written beside the model with the old names and offsets."""
 
 from __future__ import annotations
 
@@ -35,14 +33,13 @@ class _Part(Record):
 
 
 def save_source(model: ModelProto, fold_map: FoldMap, path: str | Path, base_dir: Path) -> None:
-    """Restore the source of `model`, as `unfold` does, and write it to `path` with its files of
-    external data.
+    """Restore the source of `model`, and write it to `path` with its files of external data.
 
-    Their names are those of the source, below the folder of `path`. A file that is there with the
-    same elements stays. Bytes between tensors are zeros. Where a file cannot be restored (standard
-    output, offsets far apart or that overlap), its tensors go into the model. All files come into
-    place together. Raises the errors of `unfold`, and EmitError if a file cannot be written, has
-    other content, or lies outside the folder.
+    These keep their names, below the folder of `path`. A file that is there with the same elements
+    stays. Bytes between tensors are zeros. If a file cannot be restored (standard output, offsets
+    far apart or that overlap), its tensors go into the model. All files come into place together.
+    Raises the errors of `unfold`, and EmitError if a file cannot be written, has other content, or
+    lies outside the folder.
     """
     source, stored = restore_source(model, fold_map, base_dir)
     if not stored:
@@ -87,8 +84,9 @@ def _by_file(stored: Sequence[StoredOutside], folder: Path) -> dict[str, list[St
 
 
 def _is_dense(parts: Sequence[_Part]) -> bool:
-    """Return whether tensors of one file, sorted, neither overlap (but the same twice) nor lie far
-    apart.
+    """Return whether sorted tensors of one file neither overlap nor lie far apart.
+
+    The same tensor may come twice.
     """
     end, last = 0, None
     for part in parts:

@@ -1,6 +1,4 @@
-"""The field of a message in which a tensor keeps its elements, and elements put back into that
-field.
-"""
+"""The field in which a TensorProto keeps its elements, and elements put back into it."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ _WIDTHS |= dict.fromkeys((TensorProto.UINT16, TensorProto.FLOAT16, TensorProto.B
 
 
 def typed_field(tensor: TensorProto) -> str | None:
-    """Return the field of numbers that has elements; None if there is none."""
+    """Return the field of numbers that has elements, None if all are empty."""
     return next((name for name in TYPED_FIELDS if len(getattr(tensor, name))), None)
 
 

@@ -146,11 +146,11 @@ class GraphWriter:
             self.payload(name, payload, new=node.source is None and not is_named(payload, name))
 
     def sparse_constant(self, node: Node, payload: SparseTensor, name: str) -> None:
-        """Write a sparse constant: as it was, or if changed dense or sparse, whichever is shorter."""
+        """Write a sparse constant as it was, or if changed in its shorter form, dense or sparse."""
         source = node.unchanged_message
-        is_unchanged = isinstance(source, SparseTensorProto) and source.values.name == name
-        if is_unchanged and self.has_initializers:
-            self.sparse.append(source)
+        unchanged = source if isinstance(source, SparseTensorProto) else None
+        if unchanged is not None and unchanged.values.name == name and self.has_initializers:
+            self.sparse.append(unchanged)
             return
         proto = export_sparse(payload, name)
         if node.source is not None and self.has_initializers:

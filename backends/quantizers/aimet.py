@@ -1,13 +1,11 @@
-"""AIMET (aimet_onnx): statistics for its high-bias fold, and encodings for its quantization
-simulator.
+"""AIMET (aimet_onnx): statistics for its high-bias fold, encodings for its simulator.
 
     model, fold_map = result.model, result.fold_map
     known = to_aimet(model, fold_map)
     pairs = CrossLayerScaling(model).scale_model()
     HighBiasFold(model).bias_fold(pairs, known)
 
-AIMET divides what it is given by its own scales, so the statistics are those of the model before
-`scale_model`.
+AIMET divides the statistics by its own scales, so they describe the model before `scale_model`.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto, NodeProto
 
 from ...ir.tensor import Array
@@ -32,8 +29,9 @@ VERSIONS = ("0.6.1", "1.0.0")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelAffine:
-    """The affine gamma * x + beta of a BatchNormalization after normalisation, as float64 vectors
-    [C].
+    """The affine gamma * x + beta of a BatchNormalization, as float64 vectors [C].
+
+    x is normalised: its mean is 0, its variance 1.
     """
 
     gamma: Array
@@ -56,13 +54,13 @@ class LayerAffines:
 def layer_affines(
     model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True
 ) -> LayerAffines:
-    """Return the affines of every Conv, ConvTranspose, Gemm and MatMul of the main graph with a
-    backward fold.
+    """Return the affines of layers of the main graph with a backward fold.
 
-    A forward fold says nothing about the layer's own result. High-bias fold moves a constant from
-    the result of a layer into the bias of the next one, which is wrong at a border that is padded
-    with zeros: `skip_zero_padded` leaves out layers whose result reaches such a border through
-    activations. Raises FoldMapError if the map does not describe the model.
+    Layers are Conv, ConvTranspose, Gemm and MatMul. A forward fold says nothing about the layer's
+    own result. High-bias fold moves a constant from the result of a layer into the bias of the next
+    one, which is wrong at a border that is padded with zeros: `skip_zero_padded` leaves out layers
+    whose result reaches such a border through activations. Raises FoldMapError if the map does not
+    describe the model.
     """
     check_belongs(model, fold_map)
     readers = Readers(model)
@@ -81,9 +79,9 @@ def layer_affines(
         known = None if entry is None else fold_map.output_stats(entry["id"])
         if entry is None or known is None:
             missing.append(node.name or node.output[0])
-        elif skip_zero_padded and any(
-            map(_is_inexact, readers.through_activations(entry["output"]["name"]))
-        ):
+            continue
+        after = readers.through_activations(entry["output"]["name"])
+        if skip_zero_padded and any(map(_is_inexact, after)):
             inexact.append(node.name)
         else:
             layers[node.name] = ChannelAffine(known.gamma, known.mean)
@@ -93,11 +91,10 @@ def layer_affines(
 def to_aimet(
     model: ModelProto, fold_map: FoldMap, *, skip_zero_padded: bool = True
 ) -> dict[str, Any]:
-    """Return the `bn_layers` of AIMET's `HighBiasFold.bias_fold`: BNLayer by node name (see
-    `layer_affines`).
+    """Return the `bn_layers` of AIMET's `HighBiasFold.bias_fold`, a BNLayer by node name.
 
-    Raises FoldMapError if the map does not describe the model, UsageError if aimet_onnx is not
-    installed.
+    The layers are those of `layer_affines`. Raises FoldMapError if the map does not describe the
+    model, UsageError if aimet_onnx is not installed.
     """
     found = layer_affines(model, fold_map, skip_zero_padded=skip_zero_padded)
     try:
@@ -114,7 +111,7 @@ def to_aimet(
 class Encodings:
     """AIMET's encodings, and the activations without one (`missing`).
 
-    Those of `guessed` activations come from guesses: pass `ranges` where you know better.
+    Encodings of `guessed` activations come from guesses: pass `ranges` if you know better.
     """
 
     document: dict[str, object]
@@ -132,14 +129,13 @@ def to_aimet_encodings(
     tensors: Collection[str] | None = None,
     version: str = "1.0.0",
 ) -> Encodings:
-    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`, in the
-    layout of a version.
+    """Return asymmetric 8-bit encodings of activations for AIMET's `load_encodings_to_sim`.
 
     Load them with `strict=False` and `disable_missing_quantizers=False`. `tensors` are the names
     that the simulator quantizes: those in `sim.qc_quantize_op_dict` that are `enabled`. By default
     all activations have an encoding, and loading adds a quantizer for each. AIMET computes
     encodings of weights itself. `version` is one of VERSIONS; 0.6.1 is for
-    `--quantization_overrides` of Qualcomm's converters. The other arguments are those of
+    `--quantization_overrides` of Qualcomm's converters. The other arguments are as for
     `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
     invalid range and an unknown version.
     """
@@ -162,8 +158,9 @@ def to_aimet_encodings(
 
 
 def _grid(low: float, high: float) -> tuple[float, int]:
-    """Return scale and offset of a grid with zero: (q + offset) * scale, q in 0..255, covers `low`
-    to `high`.
+    """Return scale and offset of a grid with zero that covers `low` to `high`.
+
+    Its numbers are (q + offset) * scale with q in 0..255.
     """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (2**BITS - 1) or 1.0
@@ -204,19 +201,12 @@ def _is_inexact(node: NodeProto) -> bool:
     """
     attributes = {attribute.name: attribute for attribute in node.attribute}
     pads = any(attributes["pads"].ints) if "pads" in attributes else False
-    automatic = "auto_pad" in attributes and attributes["auto_pad"].s not in (
-        b"",
-        b"NOTSET",
-        b"VALID",
-    )
+    auto_pad = attributes["auto_pad"].s if "auto_pad" in attributes else b""
     if node.op_type == "Conv":
-        return pads or automatic
+        return pads or auto_pad not in (b"", b"NOTSET", b"VALID")
     if node.op_type == "ConvTranspose":
-        spread = [
-            k
-            for key in ("kernel_shape", "strides")
-            if key in attributes
-            for k in attributes[key].ints
-        ]
-        return bool(np.any(np.array(spread) != 1)) or "kernel_shape" not in attributes
+        if "kernel_shape" not in attributes:
+            return True
+        known = [attributes[key] for key in ("kernel_shape", "strides") if key in attributes]
+        return any(extent != 1 for attribute in known for extent in attribute.ints)
     return False

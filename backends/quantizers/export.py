@@ -21,9 +21,7 @@ Document = Mapping[str, object] | str
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A document, the names of layers or tensors that it lacks (`missing`), and those whose range
-    is a guess.
-    """
+    """A document, the layers or tensors that it lacks, and those with a guessed range."""
 
     document: Document
     missing: tuple[str, ...]
@@ -31,16 +29,18 @@ class Exported:
 
 
 Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
-"""Takes a folded model, its map, ranges of graph inputs, ranges of other values, and the deviations
-of a range.
+"""Exports from a folded model, its map, ranges of inputs and other values, and deviations.
+
+The last number says how many standard deviations a range covers.
 """
 
 
 def aimet(
     model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
 ) -> Exported:
-    """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`, without layers that
-    feed zero padding.
+    """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`.
+
+    Layers that feed zero padding are left out.
     """
     found = layer_affines(model, fold_map)
     document = {
@@ -101,8 +101,9 @@ def ort_overrides(
 def nncf(
     model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
 ) -> Exported:
-    """Export minimum, maximum, mean and origin by tensor, for NNCF's MinMax- and
-    MeanTensorStatistic.
+    """Export minimum, maximum, mean and origin by tensor, for NNCF's statistics.
+
+    These are MinMaxTensorStatistic and MeanTensorStatistic.
     """
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {
@@ -122,7 +123,7 @@ def nncf(
 def ranges_by_name(
     model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
 ) -> Exported:
-    """Export the range of every tensor and where it comes from."""
+    """Export the range of every tensor, and its origin."""
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
     document = {
         name: {"low": known.range[0], "high": known.range[1], "origin": known.origin}

@@ -30,8 +30,9 @@ class Readers:
                 self._nodes[name].append(node)
 
     def through_activations(self, name: str) -> Iterator[NodeProto]:
-        """Yield the nodes that read a value, directly or through activations; activations are not
-        among them.
+        """Yield the nodes that read a value, directly or through activations.
+
+        Activations are not among them.
         """
         waiting = deque([name])
         while waiting:

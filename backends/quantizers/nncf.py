@@ -1,5 +1,4 @@
-"""NNCF: fill in the statistics of its post-training quantization, so that it runs without a data
-set.
+"""NNCF: the statistics of its post-training quantization, without a data set.
 
     prepared = apply_preprocess_passes(copy.deepcopy(model))
     graph = GraphConverter.create_nncf_graph(prepared)
@@ -31,18 +30,16 @@ Request = tuple[Any, Any]
 """A target point of NNCF and the collector of its statistic."""
 
 NAN = np.array(np.nan)
-"""Replaces an unknown mean: NNCF drops a bias correction that is not below its threshold, and NaN
-is not.
-"""
+"""Replaces an unknown mean: NNCF drops a correction unless it is below a threshold. NaN is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Activations without a range (`missing`; NNCF asked for none of them), and nodes whose bias
-    stays `uncorrected`.
+    """Activations without a range (`missing`), and nodes with an `uncorrected` bias.
 
-    A bias stays uncorrected if the mean of the node's data or of its result is not known. The
-    ranges of `guessed` activations are guesses: pass `ranges` where you know better.
+    NNCF asked for no range of `missing` activations. A bias stays uncorrected if the mean of the
+    node's data or of its result is not known. The ranges of `guessed` activations are guesses: pass
+    `ranges` if you know better.
     """
 
     missing: tuple[str, ...]
@@ -61,14 +58,14 @@ def fill_statistic_points(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Filled:
-    """Fill the statistic `points` of `PostTrainingQuantization.get_statistic_points` for the folded
-    `model`.
+    """Fill the statistic `points` of NNCF for the folded `model`.
 
-    `graph` is the NNCFGraph of the model. `input_means` are the means of graph inputs, [C] along
-    axis 1 or []; they are needed to correct the bias of layers that read graph inputs. The other
-    arguments are those of `activations`. Raises FoldMapError if the map does not describe the
-    model; UsageError if nothing is known of a value that NNCF quantizes, for an invalid range, and
-    for a statistic that no BatchNormalization keeps, such as a histogram.
+    They come from `PostTrainingQuantization.get_statistic_points`. `graph` is the NNCFGraph of the
+    model. `input_means` are the means of graph inputs, [C] along axis 1 or []; they are needed to
+    correct the bias of layers that read graph inputs. The other arguments are as for `activations`.
+    Raises FoldMapError if the map does not describe the model; UsageError if nothing is known of a
+    value that NNCF quantizes, for an invalid range, and for a statistic that no BatchNormalization
+    keeps, such as a histogram.
     """
     found = activations(model, fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas)
     tensors = _Tensors(model, graph)
@@ -95,9 +92,7 @@ def fill_statistic_points(
 
 
 def _sort_requests(points: Any) -> tuple[list[Request], list[Request], dict[str, list[Request]]]:
-    """Return the requests for weights, for minimum and maximum of activations, and for means by
-    node name.
-    """
+    """Return the requests for weights, for extremes of activations, and for means by node name."""
     weights: list[Request] = []
     spans: list[Request] = []
     means: dict[str, list[Request]] = {}
@@ -190,8 +185,7 @@ def _set_span(collector: Any, known: Activation, extents: Sequence[int]) -> None
 def _average(
     name: str, found: Activations, input_means: Mapping[str, Array | float]
 ) -> Array | None:
-    """Return a tensor that holds in each element the mean of its channel; None if the mean is not
-    known.
+    """Return a tensor that holds in each element the mean of its channel, None if it is unknown.
 
     Raises UsageError if an extent other than the first is not known.
     """

@@ -26,10 +26,10 @@ from .ranges import SIGMAS, Activations, Range, activations
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCache:
-    """A calibration cache (`document`), and the activations without a range (`missing`), which are
-    not quantized.
+    """A calibration cache (`document`), and the activations without a range (`missing`).
 
-    The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
+    These are not quantized. The ranges of `guessed` activations are guesses: pass `ranges` where
+    you know better.
     """
 
     document: dict[str, object]
@@ -46,10 +46,10 @@ class CalibrationCache:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`); activations in `missing`
-    have no range.
+    """The value of `extra_options["TensorQuantOverrides"]` (`tensors`).
 
-    The ranges of `guessed` activations are guesses: pass `ranges` where you know better.
+    Activations in `missing` have no range. The ranges of `guessed` activations are guesses: pass
+    `ranges` where you know better.
     """
 
     tensors: dict[str, list[dict[str, np.floating[Any]]]]
@@ -68,7 +68,7 @@ def to_calibration_cache(
 ) -> CalibrationCache:
     """Return the calibration cache of `quantize_static` for its default method, MinMax.
 
-    `op_types` are its `op_types_to_quantize`, by default all; the other arguments are those of
+    `op_types` are its `op_types_to_quantize`, by default all; the other arguments are as for
     `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
     invalid range and if nothing is known of a value that such an operator reads or writes.
     """
@@ -117,8 +117,9 @@ def to_tensor_quant_overrides(
 
 
 def override(low: float, high: float, dtype: np.dtype[Any]) -> dict[str, np.floating[Any]]:
-    """Return the entry of a range in `TensorQuantOverrides`, in the type of the tensor: quantizers
-    copy it.
+    """Return the entry of a range in `TensorQuantOverrides`, in the type of the tensor.
+
+    Quantizers copy it.
     """
     return {"rmin": _finite(low, dtype), "rmax": _finite(high, dtype)}
 

@@ -1,5 +1,6 @@
-"""Ranges of activations without data: statistics of BatchNormalization, propagated through the
-model.
+"""Ranges of activations without data.
+
+Statistics of BatchNormalization are propagated through the model.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ class Activation:
     """The range of a value, and its mean per channel along `mean_axis` if that is known.
 
     `low` and `high` are float64: [C] along `axis`, or [] for the whole value if `axis` is None.
-    `origin` is where the range comes from: given, statistic, propagated, bound or guess
-    (`value_ranges.Origin`).
+    `origin` is given, statistic, propagated, bound or guess (`value_ranges.Origin`).
     """
 
     low: Array
@@ -61,8 +61,7 @@ class Activation:
 class Activations:
     """The floating-point activations of a model's main graph, in the model's order.
 
-    `known` has the activations with a range, `missing` the others, `shapes` and `dtypes` have those
-    of all.
+    `known` has the activations with a range, `missing` the others; `shapes` and `dtypes` have all.
     """
 
     known: dict[str, Activation]
@@ -160,11 +159,8 @@ def _is_activation(value: Value) -> bool:
     """Return whether the value has a name and floating-point elements, and is not a constant."""
     if not value.name or is_constant(value):
         return False
-    return (
-        isinstance(value.type, TensorType)
-        and value.type.dtype is not None
-        and value.type.dtype.is_float
-    )
+    dtype = dtype_of(value.type) if isinstance(value.type, TensorType) else None
+    return dtype is not None and dtype.is_float
 
 
 def _checked(

@@ -25,14 +25,14 @@ STEPS = 127
 """Steps of symmetric int8 on each side of zero."""
 SEPARATOR = ": "
 BREAKS = (SEPARATOR, "\n", "\r")
-"""What a name may not have: a reader could not tell where it ends."""
+"""Texts that a name may not contain: a reader could not tell its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorrtCache:
     """The content of a calibration cache (`text`), and the activations without a line (`missing`).
 
-    The scales of `guessed` activations come from guesses: pass `ranges` where you know better.
+    The scales of `guessed` activations come from guesses: pass `ranges` if you know better.
     """
 
     text: str
@@ -52,7 +52,7 @@ def to_tensorrt_cache(
     """Return the calibration cache of all activations whose range is known.
 
     The scale is the greatest magnitude of the range, divided by 127. Activations of unknown range,
-    and those whose name the format cannot hold, are `missing`. The other arguments are those of
+    and those whose name the format cannot hold, are `missing`. The other arguments are as for
     `activations`. Raises FoldMapError if the map does not describe the model, UsageError for an
     invalid range.
     """

@@ -35,16 +35,14 @@ SECONDS = 20
 """Processor time that one evaluation may take."""
 
 MAX_CRASHES = 8
-"""Crashes after which a compile evaluates nothing more: each costs the start of a process, or
-`SECONDS`.
-"""
+"""Crashes after which a compile evaluates nothing more: each costs a process, or `SECONDS`."""
 
 
 class RuntimeEvaluator:
-    """The evaluator of a compile. Its process starts with the first expression, and ends by
-    `close`.
+    """The evaluator of a compile.
 
-    `blamed` are the operators that crashed it, as the passes found out. They are not tried again.
+    Its process starts with the first expression, and ends by `close`. `blamed` are the operators
+    that crashed it, as the passes found out. They are not tried again.
     """
 
     def __init__(self) -> None:
@@ -54,14 +52,13 @@ class RuntimeEvaluator:
 
     @property
     def gave_up(self) -> bool:
-        """Whether there is no onnxruntime, or there were too many crashes."""
+        """Whether onnxruntime is not installed, or crashed too often."""
         return not self.installed or self._worker.crashes >= MAX_CRASHES
 
     def evaluate(
         self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int
     ) -> list[Array] | None:
-        """Return the elements of `values`, computed from `feeds` alone by operators of opset
-        `opset`.
+        """Return the elements of `values`, computed from `feeds` alone by operators of `opset`.
 
         The result is None if ONNX cannot express them, or onnxruntime cannot compute them. Raises
         WorkerDiedError if it crashes, or takes too much time or memory.
@@ -122,8 +119,9 @@ def _attribute_operands(node: Node, opset: int) -> list[Value]:
 
 
 def _has_results_without_end(node: Node) -> bool:
-    """Return whether an operator has any number of results: onnxruntime's Split crashes where one
-    has no name.
+    """Return whether an operator has any number of results.
+
+    onnxruntime's Split crashes if one has no name.
     """
     op_type, opset = onnx_op_type(node) or "", node.opset
     if not defs.has(op_type, opset, ""):

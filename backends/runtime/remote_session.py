@@ -44,7 +44,7 @@ it takes to call themselves, because it does not tell overloads apart.
 """
 
 OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
-"""The signal that ends the process then, where the system has it."""
+"""The signal that ends the process then, if the system has it."""
 
 
 class RuntimeFailedError(Exception):
@@ -148,10 +148,10 @@ class RemoteSession:
         return self._process is runtime.worker.process
 
     def run(self, feeds: Mapping[str, tuple[Any, int]]) -> list[Any]:
-        """Return the results for inputs, each with its element type in ONNX if numpy has it not,
-        else 0.
+        """Return the results for inputs.
 
-        Raises RuntimeFailedError if onnxruntime refuses them, WorkerDiedError if it crashes.
+        Each input has its element type in ONNX, or 0 if numpy has the type. Raises
+        RuntimeFailedError if onnxruntime refuses them, WorkerDiedError if it crashes.
         """
         arrays: list[Array] = []
         texts = {

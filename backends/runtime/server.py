@@ -16,7 +16,7 @@ def main() -> None:
 
 
 def answer(request: bytes) -> bytes:
-    """Return the results of a model for its inputs, in order; nothing where onnxruntime fails."""
+    """Return the results of a model for its inputs, in order; nothing if onnxruntime fails."""
     model, arrays = unpack(request)
     try:
         session = new_session(model, threads=1)

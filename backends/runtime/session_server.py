@@ -65,8 +65,7 @@ def _run(
         if elem_type:  # a type that numpy does not have
             value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(value, elem_type)
         given[name] = value
-    options = (
-        onnxruntime.RunOptions()
-    )  # several sessions wait for their next run: each frees its memory after one
+    # several sessions wait for their next run: each frees its memory after one
+    options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return {"values": [encode(value, found) for value in session.run(None, given, options)]}

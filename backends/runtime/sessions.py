@@ -13,21 +13,20 @@ with needing("verify"):
 def new_session(
     model: bytes, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
 ) -> onnxruntime.InferenceSession:
-    """Return a silent session without graph optimizations of a serialized model. Raises the errors
-    of onnxruntime.
+    """Return a silent session of a serialized model, without graph optimizations.
 
-    External data is below `base_dir`. `threads` 0 means one for each core. They do not spin while
-    they wait: another process reads the results on the same cores. Without `reuse` no tensor takes
-    the memory of another, which takes onnxruntime time quadratic in the number of nodes to plan.
+    Raises the errors of onnxruntime. External data is below `base_dir`. `threads` 0 means one for
+    each core. They do not spin while they wait: another process reads the results on the same
+    cores. Without `reuse` no tensor takes the memory of another, which takes onnxruntime time
+    quadratic in the number of nodes to plan.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.enable_mem_reuse = reuse
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.execution_order = (
-        onnxruntime.ExecutionOrder.PRIORITY_BASED
-    )  # shapes first, which frees their tensors early
+    # shapes first, which frees their tensors early
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     if threads:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     if base_dir is not None:

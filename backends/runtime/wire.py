@@ -1,5 +1,4 @@
-"""Messages between irc and the process that runs models: a text in JSON, and arrays that it refers
-to.
+"""Messages between irc and the process that runs models: JSON, and arrays that it refers to.
 
 Nothing is pickled. Arrays are written from their memory and read into it. The process imports
 neither onnx nor the rest of irc.
@@ -45,7 +44,7 @@ def write_message(
 
 
 def read_message(stream: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
-    """Return the text, the arrays and the model of the next message, None where the stream ends.
+    """Return the text, the arrays and the model of the next message, None at the end.
 
     A model is read as the bytes that onnxruntime takes, so that it is not copied.
     """
@@ -67,8 +66,9 @@ def read_message(stream: IO[bytes]) -> tuple[Any, list[Array], bytes] | None:
 
 
 def encode(value: Any, arrays: list[Array]) -> Any:
-    """Return a value of onnxruntime as JSON, its arrays appended to `arrays`: arrays, texts, lists,
-    maps and None.
+    """Return a value of onnxruntime as JSON: arrays, texts, lists, maps and None.
+
+    Its arrays are appended to `arrays`.
     """
     if isinstance(value, np.generic):
         value = np.asarray(value)

@@ -1,10 +1,9 @@
-"""Apply a fold map to a torch module: weights and biases bit-equal to the folded model, Identity
-for BatchNorm.
+"""A fold map applied to a torch module: folded weights and biases, Identity for BatchNorm.
 
-A fold is applied as a whole or not at all. Layers and affines that belong together (a
-BatchNormalization that went into two layers, layers that were equalized together, calls of one
-module) form a group; a group with one step that has no place in the module stays as it is, with the
-reason.
+Weights and biases are bit-equal to the folded model. A fold is applied as a whole or not at all.
+Layers and affines that belong together (a BatchNormalization that went into two layers, layers that
+were equalized together, calls of one module) form a group; a group with one step that has no place
+in the module stays as it is, with the reason.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class NewLayer(Record):
 
 
 def apply(fold_map: FoldMap, module: Any, model: ModelProto | None = None) -> Applied:
-    """Fold the affines of `fold_map` in `module`, in place, and return what was done.
+    """Fold the affines of `fold_map` in `module`, in place, and return the changes.
 
     `module` is the module that was exported. `model` is the folded model of the map, for elements
     that cannot be computed from the map alone: results of CrossLayerEqualization,
@@ -112,7 +111,7 @@ class _Application:
             self.reasons[key] = str(reason)
 
     def connect(self, sources: Iterable[SourceEntry]) -> None:
-        """Join the groups of what must be applied together."""
+        """Join the groups of affines and layers that must be applied together."""
         for source in sources:
             for layer in source["layers"]:
                 self.groups.join(source["id"], layer)
@@ -153,10 +152,11 @@ class _Application:
             raise Misplaced("its shift or its scale stays as an operator")
         for key, name in PARAMETERS.items():
             entry, tensor = source["params"][key]["value"], getattr(found, name, None)
-            if entry is None or (
-                tensor is not None
-                and not np.array_equal(self.fold_map.arrays.get(entry), _numpy(tensor))
-            ):
+            # a BatchNorm may lack the tensor of a parameter, as with affine=False
+            is_same = tensor is None or entry is None
+            if entry is not None and tensor is not None:
+                is_same = np.array_equal(self.fold_map.arrays.get(entry), _numpy(tensor))
+            if entry is None or not is_same:
                 raise Misplaced("its parameters are not those of the fold map")
 
     def make_layer(self, layer: LayerEntry) -> None:
@@ -181,12 +181,10 @@ class _Application:
         for fold in layer["folds"]:
             for crossed in fold["crossed"]:
                 self.source.check_crossed(crossed, layer.get("module"))
-            shifts = self.fold_map.arrays.get(fold["shift"]).any()
-            if (
-                fold["direction"] == "forward"
-                and shifts
-                and any(np.atleast_1d(getattr(found, "padding", 0)) != 0)
-            ):
+            # a shift of the data is not zero in the padding
+            is_shifted = self.fold_map.arrays.get(fold["shift"]).any()
+            is_padded = any(np.atleast_1d(getattr(found, "padding", 0)) != 0)
+            if fold["direction"] == "forward" and is_shifted and is_padded:
                 raise Misplaced("the folded model pads explicitly, by the shift")
         self.source.check_history(self.fold_map.data["history"], layer["id"])
         weight = _numpy(found.weight)
@@ -195,12 +193,12 @@ class _Application:
         self.made[layer["id"]] = NewLayer(layer.get("module") or "", found, *new)
 
     def check_parameters(self, layer: LayerEntry, found: Any) -> None:
-        """Raise Misplaced unless weight and bias are parameters of `found`, which no code of
-        forward reads.
-        """
+        """Raise Misplaced unless weight and bias are parameters that no code of forward reads."""
         for name, entry in (("weight", layer["weight"]), ("bias", layer["bias"])):
             tensor = getattr(found, name)
-            if tensor is not None and name not in found._parameters:
+            if tensor is None:
+                continue
+            if name not in found._parameters:
                 detail = (
                     f"the {name} of {layer.get('module')!r} is computed in a hook (weight_norm,"
                     " spectral_norm, pruning)"
@@ -210,34 +208,21 @@ class _Application:
             readers = [] if original is None else self.source.readers_of(original)
             for reader in readers if len(readers) > 1 else ():
                 owner = self.modules.get(module_path(reader) or "")
-                owned = (
-                    []
-                    if owner is None
-                    else [p for p in owner._parameters.values() if p is not None]
-                )
-                if tensor is not None and not any(
-                    np.array_equal(_numpy(p), _numpy(tensor)) for p in owned
-                ):
+                if owner is None or not _owns(owner, tensor):
                     raise Misplaced(
                         f"{reader.op_type} {reader.name!r}, which is code of forward, reads its"
                         f" {name}, too"
                     )
 
     def check_calls(self) -> None:
-        """Note modules of which the calls disagree: each call of a layer, and of a BatchNorm, must
-        have been folded.
-        """
+        """Note modules whose calls disagree: each call of a layer or BatchNorm must be folded."""
         by_module: dict[int, list[tuple[str, NewLayer]]] = {}
         for key, new in self.made.items():
             by_module.setdefault(id(new.module), []).append((key, new))
         calls = self.source.calls({path: id(found) for path, found in self.modules.items()})
         for identity, found in by_module.items():
             first = found[0][1]
-            alike = all(
-                np.array_equal(new.weight, first.weight)
-                and np.array_equal(_or_empty(new.bias), _or_empty(first.bias))
-                for _, new in found
-            )
+            alike = all(_are_alike(new, first) for _, new in found)
             if not alike or calls.get(identity, len(found)) != len(found):
                 for key, _ in found:
                     self.reasons[key] = (
@@ -282,10 +267,21 @@ class _Groups:
 
 
 def _label(entry: SourceEntry | LayerEntry) -> str:
-    name = entry["node"]["name"] or (
-        entry["output"] if isinstance(entry["output"], str) else entry["output"]["name"]
-    )
+    output = entry["output"]
+    name = entry["node"]["name"] or (output if isinstance(output, str) else output["name"])
     return f"{entry['id']} {entry['node']['op_type']} {name!r}"
+
+
+def _owns(module: Any, tensor: Any) -> bool:
+    """Return whether a parameter of `module` has the elements of `tensor`."""
+    owned = [each for each in module._parameters.values() if each is not None]
+    return any(np.array_equal(_numpy(each), _numpy(tensor)) for each in owned)
+
+
+def _are_alike(one: NewLayer, other: NewLayer) -> bool:
+    if not np.array_equal(one.weight, other.weight):
+        return False
+    return np.array_equal(_or_empty(one.bias), _or_empty(other.bias))
 
 
 def _write(new: NewLayer) -> None:

@@ -1,4 +1,4 @@
-"""Weights and biases after the folds, bit-equal to those of the folded model.
+"""Weights and biases after the folds, bit-equal to the folded model.
 
 They are computed from the original weight and the records of the map, as the passes computed them,
 and held against the digests of the map; or they are read from the folded model.
@@ -48,10 +48,9 @@ class Elements:
     def of(
         self, layer: LayerEntry, weight: Array, bias: Array | None, *, group: int
     ) -> tuple[Array, Array | None]:
-        """Return weight and bias in the layout of the module, whose `weight` and `bias` before the
-        folds are given.
+        """Return weight and bias after the folds, in the layout of the module.
 
-        Raises Unknown.
+        `weight` and `bias` are given as before the folds. Raises Unknown.
         """
         is_dense = weight.ndim == 2
         is_turned = is_dense and layer["weight"]["out_axis"] in (1, -1)
@@ -109,9 +108,7 @@ class Elements:
         return None
 
     def _factor(self, layer: LayerEntry, weight: Array, group: int) -> Array:
-        """Return the product of the scales of all folds, in a shape that is broadcast against the
-        weight.
-        """
+        """Return the product of the scales of all folds, broadcast against the weight."""
         factor = np.ones((1,) * weight.ndim)
         for fold in layer["folds"]:
             scale = self.fold_map.arrays.get(fold["scale"])
@@ -159,8 +156,9 @@ def _out_channels(layer: LayerEntry, weight: Array, group: int) -> int:
 
 
 def _along(layer: LayerEntry, weight: Array, vector: Array, group: int, *, is_out: bool) -> Array:
-    """Return numbers of the channels of the result, or of the data, in a shape that is broadcast
-    against the weight.
+    """Return numbers of channels in a shape that is broadcast against the weight.
+
+    With `is_out` they are channels of the result, else of the data.
     """
     if vector.ndim == 0:
         return vector

@@ -1,5 +1,6 @@
-"""The exported model before the passes, as a fold map keeps it: what calls which module, and what a
-fold moved past.
+"""The exported model before the passes, as a fold map keeps it.
+
+It tells which module each node calls, and the operators that a fold moved past.
 """
 
 from __future__ import annotations
@@ -87,10 +88,9 @@ class SourceGraph:
         node = self.nodes.get(crossed.partition(" ")[2])
         if node is None:
             raise Misplaced(f"it moved past {crossed}, which the source does not name")
-        constants = [name for name in node.input if name and name not in self.running]
-        if node.op_type in BOUNDS or (
-            constants and node.op_type not in SHAPED and not _is_bias(node, module)
-        ):
+        has_constants = any(name and name not in self.running for name in node.input)
+        is_harmless = node.op_type in SHAPED or _is_bias(node, module)
+        if node.op_type in BOUNDS or (has_constants and not is_harmless):
             raise Misplaced(
                 f"it moved past {node.op_type} {node.name!r}, which is code of forward with a"
                 " constant"
@@ -99,13 +99,10 @@ class SourceGraph:
     def check_history(self, history: Sequence[HistoryEntry], layer: str) -> None:
         """Raise Misplaced if a pass that changed `layer` may have put bounds into the model."""
         for entry in history:
-            bounding = entry["pass"].startswith(("CrossLayerEqualization", "HighBiasAbsorption"))
-            if (
-                bounding
-                and layer in entry["layers"]
-                and self.has_bounds
-                and "clip=keep" not in entry["pass"]
-            ):
+            if not self.has_bounds or layer not in entry["layers"]:
+                continue
+            may_bound = entry["pass"].startswith(("CrossLayerEqualization", "HighBiasAbsorption"))
+            if may_bound and "clip=keep" not in entry["pass"]:
                 raise Misplaced(
                     f"{entry['pass']} may limit each channel, for which the module has no place:"
                     " clip=keep"
