@@ -8,8 +8,9 @@ from .types import DType, TensorType, Type, element_count
 
 
 class AttributeRef(ValueRecord):
-    """A reference in the body of a function to its attribute `name`; `kind` is the name of its type
-    in ONNX.
+    """A reference in the body of a function to its attribute `name`.
+
+    `kind` is the name of its type in ONNX.
     """
 
     name: str
@@ -29,8 +30,9 @@ class EmptyList(ValueRecord):
 
 
 class SparseTensor(ValueRecord):
-    """A sparse payload: `values` [NNZ] at `indices` ([NNZ], linear, or [NNZ, rank]) in a tensor of
-    `shape`.
+    """A sparse payload: `values` [NNZ] at `indices` in a tensor of `shape`.
+
+    The indices are [NNZ], linear, or [NNZ, rank].
     """
 
     values: Tensor

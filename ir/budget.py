@@ -1,5 +1,4 @@
-"""A budget for constant evaluation, so that neither one Expand nor a thousand can exhaust memory or
-time.
+"""A budget for constant evaluation: neither one Expand nor a thousand exhaust memory or time.
 
 Costs are in bytes: a byte that is read costs 1.
 """
@@ -23,14 +22,10 @@ PRODUCTS_PER_BYTE = 16
 """Multiplications of a matrix product that take about as long as reading a byte."""
 
 READINGS = 256
-"""Readings of itself that each payload of the source model adds to the budget; constants made by
-rewrites add none.
-"""
+"""Readings of itself that a payload of the source adds to the budget; other constants add none."""
 
 AFFINE = 256
-"""Cost of each number of an affine, which is kept in float64 with the results that are computed
-from it.
-"""
+"""Cost of each number of an affine, which is kept in float64 with results computed from it."""
 
 FREE = 1024
 """Largest affine, in numbers, that costs nothing: the limit on nodes bounds their count."""
@@ -71,9 +66,7 @@ class Budget:
         return count <= FREE or self._pay(AFFINE * count)
 
     def pay_evaluation(self, op: str, arrays: Sequence[Array | None]) -> bool:
-        """Pay for an evaluation of `op` that reads `arrays`, and return whether the budget was
-        sufficient.
-        """
+        """Pay for an evaluation of `op` that reads `arrays`; return whether there was enough."""
         given = [array for array in arrays if array is not None]
         cost = sum(array.nbytes for array in given)
         if op == "matmul" and len(given) == 2 and all(array.ndim for array in given):
@@ -83,22 +76,17 @@ class Budget:
         return self._pay(cost)
 
     def pay_kept(self, count: int) -> bool:
-        """Pay for `count` bytes of a result that is kept, and return whether the budget was
-        sufficient.
-        """
+        """Pay for `count` bytes of a result that is kept; return whether there was enough."""
         return self._pay(KEEPING * count)
 
     def pay_result(self, array: Array, inputs: Sequence[Array | None]) -> None:
-        """Pay for the bytes that a result keeps in memory beside `inputs`, of which it may be a
-        view.
-        """
+        """Pay for the bytes that a result keeps in memory; a view of `inputs` keeps none."""
         for given in inputs:
             if given is not None and np.may_share_memory(array, given):
                 return
         kept = array.nbytes
-        if (
-            not array.flags.c_contiguous
-        ):  # the view of a larger array, or of a smaller one that was broadcast
+        # it may be a view of a larger array, or of a smaller one that was broadcast
+        if not array.flags.c_contiguous:
             low, high = np.lib.array_utils.byte_bounds(array)
             kept = int(high - low)
         self._left -= KEEPING * kept

@@ -1,6 +1,4 @@
-"""A counter of rule applications with a limit, and a trace of attempts, for bisecting a wrong
-rewrite.
-"""
+"""A counter of rule applications with a limit, to bisect a wrong rewrite, and a trace."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from .tensor import Array
 APPLIED = "applied"
 
 Trace = Callable[[str, str, str], None]
-"""Called with a node, a rule, and `applied` or the reason why the rule declined (empty if it gave
-none).
-"""
+"""Called with a node, a rule, and `applied` or why the rule declined, which may be empty."""
 
 
 class Described(Protocol):
@@ -52,13 +48,11 @@ class DebugCounter(Struct, eq=False):
         return not (self.trace is None and self.limit is None and self.log is None)
 
     def label(self, node: Described) -> str:
-        """Return the description of `node` for `note` and `decline`, empty where nobody
-        reads it.
-        """
+        """Return the description of `node` for `note` and `decline`, empty if nobody reads it."""
         return node.description if self.is_watched else ""
 
     def note(self, rule: str, where: str) -> None:
-        """Count an application of `rule` at the node `where`."""
+        """Count an application of `rule` at the node called `where`."""
         self.count += 1
         self.last = rule, where
         if self.log is not None:
@@ -72,6 +66,6 @@ class DebugCounter(Struct, eq=False):
             self.computed[name] = array
 
     def decline(self, rule: str, where: str, reason: str) -> None:
-        """Trace that `rule` declined at the node `where`."""
+        """Trace that `rule` declined at the node called `where`."""
         if self.trace is not None:
             self.trace(where, rule, reason)

@@ -67,9 +67,7 @@ class ConstantEvaluator:
         """Values of which some elements may be any number, and which count as unknown."""
 
     def reset(self) -> None:
-        """Clear the cache, but not the elements that were provided to be kept, and renew the
-        budget.
-        """
+        """Clear the cache and renew the budget; elements that are kept stay."""
         self._known = {}
         self._open = {}
         self.budget.renew()
@@ -81,9 +79,7 @@ class ConstantEvaluator:
         self._kept.pop(value, None)
 
     def array(self, value: Value | None) -> Array | None:
-        """Return the elements of a constant value in its own dtype, or None where it cannot be
-        evaluated.
-        """
+        """Return the elements of a constant in its own dtype, None if it cannot be evaluated."""
         found = self.exact(value)
         if found is None or value is None or found.dtype != _FLOAT64:
             return found
@@ -97,13 +93,8 @@ class ConstantEvaluator:
     def is_constant(self, value: Value | None) -> bool:
         """Return whether the elements of `value` are known, without reading a dense payload."""
         node = None if value is None else value.node
-        if (
-            node is not None
-            and node.op == "constant"
-            and isinstance(node.attrs.get("value"), Tensor)
-        ):
-            return True
-        return self.array(value) is not None
+        payload = node.attrs.get("value") if node is not None and node.op == "constant" else None
+        return isinstance(payload, Tensor) or self.array(value) is not None
 
     def is_small(self, value: Value | None) -> bool:
         """Return whether `value` is a payload in memory, too small to be worth a call of numpy."""
@@ -111,8 +102,9 @@ class ConstantEvaluator:
         return isinstance(payload, Tensor) and payload.in_memory and payload.nbytes <= SMALL
 
     def exact(self, value: Value | None) -> Array | None:
-        """Return the elements as `array` does, but float64 and unrounded for a product or sum that
-        `is_wide`.
+        """Return the elements as `array`, but a wide product or sum in float64 and unrounded.
+
+        These are the nodes that are `is_wide`.
         """
         if value is None:
             return None
@@ -125,8 +117,7 @@ class ConstantEvaluator:
         return self._resolve(value)
 
     def provide(self, value: Value, array: Array, *, keep: bool = False) -> None:
-        """Set the elements of a constant value to `array` until the next reset or, to `keep` them,
-        its erasure.
+        """Set the elements of a constant until the next reset, or to `keep` them its erasure.
 
         The float64 `array` that a constant was rounded from stands for it then, and later folds
         round that.
@@ -147,9 +138,7 @@ class ConstantEvaluator:
         self._open = {}
 
     def tensor(self, value: Value | None) -> Tensor | None:
-        """Return the elements of a constant value as a tensor: the payload of a `constant` node,
-        else computed.
-        """
+        """Return a constant value as a tensor: the payload of its node, or computed elements."""
         if value is None:
             return None
         node = value.node
@@ -242,11 +231,9 @@ class ConstantEvaluator:
         if node.op in _CASTS or self._open:
             results = self._known_throughout(node, evaluate, by_type, arrays, results)
         for output, result in zip(node.outputs, results, strict=False):
-            array = (
-                None if result is None else np.asarray(result)
-            )  # numpy returns scalars for rank 0
-            if array is None:
+            if result is None:
                 continue
+            array = np.asarray(result)  # numpy returns scalars for rank 0
             self._known[output] = array if array.nbytes <= self.budget.max_bytes else None
             self.budget.pay_result(array, arrays)
 
@@ -258,16 +245,16 @@ class ConstantEvaluator:
         arrays: Inputs,
         results: Sequence[Array | None],
     ) -> Sequence[Array | None]:
-        """Return `results`, or others where a Cast has elements that ONNX leaves open, or an
-        operand has.
+        """Return `results`, or those known whatever the elements are that ONNX leaves open.
+
+        Open elements come from a Cast, or from an operand.
         """
         opened = [
             None if value is None or i in by_type else self._open.get(value)
             for i, value in enumerate(node.inputs)
         ]
-        if not any(opened) and not (
-            node.op in _CASTS and results[0] is None and arrays[0] is not None
-        ):
+        may_open = node.op in _CASTS and results[0] is None and arrays[0] is not None
+        if not may_open and not any(opened):
             return results
         from .open_elements import partly_known
 
@@ -297,8 +284,9 @@ class ConstantEvaluator:
 
 
 def operands_by_use(node: Node, by_type: frozenset[int]) -> tuple[list[Value], list[Value]]:
-    """Return the operands of `node` whose elements it needs, and those `by_type`, of which it needs
-    the type.
+    """Return the operands of which `node` needs the elements, and those it needs the type of.
+
+    The latter are the operands `by_type`.
     """
     if not by_type:
         return [value for value in node.inputs if value is not None], []

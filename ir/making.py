@@ -1,9 +1,10 @@
-"""Checks and conversions for nodes that passes make: operators by name, numbers as operands,
-attributes.
+"""Checks and conversions for nodes that passes make.
 
-`Rewriter.make` and `Rewriter.set_attr` use them. Facts come from the operator table, and from the
-schemas of the module for all other operators. Each error is one sentence that says what there is
-instead.
+They find operators by name, turn numbers into operands, and check attributes.
+
++ `Rewriter.make` and `Rewriter.set_attr` use them. Facts come from the operator table, and from the
+schemas of the module for all other operators. Each error is one sentence that lists the
+alternatives.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ OWN_ATTRIBUTES = MARKS | {"axis", "broadcast", "value"}
 
 
 class Operator(Record):
-    """An operator of ONNX or of another domain, in the `opset` that the graph imports; `schema` is
-    None if unknown.
+    """An operator of ONNX or of another domain, in the `opset` that the graph imports.
+
+    `schema` is None if it is unknown.
     """
 
     domain: str
@@ -46,11 +48,11 @@ class Operator(Record):
 
 
 def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Operator:
-    """Return the operator that `op` names in the graph of `at`, where it is none of the table's.
+    """Return the operator that `op` names in the graph of `at` and the table does not have.
 
     `op` is `onnx::HardSwish` (also `::HardSwish`, `HardSwish`) or `domain::OpType`. A domain that
     the graph does not import gets an import of `opset`, by default of the first opset that has the
-    operator. Raises IRError where there is no such operator, or the graph imports another opset.
+    operator. Raises IRError if there is no such operator, or the graph imports another opset.
     """
     graph = at.graph
     assert graph is not None
@@ -80,9 +82,7 @@ def find_operator(op: str, module: Module, at: Node, opset: int | None) -> Opera
 
 
 def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
-    """Return the schema of an operator of the table in the form that the IR has, None where it is
-    not known.
-    """
+    """Return the schema of an operator of the table in the IR's form, None if it is unknown."""
     if info.onnx is None:
         return None
     return module.foreign.find("", info.onnx, form_opset(info, at.opset))
@@ -107,8 +107,8 @@ def constants_for(title: str, inputs: Operands, schema: Schema | None) -> dict[i
     """Return the constants that the numbers among `inputs` become, by index.
 
     A number has the element type of the operands that share its type in the schema; without a
-    schema that is the type of the first operand of known type. Raises IRError where the number is
-    none of that type.
+    schema that is the type of the first operand of known type. Raises IRError if the number does
+    not fit the type.
     """
     numbers = {
         i: value
@@ -187,11 +187,8 @@ def checked_attributes(
     result: dict[str, Attribute] = {}
     for name, value in attrs.items():
         kind = None if schema is None else schema.attributes.get(name)
-        if (
-            schema is not None
-            and kind is None
-            and not (info and (name in info.attrs or name in OWN_ATTRIBUTES))
-        ):
+        is_own = info is not None and (name in info.attrs or name in OWN_ATTRIBUTES)
+        if schema is not None and kind is None and not is_own:
             known = sorted(schema.attributes)
             raise IRError(
                 f"{title} has no attribute {name!r}{near_name(name, known)} (attributes:"
@@ -205,8 +202,9 @@ def checked_attributes(
 
 
 def _attribute(title: str, name: str, value: object, kind: str | None) -> Attribute:
-    """Return an attribute of the `kind` that the schema states; Python's and numpy's numbers and
-    lists are taken.
+    """Return an attribute of the `kind` that the schema states.
+
+    Numbers and lists of Python and numpy are taken.
     """
     if kind is None and (value.__class__ is int or value.__class__ is float):
         return value
@@ -222,10 +220,8 @@ def _attribute(title: str, name: str, value: object, kind: str | None) -> Attrib
     if kind in ("FLOAT", "FLOATS"):
         items = [float(item) if isinstance(item, int) else item for item in items]
     wanted = _PYTHON_TYPES.get((kind or "").removesuffix("S"))
-    if kind is not None and (
-        (wanted is not None and not all(isinstance(item, wanted) for item in items))
-        or plural != kind.endswith("S")
-    ):
+    are_items = wanted is None or all(isinstance(item, wanted) for item in items)
+    if kind is not None and not (are_items and plural == kind.endswith("S")):
         raise IRError(f"{title}: attribute {name} is of kind {kind.lower()}, and {value!r} is not")
     if plural:
         return tuple(items) or EmptyList((kind or "INTS").lower())
@@ -241,7 +237,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_required(title: str, attrs: Mapping[str, Attribute], schema: Schema | None) -> None:
-    """Raise IRError where an attribute without a default is absent."""
+    """Raise IRError if an attribute without a default is absent."""
     missing = [name for name in schema.required if name not in attrs] if schema is not None else []
     if missing:
         raise IRError(f"{title} needs the attribute {missing[0]}")

@@ -1,6 +1,4 @@
-"""Readers for rules: each returns one part of what a rule matches, or raises Declined with the
-reason.
-"""
+"""Readers for rules: each returns one part of a match, or raises Declined with the reason."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ from .types import Dim, DType, dtype_of, shape_of, static_shape_of
 
 
 def result_of(value: Value, *ops: str, only_for: Node | None = None) -> Node:
-    """Return the node that computes `value`, which must be one of `ops`, and read by `only_for`
-    alone.
+    """Return the node that computes `value`, which must be one of `ops`.
+
+    With `only_for`, that node alone must read `value`.
     """
     node = value.node
     if node is None or node.op not in ops:
@@ -32,8 +31,9 @@ def _is_no_result(ops: tuple[str, ...]) -> str:
 
 
 def reader_of(node: Node, *ops: str) -> Node:
-    """Return the only reader of the first result of `node`, which must be one of `ops` in the same
-    graph.
+    """Return the only reader of the first result of `node`.
+
+    It must be one of `ops`, in the same graph.
     """
     reader = node.output.sole_user()
     if reader is None or reader.op not in ops or reader.graph is not node.graph:
@@ -54,16 +54,10 @@ def other_operand(node: Node, value: Value) -> Value:
 
 
 def is_only_reader(value: Value | None, node: Node) -> bool:
-    """Whether `node` is the only reader of `value`, reads it once, and is in the graph that
-    computes it.
-    """
-    producer = None if value is None else value.node
-    return (
-        value is not None
-        and producer is not None
-        and producer.graph is node.graph
-        and value.sole_user() is node
-    )
+    """Return whether `node` alone reads `value`, once, in the graph that computes it."""
+    if value is None or value.node is None or value.node.graph is not node.graph:
+        return False
+    return value.sole_user() is node
 
 
 def check_only_reader(value: Value, node: Node) -> None:
@@ -87,9 +81,7 @@ def elements(value: Value | None, constants: Constants) -> Array:
 
 
 def integers(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...]:
-    """Return the integers of the constant input `index`, which is named `name`; none where it is
-    absent.
-    """
+    """Return the integers of the constant input `index`, called `name`; none if it is absent."""
     found = integers_of(node, index, constants)
     if found is None:
         raise Declined(f"its {name} are not constant")

@@ -26,9 +26,7 @@ class NamePool:
 
 
 class NodeNames:
-    """The names that nodes have, each as often as it occurs, and unique ones for nodes that passes
-    make or change.
-    """
+    """The names of nodes with counts, and unique names for nodes that passes make or change."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._counts = Counter(names)
@@ -39,7 +37,5 @@ class NodeNames:
         return bool(name) and self._counts[name] == 1
 
     def unique(self, name: str, hint: str) -> str:
-        """Return the name of a node if no other has it, else a fresh one made from it or, where it
-        is empty, `hint`.
-        """
+        """Return `name` if one node alone has it, else a fresh name of it or of `hint`."""
         return name if self.is_unique(name) else self._pool.fresh(name or hint)

@@ -1,8 +1,7 @@
-"""Elements whose number ONNX leaves open: those of infinity, NaN and numbers out of range that are
-cast to integers.
+"""Elements that ONNX leaves open: infinity, NaN and numbers out of range, cast to integers.
 
-The other elements are known. The tensor is constant again behind a Where that chooses none of the
-open ones.
+The other elements are known. The tensor is constant again behind a Where that does not choose open
+elements.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .types import dtype_of
 
 
 class PartlyKnown(Record):
-    """Elements of a value, of which those of the mask `is_open` may be any number."""
+    """Elements of a value; those in the mask `is_open` may be any number."""
 
     array: Array
     is_open: Array
@@ -32,12 +31,11 @@ Operands = Sequence[Array | PartlyKnown | None]
 
 
 def partly_known(node: Node, evaluate: Evaluate, operands: Operands) -> PartlyKnown:
-    """Return the result of `node`, with what is open in it. Raises NotEvaluable where that is not
-    known.
+    """Return the result of `node`, and which of its elements are open.
 
-    An element is open if an open one may reach it: where an operator works element by element, by
-    the elements at its place; where it moves elements, by the one that is moved; in a Where, by its
-    condition and the one that is chosen.
+    Raises NotEvaluable if that is not known. An element is open if an open one may reach it: an
+    element at its place, if an operator works element by element; the element that moves to it, if
+    an operator moves elements; in a Where the condition, and the element that is chosen.
     """
     arrays = [each.array if isinstance(each, PartlyKnown) else each for each in operands]
     masks = [_mask(each) for each in operands]
@@ -66,7 +64,7 @@ def partly_known(node: Node, evaluate: Evaluate, operands: Operands) -> PartlyKn
 
 
 def _cast(node: Node, data: Array | None, is_open: Array | None) -> PartlyKnown:
-    """Cast floats to integers, open where the number is none of these, or any data."""
+    """Cast any data; floats out of range of an integer type become open."""
     dtype = dtype_of(node.output.type)
     if data is None or is_open is None or dtype is None:
         raise NotEvaluable("the target dtype is unknown")

@@ -1,4 +1,4 @@
-r"""Patterns of operators: what a rewrite looks for, written like the expression.
+r"""Patterns of operators: the expression that a rewrite looks for, written as one.
 
     x = value("x")
     RELU6 = op("clip", op("add", x, const(3)), const(0), const(6))
@@ -20,8 +20,8 @@ r"""Patterns of operators: what a rewrite looks for, written like the expression
 | `p.absent()` | the operand, or none |
 | `p \| q` | one of two patterns, tried in this order |
 
-Operands of `add`, `multiply` and the like match in either order. A match is exact: operators are
-those of the IR, where an operator of ONNX that irc knows has the name of the operator table.
+Operands of `add`, `multiply` and the like match in either order. A match is exact: operators have
+their names in the IR. An operator of ONNX that irc knows has its name in the operator table.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ AttributeTest = Attribute | Callable[[Attribute | None], bool]
 
 
 class Match:
-    """The values by the names of the pattern, the nodes that it covers, the matched one (`root`)
-    first.
+    """The values by the names of the pattern, and the nodes that it covers, `root` first.
+
+    `root` is the node that was matched.
     """
 
     def __init__(self, root: Node, values: Mapping[str, Value], nodes: Sequence[Node]) -> None:
@@ -67,7 +68,7 @@ class Match:
         return self.values[name]
 
     def get(self, name: str) -> Value | None:
-        """Return the value of a name, None where an optional part is absent."""
+        """Return the value of a name, None if an optional part is absent."""
         return self.values.get(name)
 
     def node(self, name: str) -> Node:
@@ -98,7 +99,7 @@ class Mismatch:
 
 
 class _State(Record):
-    """What is bound so far: values by name, and the nodes that are covered."""
+    """The bindings so far: values by name, and the nodes that are covered."""
 
     values: Mapping[str, Value]
     nodes: tuple[Node, ...]
@@ -135,10 +136,9 @@ class Pattern:
         return frozenset()
 
     def match(self, found: Node | Value) -> Match | Mismatch:
-        """Return the first match at a value, or at the first result of a node; a Mismatch has the
-        `reason`.
+        """Return the first match at a value or the first result of a node, else a Mismatch.
 
-        Raises UsageError for anything else.
+        This has the `reason`. Raises UsageError for anything else.
         """
         value_ = found.output if isinstance(found, Node) else found
         if not isinstance(value_, Value):
@@ -153,7 +153,7 @@ class Pattern:
         return Mismatch(search.reason)
 
     def bind(self, found: Node | Value) -> Match:
-        """Return the match. Raises Declined with the reason where there is none."""
+        """Return the match. Raises Declined with the reason if there is none."""
         match = self.match(found)
         if isinstance(match, Mismatch):
             raise Declined(match.reason)
@@ -178,9 +178,7 @@ class _Named(Pattern):
         self.name = name
 
     def bound(self, found: Value, state: _State, search: _Attempt) -> _State | None:
-        """Return the state in which the name stands for `found`, None where it stands for another
-        value.
-        """
+        """Return the state with `found` under the name, None if the name is another value."""
         if not self.name:
             return state
         known = state.values.get(self.name)
@@ -212,15 +210,9 @@ class _Constant(_Named):
     def ways(
         self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
     ) -> Ways:
-        payload = (
-            found.node.attrs.get("value") if found is not None and found.node is not None else None
-        )
-        if (
-            found is None
-            or found.node is None
-            or found.node.op != "constant"
-            or not isinstance(payload, Tensor)
-        ):
+        node = None if found is None else found.node
+        payload = node.attrs.get("value") if node is not None and node.op == "constant" else None
+        if found is None or not isinstance(payload, Tensor):
             search.fail(state, f"an operand of {_described(reader)} is not constant")
         elif self.number is not None and not _is_all(payload, self.number):
             search.fail(
@@ -273,12 +265,8 @@ class _Operator(_Named):
         self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
     ) -> Ways:
         node = None if found is None else found.node
-        if (
-            found is None
-            or node is None
-            or node.op not in self.ops
-            or self.result not in (None, found.index)
-        ):
+        is_result = found is not None and self.result in (None, found.index)
+        if found is None or node is None or node.op not in self.ops or not is_result:
             names = " or ".join(ONNX_NAMES.get(op, op.removeprefix("::")) for op in self.ops)
             where = "the value" if reader is None else f"an operand of {_described(reader)}"
             search.fail(
@@ -309,7 +297,7 @@ class _Operator(_Named):
             yield from _in_order(self.operands, given[::-1], node, bound, search)
 
     def fits(self, node: Node, state: _State, search: _Attempt) -> bool:
-        """Return whether the attributes are those of the pattern."""
+        """Return whether the attributes are as in the pattern."""
         for name, test in self.attrs.items():
             given = node.attrs.get(name)
             if isinstance(given, AttributeRef):
@@ -419,8 +407,7 @@ def op(
     name: str = "",
     result: int | None = 0,
 ) -> _Operator:
-    """Return the pattern of a result of one of `ops`: the first one, `result`, or any if that is
-    None.
+    """Return the pattern of a result of one of `ops`: the one at `result`, or any if None.
 
     Without operands any are taken; `...` takes the rest.
     """
@@ -459,18 +446,17 @@ Replace = Callable[[Match, Rewriter], Value | None]
 
 
 class Rewrite(Record):
-    """A pattern, and the rule that replaces what it matches."""
+    """A pattern, and the rule that replaces its matches."""
 
     pattern: Pattern
     rule: Rule[object]
 
 
 def rewrite(pattern: Pattern, *, affine: AffineEffect = "merges") -> Callable[[Replace], Rewrite]:
-    """Make a rewrite of a function that returns the value which replaces the matched one, or None
-    to decline.
+    """Make a rewrite of a function that returns a replacement for the matched value.
 
-    The function gets the match and the Rewriter; it may raise Declined, or return
-    `rewriter.decline(reason) or None`. It changes nothing before it is sure.
+    It returns None to decline. The function gets the match and the Rewriter; it may raise Declined,
+    or return `rewriter.decline(reason) or None`. It changes nothing before it is sure.
     """
 
     def made(function: Replace) -> Rewrite:

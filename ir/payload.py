@@ -15,9 +15,7 @@ import numpy as np
 from ..support.errors import ModelError
 
 BLOCK = 1 << 20
-"""Bytes that are read, computed or written at a time: few enough to stay in the cache of a
-processor.
-"""
+"""Bytes that are read, computed or written at a time: few enough for the cache of a processor."""
 
 Block = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type, used for its bytes."""
@@ -66,8 +64,7 @@ class Payload(Protocol):
 
 
 class SourceFile:
-    """A file that is open and read by position. It is the same file even if another one gets its
-    name.
+    """A file that is open and read by position, even if another file gets its name.
 
     It is not mapped into memory, so a file that shrinks causes an error and not the end of the
     process.

@@ -1,5 +1,4 @@
-"""Provenance: which imported nodes the nodes of a module come from, and what became of those that
-are gone.
+"""Provenance: the imported nodes that each node comes from, and the fate of those that are gone.
 
 The `Rewriter` writes all of it. Records that belong to one pass or analysis stand in a `SideTable`,
 which the Rewriter keeps informed.
@@ -30,8 +29,9 @@ class Declined(Exception):
 
     @property
     def reason(self) -> str:
-        """The last argument: rules decline thousands of times, so there is no constructor in
-        Python.
+        """The last argument.
+
+        Rules decline thousands of times: a constructor in Python would take longer.
         """
         return str(self.args[-1])
 
@@ -50,25 +50,20 @@ class Refused(Declined):
 
 
 class SideTable:
-    """Records that are keyed by nodes or values, kept right by the Rewriter (as MLIR's
-    RewriterBase::Listener).
+    """Records keyed by nodes or values, kept right by the Rewriter.
 
-    A subclass has a constructor without arguments; `Provenance.table` makes the one instance of a
-    module.
+    This is MLIR's RewriterBase::Listener. A subclass has a constructor without arguments;
+    `Provenance.table` makes the one instance of a module.
     """
 
     def node_erased(self, node: Node, heir: Node | None) -> None:
-        """Hear that `node` goes; `heir` computes what it computed, or is None."""
+        """Hear that `node` goes; `heir` computes the same, or is None."""
 
     def value_replaced(self, old: Value, new: Value) -> None:
-        """Hear that `new` now stands for `old` under its name; whatever it held before, it holds
-        what `old` held.
-        """
+        """Hear that `new` now stands for `old`, under its name and with its elements."""
 
     def value_forwarded(self, old: Value, new: Value) -> None:
-        """Hear that the readers of `old` read `new`, which is equal to it and keeps its
-        own name.
-        """
+        """Hear that readers of `old` read the equal `new` now, which keeps its own name."""
 
 
 MERGED = "went into another operator by"
@@ -154,7 +149,7 @@ class Provenance:
     def consume(self, node: Node, heir: Node | None, rule: str, note: str) -> None:
         """Record that `rule` of the running pass erased `node` in favour of `heir`.
 
-        The `note` is MERGED, or REMOVED where its result was equal to an operand, which its readers
+        The `note` is MERGED, or REMOVED if its result was equal to an operand, which its readers
         read now. An heir that was made from `node` shares its origins. If it is another operator,
         it may or may not compute the same: whoever asks knows which operators do.
         """

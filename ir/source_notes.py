@@ -1,4 +1,4 @@
-"""What a frontend notes about the model that it read, for passes and for the writer."""
+"""Notes of a frontend about the model that it read, for passes and for the writer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ class SourceNotes:
 
     def __init__(self) -> None:
         self.annotating: set[str] = set()
-        """Constants that annotations of other values refer to: they stay though no operator reads
-        them.
-        """
+        """Constants that annotations of other values name: they stay without a reader."""
         self.unimported: set[str] = set()
         """Domains of which IR text has operators and imports no opset."""
         self.misdeclared: dict[Graph, set[str]] = {}
-        """Values whose declared types are wrong: once a pass has run, the model is written without
-        them.
+        """Values whose declared types are wrong.
+
+        Once a pass has run, the model is written without these declarations.
         """
         self.declared: dict[Graph, dict[str, tuple[Type, Type]]] = {}
         """The declared and the inferred types of values of which more may become known."""

@@ -18,8 +18,7 @@ _INDEX_BYTES = 8
 def linear_indices(sparse: SparseTensor) -> Array:
     """Return the place of each value in the order of the elements.
 
-    Raises ValueError with the end of a sentence "the tensor ..." if the places are none that ONNX
-    allows.
+    Raises ValueError with the end of a sentence "the tensor ..." if ONNX does not allow the places.
     """
     shape, values, indices = sparse.shape, sparse.values, sparse.indices
     size = element_count(shape)
@@ -45,8 +44,9 @@ def linear_indices(sparse: SparseTensor) -> Array:
 
 
 def dense(sparse: SparseTensor) -> Array:
-    """Return all elements. Raises ValueError if the payload is malformed, or has elements other
-    than numbers.
+    """Return all elements.
+
+    Raises ValueError if the payload is malformed, or has elements other than numbers.
     """
     places = linear_indices(sparse)
     if sparse.dtype.kind in ("string", "unknown"):
@@ -71,8 +71,9 @@ def scaled_values(sparse: SparseTensor, factor: Array) -> SparseTensor:
 
 
 def stored_shorter(tensor: Tensor) -> Tensor | SparseTensor:
-    """Return a tensor of numbers without its zeros where that takes fewer bytes; a negative zero
-    stays.
+    """Return a tensor of numbers without its zeros, if that takes fewer bytes.
+
+    A negative zero stays.
     """
     array = tensor.numpy()
     if tensor.dtype.bits < 8 or array.dtype == object or not array.ndim:

@@ -14,8 +14,7 @@ from .text.printer import to_text
 
 
 def structural_digest(module: Module) -> str:
-    """Return a digest of the operators, attributes, constants, dataflow and interface types of
-    `module`.
+    """Return a digest of operators, attributes, constants, dataflow and interface types.
 
     It ignores the names of values and nodes, and the order of independent nodes. O(nodes + bytes).
     """
@@ -72,8 +71,9 @@ def _payload_text(value: Tensor | SparseTensor | None) -> str:
 
 
 def operator_changes(a: Module, b: Module) -> dict[str, int]:
-    """Return how many more nodes of each operator `b` has than `a`, without constants
-    and returns.
+    """Return how many more nodes of each operator `b` has than `a`, without constants.
+
+    Returns do not count either.
     """
     first, second = a.operators(), b.operators()
     return {op: second[op] - first[op] for op in sorted(first | second) if second[op] != first[op]}

@@ -1,6 +1,4 @@
-"""Payloads of constants: references to tensors that are read on demand and never
-changed in place.
-"""
+"""Payloads of constants: references to tensors, read on demand and never changed in place."""
 
 from __future__ import annotations
 
@@ -92,10 +90,11 @@ def finfo(dtype: DType) -> Any:
 
 
 class Tensor:
-    """The payload of a constant. Its shape is concrete; subclasses implement `numpy`, which reads
-    the elements.
+    """The payload of a constant.
 
-    This is not an ABC: `isinstance` on one runs in Python, and passes call it very often.
+    Its shape is concrete; subclasses implement `numpy`, which reads the elements.
+
+    + This is not an ABC: `isinstance` on one runs in Python, and passes call it very often.
     """
 
     __slots__ = ()
@@ -131,8 +130,9 @@ class Tensor:
         return max(1, 8 * BLOCK // bits if bits else self.shape[0])
 
     def blocks(self) -> Iterator[Array]:
-        """Yield the elements in order, `rows_per_block` along the first axis at a time; a scalar as
-        one block.
+        """Yield the elements in order, `rows_per_block` along the first axis at a time.
+
+        A scalar is one block.
         """
         array = self.numpy()
         if not array.ndim:
@@ -147,9 +147,7 @@ class Tensor:
         return TensorType(self.dtype, self.shape)
 
     def digest(self) -> str:
-        """Return a hexadecimal digest of dtype, shape and elements, independent of how they are
-        stored.
-        """
+        """Return a hexadecimal digest of dtype, shape and elements, however they are stored."""
         from hashlib import sha256
 
         hasher = sha256(f"{self.dtype}{self.shape}".encode())
@@ -173,10 +171,10 @@ class ArrayTensor(Tensor):
     __slots__ = ("_array", "dtype", "shape", "size")
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        """Refer to `array`, or a numpy scalar, through a read-only view; `dtype` is derived from it
-        by default.
+        """Refer to `array`, or a numpy scalar, through a read-only view.
 
-        Raises KeyError if the dtype of the array has no element type.
+        `dtype` is derived from it by default. Raises KeyError if the dtype of the array has no
+        element type.
         """
         array = np.asarray(array)
         self.dtype = dtype if dtype is not None else dtype_from_numpy(array.dtype)
@@ -185,9 +183,8 @@ class ArrayTensor(Tensor):
         self._array.setflags(write=False)
 
     def numpy(self) -> Array:
-        if (
-            not self._array.flags.c_contiguous
-        ):  # not before somebody asks: a broadcast view may stand for much
+        # not before somebody asks: a broadcast view may stand for much
+        if not self._array.flags.c_contiguous:
             self._array = np.ascontiguousarray(self._array)
             self._array.flags.writeable = False
         return self._array
@@ -250,9 +247,7 @@ class ScaledTensor(Tensor):
 
 
 class OpaqueTensor(Tensor):
-    """A payload of which only type and digest are known, because IR text was read without its
-    payloads.
-    """
+    """A payload of which only type and digest are known: IR text was read without its payloads."""
 
     __slots__ = ("_digest", "dtype", "shape", "size")
 
@@ -261,7 +256,7 @@ class OpaqueTensor(Tensor):
         self.size = element_count(shape)
 
     def numpy(self) -> Array:
-        """Raise ValueError: there are no elements."""
+        """Raise ValueError: the elements were not given."""
         raise ValueError(
             f"the elements of {self.type} #{self._digest} were not given: `irc dump MODEL -o"
             " FILE.irc` writes them to FILE.npz, --data names another file"
@@ -283,8 +278,9 @@ def round_to(array: Array, dtype: DType) -> Array:
 
 
 def rounded_in_pass(array: Array, dtype: DType) -> Array:
-    """Do what `round_to` does, where numpy's warnings are off as in a pass: to turn them off takes
-    as long again.
+    """Round as `round_to`, with numpy's warnings off as in a pass.
+
+    To turn them off takes as long again.
     """
     if dtype is not BF16:
         rounded: Array = array.astype(numpy_dtype(dtype))
@@ -304,23 +300,24 @@ def expand_rank(factor: Array, rank: int) -> Array:
 
 
 def scaled(array: Array, factor: Array, dtype: DType) -> Array:
-    """Return `array` times the float64 `factor`, computed in float64 and rounded once
-    to `dtype`.
+    """Return `array` times the float64 `factor`, computed in float64 and rounded once.
+
+    The result has the type `dtype`.
     """
     if dtype is not F32 or array.dtype != np.float32:
         with np.errstate(all="ignore"):
             return round_to(array.astype(np.float64) * factor, dtype)
-    result = scratch(
-        array.shape, array.dtype
-    )  # numpy casts in chunks: no float64 copy of the array is made
+    # numpy casts in chunks: no float64 copy of the array is made
+    result = scratch(array.shape, array.dtype)
     with np.errstate(all="ignore"):
         np.multiply(array, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 
 
 def float64(tensor: Tensor) -> Array:
-    """Return the elements of a floating or integer tensor as float64, exact except 64-bit integers
-    above 2**53.
+    """Return the elements of a floating or integer tensor as float64.
+
+    They are exact except 64-bit integers above 2**53.
     """
     array = tensor.numpy()
     return array if tensor.dtype is F64 else array.astype(np.float64)
@@ -334,18 +331,16 @@ def to_float64(array: Array) -> Array:
 
 def all_finite(array: Array) -> bool:
     """Return whether every number of a floating array is finite."""
-    return bool(
-        np.count_nonzero(np.isfinite(array)) == array.size
-    )  # faster than `all` on small arrays
+    # faster than `all` on small arrays
+    return bool(np.count_nonzero(np.isfinite(array)) == array.size)
 
 
 def fits(array: Array, dtype: DType) -> bool:
     """Return whether every number of a float64 array stays finite when it is rounded to `dtype`."""
     if np.count_nonzero(np.abs(array) <= largest_finite(dtype)) == array.size:
         return True
-    return all_finite(
-        to_float64(round_to(array, dtype))
-    )  # numbers just above the greatest are rounded down to it
+    # numbers just above the greatest are rounded down to it
+    return all_finite(to_float64(round_to(array, dtype)))
 
 
 @cache
@@ -355,8 +350,9 @@ def largest_finite(dtype: DType) -> float:
 
 
 def half_ulp(magnitudes: Array | float, dtype: DType) -> Array:
-    """Return half of the distance from each magnitude to the next of a floating type, 0 for those
-    below all normal.
+    """Return half of the distance from each magnitude to the next of a floating type.
+
+    It is 0 below the normal numbers.
     """
     mantissa, exponent = np.frexp(magnitudes)
     distance = np.ldexp(1.0, exponent - 2 - int(finfo(dtype).nmant))

@@ -1,6 +1,4 @@
-"""Types of results by the operator table, whether other inference may know more, and comparison
-with declared types.
-"""
+"""Result types by the operator table: inference, its limits, and comparison with declarations."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ _DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Fill in unknown dtypes, ranks and extents of a node's outputs by its row in the operator
-    table.
-    """
+    """Fill in unknown dtypes, ranks and extents of a node's results by the operator table."""
     outputs, decides_rank = node.outputs, node.op in _DECIDE_RANK
     if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
         if not decides_rank or _has_rank_of_weight(node):
@@ -34,25 +30,20 @@ def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
         elif isinstance(known, TensorType) and isinstance(inferred, TensorType):
             output.type = merged(known, inferred)
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
-                output.type = TensorType(
-                    known.dtype or inferred.dtype, inferred.shape
-                )  # known is impossible
+                # no value has the known type
+                output.type = TensorType(known.dtype or inferred.dtype, inferred.shape)
 
 
 def may_infer_more(node: Node, result: Value) -> bool:
-    """Return whether onnx's shape inference may know more of the type of a result than the operator
-    table.
+    """Return whether onnx may know more of the type of a result than the operator table.
 
-    It may where the rank of the data is known but not that of the result, and where an extent is
-    open though nothing that it depends on is.
+    It may if the rank of the data is known but not the rank of the result, or if an extent is open
+    although everything that it depends on is known.
     """
     info, type_ = op_info(node.op), result.type
-    if (
-        info is None
-        or not info.infers_all
-        or not isinstance(type_, TensorType)
-        or type_.dtype is None
-    ):
+    if info is None or not info.infers_all:
+        return True
+    if not isinstance(type_, TensorType) or type_.dtype is None:
         return True
     data = input_shape(node)
     if type_.shape is None or data is None:
@@ -62,27 +53,23 @@ def may_infer_more(node: Node, result: Value) -> bool:
             extent is None and isinstance(dim, int)
             for extent, dim in zip(type_.shape, data, strict=False)
         )
-    return static_dims(data) is not None and all(
-        [value is None or is_constant(value) for value in node.inputs[1:]]
-    )
+    if static_dims(data) is None:
+        return False
+    return all([value is None or is_constant(value) for value in node.inputs[1:]])
 
 
 def _counts_otherwise(node: Node, info: OpInfo) -> bool:
-    """Return whether onnx may count extents that the operator table leaves open, beside data of
-    known extents.
+    """Return whether onnx may count extents that the table leaves open for data of known extents.
 
-    It counts windows that are larger than the data, and those of every `auto_pad`.
+    It counts windows that are larger than the data, and windows of every `auto_pad`.
     """
-    return (
-        "strides" in info.attrs
-        or text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
-    )
+    if "strides" in info.attrs:
+        return True
+    return text_of(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize"
 
 
 def _has_rank_of_weight(node: Node) -> bool:
-    """Return whether the declared rank of a layer's output is the rank that its weight or operator
-    gives.
-    """
+    """Return whether the declared rank of a layer's result is the one that its weight gives."""
     shape, known = input_shape(node, 1), shape_of(node.output.type)
     if shape is None or known is None:
         return False
@@ -130,25 +117,24 @@ def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:
         return False
     if len(declared.shape) != len(found.shape):
         return True
-    return any(
-        isinstance(said, int)
-        and said >= 0
-        and (said != is_ if isinstance(is_, int) else is_ in symbols)
-        for said, is_ in zip(declared.shape, found.shape, strict=True)
-    )
+    for said, is_ in zip(declared.shape, found.shape, strict=True):
+        if not isinstance(said, int) or said < 0:
+            continue
+        if said != is_ if isinstance(is_, int) else is_ in symbols:
+            return True
+    return False
 
 
 def confirms(declared: Type, found: Type, symbols: Container[str]) -> bool:
     """Return whether an inferred type implies a declared one.
 
-    A symbol says nothing of an extent unless it is one of `symbols`, those of the model's inputs.
+    A symbol says nothing of an extent unless it is one of `symbols`, the symbols of the model's
+    inputs.
     """
-    if (
-        declared == found
-        or not isinstance(declared, TensorType)
-        or not isinstance(found, TensorType)
-    ):
-        return declared == found
+    if declared == found:
+        return True
+    if not isinstance(declared, TensorType) or not isinstance(found, TensorType):
+        return False
     if declared.dtype not in (None, found.dtype):
         return False
     if declared.shape is None or found.shape is None or len(declared.shape) != len(found.shape):

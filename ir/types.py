@@ -9,9 +9,7 @@ from math import prod
 from .record import ValueRecord
 
 Dim = int | str | None
-"""An extent: a number, a symbol that is the same number wherever it occurs, or None if it is
-unknown.
-"""
+"""An extent: a number, a symbol that is the same number wherever it occurs, or None if unknown."""
 
 Shape = tuple[Dim, ...] | None
 """Extents from the outermost axis on, None if the rank is unknown."""
@@ -24,8 +22,9 @@ MAX_RANK = 64
 
 
 class DType(ValueRecord):
-    """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind` such as
-    `float` or `int`.
+    """An element type: `name` as in IR text (`f32`), `bits` per element and a `kind`.
+
+    Kinds are `float`, `int` and the like.
     """
 
     name: str
@@ -94,8 +93,9 @@ def dim_text(dim: Dim) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a double-quoted literal of `text`; every character that could end it or split the line
-    is escaped.
+    """Return a double-quoted literal of `text`.
+
+    Every character that could end it or split the line is escaped.
     """
     if re.fullmatch(_PLAIN, text):
         return f'"{text}"'
@@ -199,22 +199,18 @@ def dtype_of(type_: Type) -> DType | None:
 
 
 def have_unknown_dtype(types: Iterable[Type]) -> bool:
-    """Return whether one of `types` is a tensor with an element type of ONNX that irc does not
-    know.
-    """
+    """Return whether one of `types` is a tensor with an element type that irc does not know."""
     for type_ in types:
-        if (
-            isinstance(type_, TensorType)
-            and type_.dtype is not None
-            and type_.dtype.kind == "unknown"
-        ):
+        dtype = type_.dtype if isinstance(type_, TensorType) else None
+        if dtype is not None and dtype.kind == "unknown":
             return True
     return False
 
 
 def shape_of(type_: Type) -> Shape:
-    """Return the shape of a tensor type, None for other types and if the rank is unknown or above
-    MAX_RANK.
+    """Return the shape of a tensor type, None for other types and for unknown ranks.
+
+    A rank above MAX_RANK counts as unknown.
     """
     shape = type_.shape if isinstance(type_, TensorType) else None
     return shape if shape is None or len(shape) <= MAX_RANK else None
@@ -238,7 +234,7 @@ _ONLY_NUMBERS = frozenset((int,))
 
 
 def is_static(type_: Type) -> bool:
-    """Return whether a type is that of a tensor whose extents are all numbers."""
+    """Return whether a type is a tensor whose extents are all numbers."""
     shape = type_.shape if isinstance(type_, TensorType) else None
     return shape is not None and _ONLY_NUMBERS.issuperset(map(type, shape))
 

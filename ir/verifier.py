@@ -35,9 +35,7 @@ def check(module: Module) -> Iterator[str]:
 
 
 def _check_graph(top: Graph) -> Iterator[str]:
-    """Check links, inputs, returns, definitions before uses, and every node of a graph and its
-    regions.
-    """
+    """Check links, interfaces, definitions before uses, and nodes of a graph and its regions."""
     for graph in top.graphs():
         yield from _check_links(graph)
         if len(graph.output_names) != len(graph.return_.inputs):
@@ -65,8 +63,9 @@ def _check_graph(top: Graph) -> Iterator[str]:
 
 
 def _visible(value: Value, node: Node, visited: set[Node]) -> bool:
-    """Return whether `value` is defined before `node`, in its graph or one around it, not by a node
-    around `node`.
+    """Return whether `value` is defined before `node`, in its graph or one around it.
+
+    A node around `node` does not count: its results are not there yet.
     """
     if value.node is not None and value.node not in visited:
         return False
@@ -125,10 +124,8 @@ def _check_node(node: Node) -> Iterator[str]:
 
 
 def _check_widths(node: Node, wide: str | None) -> Iterator[str]:
-    """Check that float64 operands of narrower data are parameters, at the inputs that the operator
-    table allows.
-    """
-    parameter = None if wide is None else node[wide]
+    """Check that float64 operands of narrower data are parameters, at inputs that allow them."""
+    parameter = None if wide is None else node.input(wide)
     data = node.input(0)
     if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
         return
