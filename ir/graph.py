@@ -345,7 +345,7 @@ class Node:
         return inputs[index] if index < len(inputs) else None
 
     def input(self, index: int) -> Value | None:
-        """Return input `index`, or None where it is absent."""
+        """Return input `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def operand(self, index: int = 0) -> Value:

@@ -380,7 +380,7 @@ class Rewriter:
         self._changed = self.module.changed = True
 
     def set_attr(self, node: Node, name: str, value: object) -> None:
-        """Set one attribute. Raises IRError where the operator has none of that name, or of that
+        """Set one attribute. Raises IRError if the operator has none of that name, or of that
         kind.
         """
         info = op_info(node.op)

@@ -86,7 +86,7 @@ def rule(
 
 @rule(affine="untouched")
 def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
-    """op(x) -> nothing, where nobody reads a result"""
+    """op(x) -> nothing, if nobody reads a result"""
     info = op_info(node.op)
     if info is None or not info.is_erasable or node.op == "constant" or node.is_read:
         return rewriter.decline(
@@ -230,7 +230,7 @@ class RuleDriver(Generic[C]):
     def to_fixpoint(self, graph: Graph) -> None:
         """Visit the operators of `graph`, no constants, until no rule applies.
 
-        Raises PassError where the rules run in circles.
+        Raises PassError if the rules run in circles.
         """
         for _ in range(ROUNDS):
             if not self.run(graph.operators()):

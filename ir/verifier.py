@@ -125,7 +125,7 @@ def _check_node(node: Node) -> Iterator[str]:
 
 def _check_widths(node: Node, wide: str | None) -> Iterator[str]:
     """Check that float64 operands of narrower data are parameters, at inputs that allow them."""
-    parameter = None if wide is None else node.input(wide)
+    parameter = None if wide is None else node[wide]
     data = node.input(0)
     if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
         return

@@ -1,8 +1,8 @@
 """The operator table: one row for each in-house operator, which holds all that irc knows of it.
 
-Names are Relay's where Relay has one. An operator that is not in the table is foreign: it is kept
-verbatim, may do anything, and no rewrite looks through it. Attributes are those of the ONNX
-operator of the same meaning. Four things are irc's own:
+Names are Relay's if Relay has one. An operator that is not in the table is foreign: it is kept
+verbatim, may do anything, and no rewrite looks through it. Attributes are as in the ONNX operator
+of the same meaning. Four things are irc's own:
 
 - `axis` on `multiply`, `add`, `subtract`, `divide` and `nn.bias_add` aligns the first axis of the
   second operand with that axis of the first, counted from the left, so that a per-channel operation
@@ -11,7 +11,7 @@ operator of the same meaning. Four things are irc's own:
   data: the exact value of an affine parameter, rounded once where it is used (see `is_wide`);
 - `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into
   it;
-- `variable` is an initializer that training may change: its payload is kept, and it is no constant.
+- `variable` is an initializer that training may change: its payload is kept, but not constant.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ BY_ONNX_NAME: dict[str, OpInfo] = {
 AFFINE_KINDS: dict[str, str] = {
     row.name: row.affine.kind for row in OPS.values() if row.affine is not None
 }
-"""The kind of affine that an operator is where its other operands are constant."""
+"""The kind of affine that an operator is if its other operands are constant."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 """The names of ONNX's own domain in models."""
 
 
 def canonical_domain(domain: str) -> str:
-    """Return the name that a domain has in the IR, where ONNX's own has one: ""."""
+    """Return the name of a domain in the IR: "" for ONNX's own."""
     return "" if domain in DEFAULT_DOMAINS else domain
 
 
@@ -83,8 +83,7 @@ As a bound method it costs no call of its own.
 
 
 def is_legal(op: str, form: str, at: Node) -> bool:
-    """Return whether an `op` beside the node `at` may have `form`: whether the opset of the graph
-    has it.
+    """Return whether an `op` beside the node `at` may have `form` in the opset of the graph.
 
     It is the one place where a rewrite asks the target. The row of the operator lists its forms;
     one that it does not list is as old as the operator.
@@ -93,10 +92,10 @@ def is_legal(op: str, form: str, at: Node) -> bool:
 
 
 def takes_operand(op: str, name: str, at: Node) -> bool:
-    """Return whether an `op` beside the node `at` has the operand `name` as such, which may
-    have any dtype.
+    """Return whether an `op` beside the node `at` has the parameter `name` as an operand.
 
-    Where it does not, the backend writes a constant operand as an attribute, which is float32.
+    An operand may have any dtype. Otherwise the backend writes a constant operand as an attribute,
+    which is float32.
     """
     return at.opset >= OPS[op].parameters[name].since
 
@@ -113,33 +112,28 @@ def has_trait(node: Node, trait: Trait) -> bool:
 
 
 def parameter_axis(node: Node) -> int | None:
-    """Return the axis that the second operand of an arithmetic operator is aligned at, None where
-    it has none.
-    """
+    """Return the axis at which a second operand is aligned, None if there is no such axis."""
     axis = node.attrs.get("axis", 1 if node.op == "nn.bias_add" else None)
     return axis if isinstance(axis, int) and has_trait(node, Trait.ALIGNED) else None
 
 
 def function_of(node: Node) -> Function | None:
-    """Return the function that `node` computes on each element, None where it is none that irc
-    knows.
-    """
+    """Return the function that `node` computes on each element, None if irc knows none."""
     info = OPS.get(node.op)
     return None if info is None or info.function is None else info.function(node)
 
 
 def is_wide(node: Node) -> bool:
-    """Return whether `multiply`, `add` or `nn.bias_add` combines narrow data with a float64 affine
-    parameter.
+    """Return whether a node combines narrow data with a float64 affine parameter.
+
+    It is a `multiply`, `add` or `nn.bias_add`.
     """
     info = OPS.get(node.op)
     return info is not None and info.wide == "rhs" and has_wide_parameter(node)
 
 
 def is_foreign_body(region: Graph) -> bool:
-    """Return whether `region` is the body of an operator that may identify inputs and results by
-    their names.
-    """
+    """Return whether the operator of a body may identify its inputs and results by name."""
     if region.parent is None:
         return False
     domain, _, op_type = region.parent.op.partition("::")
@@ -157,9 +151,7 @@ def reads_elements(node: Node, value: Value) -> bool:
 
 
 def sole_reader(value: Value) -> Node | None:
-    """Return the one node that reads the elements of `value`, once; None where there are none or
-    several.
-    """
+    """Return the node that alone reads the elements of `value`, once, else None."""
     found: Node | None = None
     for node, count in value.users.items():
         if reads_elements(node, value):

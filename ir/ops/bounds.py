@@ -55,8 +55,9 @@ def turning(make: MakeFunction, turns: Turns = lambda node: ()) -> Bounds:
 
 
 def _limit(function: Function, x: Array) -> Array:
-    """Return the function at x; at infinity that at a great number, as x * sigmoid(x)
-    is NaN there.
+    """Return the function at x, and for infinities at a great number.
+
+    At infinity x * sigmoid(x) is NaN.
     """
     great = 1e30
     found = function(np.clip(x, -great, great))
@@ -84,7 +85,7 @@ def of_operands(*indices: int) -> Bounds:
 
 
 def joined(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound Concat: along its axis each part has its own interval, where the extents are known."""
+    """Bound Concat: along its axis each part has its own interval, if the extents are known."""
     shapes = [input_shape(node, i) for i in range(len(node.inputs))]
     rank, axis = len(shapes[0] or ()), integer_of(node, "axis", 1)
     extents = [
@@ -111,9 +112,7 @@ def up_to_extent(node: Node, x: Sequence[Interval], constants: Constants) -> lis
 
 
 def dtype_bounds(value: Value) -> Interval:
-    """Return the bounds that the element type of a value gives: those of truth values and of small
-    integers.
-    """
+    """Return the bounds of truth values and small integers, unbounded for other types."""
     dtype = dtype_of(value.type)
     if dtype is not None and dtype.kind == "bool":
         return interval(0, 1)
@@ -121,9 +120,7 @@ def dtype_bounds(value: Value) -> Interval:
 
 
 def representable(value: Value, found: Interval) -> Interval:
-    """Return the interval of `value` for the one that it has if no integer wraps, and divisions
-    leave fractions.
-    """
+    """Return the interval of `value`, given the one without overflow or rounding of integers."""
     dtype = dtype_of(value.type)
     if dtype is None or dtype.kind not in ("int", "uint"):
         narrow = dtype_bounds(value)
@@ -143,9 +140,7 @@ def _integers_of(dtype: DType) -> Interval:
 
 
 def extents_product(node: Node, axes: Sequence[int] | None) -> float:
-    """Return the number of elements of the data along `axes`, all by default, infinity where it is
-    not known.
-    """
+    """Return the number of elements along `axes`, all by default; infinity if it is unknown."""
     shape = shape_of(node.operand().type)
     if shape is None:
         return math.inf

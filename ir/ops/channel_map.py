@@ -1,5 +1,4 @@
-"""The statement of how channels pass an operator: where they go, and which scales and shifts go
-with them.
+"""How channels pass an operator: where they go, and which scales and shifts go with them.
 
 The row of an operator with one data operand states it once, in a function `channels`. Passes derive
 both directions: an affine of the result moves to the data, and an affine of the data to the
@@ -25,11 +24,10 @@ MAX_EXTENT = 1 << 24
 
 
 class ChannelAxis(Record):
-    """The channels that are asked for: `count` of them along `axis`, None where one number stands
-    for all elements.
+    """The channels that are asked for: `count` along `axis`, or None for one number in all.
 
-    They are channels of the data where `of_data` is set, else of result number `result`. Where
-    channels lie on several consecutive axes, `axis` is the first.
+    They are channels of the data if `of_data` is set, else of result number `result`. If channels
+    lie on several consecutive axes, `axis` is the first.
     """
 
     axis: int | None
@@ -38,11 +36,10 @@ class ChannelAxis(Record):
     of_data: bool = False
 
     def on_other_side(self, axes: list[int | None], node: Node) -> int | None:
-        """Return the axis of the data for one of the result, or the reverse; None where it is not
-        there.
+        """Return the axis of the data for one of the result, or the reverse; None if it is gone.
 
         `axes` has, for each axis of the result, the axis of the data that it is. Raises Refused
-        where the result has no such axis, whatever its type says.
+        if the result has no such axis, whatever its type says.
         """
         if self.of_data:
             return axes.index(self.axis) if self.axis in axes else None
@@ -63,9 +60,7 @@ class Limit(Enum):
 
 
 Limits = tuple[tuple[Limit, Refusal | None], ...]
-"""Conditions in the order in which they are checked, each with the refusal where that is not the
-general one.
-"""
+"""Conditions in the order of the checks, each with its refusal unless the general one fits."""
 
 
 class ChannelMap(Record):
@@ -77,12 +72,12 @@ class ChannelMap(Record):
       not read.
     - `result_of_data` has the channel of the result that each channel of the data is a part of.
       Without both, channel i is channel i.
-    - `permutation` has, for each axis of the result, the axis of the data; `shapes` are those of
-      data and result where the operator keeps all elements in row-major order. With one of the two,
+    - `permutation` has, for each axis of the result, the axis of the data. `shapes` are the shapes
+      of data and result, if an operator keeps all elements in row-major order. With one of the two,
       `axis` does not count.
     - `limits` are the conditions on scale and shift.
     - `factor` is the number that a shift of the data is multiplied by.
-    - `fill` is the number that stands where no data does, attribute `value` or input 2 of the node.
+    - `fill` is the number in places without data, attribute `value` or input 2 of the node.
     - `results` is the number of results that hold channels of the data.
     """
 
@@ -107,9 +102,7 @@ NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
 
 
 def unknown_shape(node: Node) -> Refused:
-    """Return the refusal of an operator whose shapes decide where the channels go, and are not
-    known.
-    """
+    """Return the refusal of an operator whose shapes are unknown, but decide where channels go."""
     return Refused(
         "unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown"
     )
@@ -144,8 +137,9 @@ def rectified_channels(node: Node, at: ChannelAxis, constants: object) -> Channe
 
 
 def block_channels(blocks: int, count: int, *, by_block: bool) -> Array:
-    """Return, for `blocks` blocks of `count` channels, block by block or interleaved, the channel
-    in its block.
+    """Return the channel of each element of `blocks` blocks of `count` channels.
+
+    The blocks follow each other, or are interleaved.
     """
     indices = np.arange(count)
     return np.tile(indices, blocks) if by_block else np.repeat(indices, blocks)

@@ -1,7 +1,7 @@
 """Evaluation with numpy that operators of several families share.
 
 An operator is evaluated exactly as ONNX defines it or not at all: an evaluation raises
-`NotEvaluable` where the result would depend on the runtime (a float out of an integer's range,
+`NotEvaluable` if the result would depend on the runtime (a float out of an integer's range,
 division by zero, an unknown attribute form).
 """
 
@@ -18,9 +18,7 @@ from ..types import F64, dtype_of
 from .row import Evaluate, Inputs
 
 MAX_BYTES = 1 << 28
-"""Bound on a computed result, folded weights excepted: an expression like Expand must not exhaust
-the memory.
-"""
+"""Bound on a computed result, except folded weights: an Expand must not exhaust the memory."""
 
 
 class NotEvaluable(Exception):
@@ -36,40 +34,40 @@ def operand(inputs: Inputs, index: int = 0) -> Array:
 
 
 def listed_operand(inputs: Inputs, index: int) -> list[int] | None:
-    """Return the integers of an input, None where it is absent."""
+    """Return the integers of an input, None if it is absent."""
     array = inputs[index] if index < len(inputs) else None
     return None if array is None else [int(item) for item in array.ravel()]
 
 
 def check_size(size: int, like: Array) -> None:
-    """Refuse a result of `size` elements of the dtype of `like` that exceeds MAX_BYTES before it is
-    allocated.
+    """Refuse a result that exceeds MAX_BYTES, before it is allocated.
+
+    It has `size` elements of the dtype of `like`.
     """
     if size * like.itemsize > MAX_BYTES:
         raise NotEvaluable(f"the result would take {size * like.itemsize} bytes")
 
 
 def has_wide_parameter(node: Node) -> bool:
-    """Return whether the second operand of a product or sum is a float64 affine parameter beside
-    narrower data.
+    """Return whether the second operand is a float64 affine parameter beside narrower data.
 
-    Beside such a parameter, or where FoldScaleAxis marked the product of a weight and its factor
-    with `folded`, the node means the exact product or sum, rounded to the data's dtype where the
+    Beside such a parameter, or if FoldScaleAxis marked the product of a weight and its factor with
+    `folded`, the node means the exact product or sum. It is rounded to the data's dtype where the
     value is used: a chain of them is rounded once.
     """
     if len(node.inputs) != 2:
         return False
     if "folded" in node.attrs:
         return True
-    return dtype_of(node.operand(1).type) is F64 and dtype_of(node.operand().type) not in (
-        F64,
-        None,
-    )
+    if dtype_of(node.operand(1).type) is not F64:
+        return False
+    return dtype_of(node.operand().type) not in (F64, None)
 
 
 def align(parameter: Array, axis: int, rank: int) -> Array:
-    """View `parameter` so that its first axis broadcasts against axis `axis` (counted from the
-    left) of `rank`.
+    """View `parameter` so that its first axis broadcasts against axis `axis` of `rank`.
+
+    `axis` is counted from the left.
     """
     axis += rank if axis < 0 else 0
     if axis < 0 or axis + parameter.ndim > rank:
@@ -89,8 +87,9 @@ def aligned_operands(node: Node, inputs: Inputs) -> tuple[Array, Array]:
 
 
 def binary(function: Callable[[Array, Array], Array], *, wide: bool = False) -> Evaluate:
-    """Make the evaluation of an operator with two operands of one dtype or, if `wide`, with a
-    float64 parameter.
+    """Make the evaluation of an operator with two operands of one dtype.
+
+    If `wide`, the second may be a float64 parameter.
     """
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:

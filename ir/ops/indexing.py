@@ -1,6 +1,4 @@
-"""Operators that pick, join or repeat elements: slices, gathers, concatenation, padding and
-resizing.
-"""
+"""Operators that pick, join or repeat elements: slices, gathers, padding and resizing."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete_by_types
 def infer_concatenate(node: Node, constants: Constants) -> Types:
-    """Infer the sum of the extents along the axis; elsewhere the extent that any of the operands
-    knows.
-    """
+    """Infer the sum of extents along the axis, and other extents that any operand knows."""
     dtype = input_dtype(node)
     shapes = [input_shape(node, i) for i in range(len(node.inputs))]
     known = [shape for shape in shapes if shape is not None]
@@ -90,7 +86,7 @@ def infer_concatenate(node: Node, constants: Constants) -> Types:
 
 
 def _equal_extent(dims: Sequence[Dim]) -> Dim:
-    """Return what is known of one extent by several types: the number, if there is one."""
+    """Merge what several types say about one extent: the number, if there is one."""
     known = [dim for dim in dims if dim is not None]
     return next((dim for dim in known if isinstance(dim, int)), known[0] if known else None)
 
@@ -121,11 +117,8 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
                 if _as_in_numpy(part.start, part.stop, part.step, extent)
                 else None
             )
-        elif (part.start, part.step) != (
-            -1,
-            -1,
-        ) or part.stop > -FAR:  # unless it reverses the whole axis
-            dims[axis] = None
+        elif (part.start, part.step) != (-1, -1) or part.stop > -FAR:
+            dims[axis] = None  # else it reverses the whole axis
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -169,7 +162,7 @@ def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_split(node: Node, constants: Constants) -> Types:
-    """Infer the extent of each part along the axis, where the sizes or the extent are known."""
+    """Infer the extent of each part along the axis, if the sizes or the extent are known."""
     dtype, shape, count = input_dtype(node), input_shape(node), len(node.outputs)
     axis, sizes = integer_of(node, "axis", 0), split_sizes(node, constants)
     if shape is None or not -len(shape) <= axis < len(shape):
@@ -182,9 +175,7 @@ def infer_split(node: Node, constants: Constants) -> Types:
 
 
 def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
-    """Return the extents of the parts of a `split`, None where they are unknown or not as many as
-    its results.
-    """
+    """Return the extents of the parts of a `split`, None unless there is one for each result."""
     count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
     if node.input(1) is not None:
         sizes = listed(node, 1, constants)
@@ -192,7 +183,7 @@ def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(extent, int):
         return None
-    # With `num_outputs` the last part is smaller where the extent cannot be divided.
+    # With `num_outputs` the last part is smaller if the extent cannot be divided.
     part = -(-extent // count) if "num_outputs" in node.attrs else extent // count
     last = extent - part * (count - 1)
     return (
@@ -229,10 +220,8 @@ def infer_resize(node: Node, constants: Constants) -> Types:
     scales = scales_of(node, constants)
     if scales is None or len(scales) != len(shape):
         return (TensorType(dtype, (None,) * len(shape)),)
-    if (
-        node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    ):  # the region counts, too
-        return (TensorType(dtype, (None,) * len(shape)),)
+    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return (TensorType(dtype, (None,) * len(shape)),)  # the region counts, too
     return (TensorType(dtype, tuple(map(resized_extent, shape, scales))),)
 
 
@@ -262,8 +251,9 @@ def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
 
 @states("take(affine(x, s, t, a, r), i, a) == affine(take(x, i, a), s[i], t[i], a, r)")
 def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Gather: along its axis, the channels that it reads; indices of rank r stand in the place of
-    that axis.
+    """Gather: along its axis, the channels that it reads.
+
+    Indices of rank r stand in the place of that axis.
     """
     if at.axis is None:
         return ChannelMap()
@@ -280,14 +270,9 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
         if not at.of_data and at.axis >= axis + rank:
             return ChannelMap(at.axis - rank + 1)
         count = extent if at.of_data else None if indices is None else len(indices.ravel())
-        if (
-            rank == 1
-            and indices is not None
-            and isinstance(extent, int)
-            and 0 < extent <= MAX_EXTENT
-        ):
-            if count == at.count:
-                return ChannelMap(axis, indices % extent, extent)
+        size = extent if isinstance(extent, int) and 0 < extent <= MAX_EXTENT else None
+        if indices is not None and size is not None and rank == 1 and count == at.count:
+            return ChannelMap(axis, indices % size, size)
     raise Refused(
         "axis_mismatch", f"{node.description}: the channels are not a list of constant indices"
     )
@@ -295,13 +280,10 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
 
 @states("split(affine(x, s, t, a, r), n, a)[k] == affine(split(x, n, a)[k], s[i], t[i], a, r)")
 def split_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Split: along its axis, each result has its part of the channels; along another,
-    all of them.
-    """
+    """Split: each result has its part of the channels along its axis, all along another."""
     before, count = input_shape(node), len(node.outputs)
-    others = not at.of_data and any(
-        value.users for i, value in enumerate(node.outputs) if i != at.result
-    )
+    are_read = any(value.users for i, value in enumerate(node.outputs) if i != at.result)
+    others = are_read and not at.of_data
     if at.axis is None and not others:
         return ChannelMap(results=count)
     if before is None:
@@ -355,12 +337,9 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     copies, count = repeats[at.axis], at.count
     if copies == 1:
         return ChannelMap(at.axis)
-    if (
-        count is None
-        or copies < 1
-        or (at.of_data and copies > MAX_REPEATS)
-        or (not at.of_data and count % copies)
-    ):
+    if count is None or copies < 1:
+        raise unknown_shape(node)
+    if copies > MAX_REPEATS if at.of_data else count % copies:
         raise unknown_shape(node)
     return ChannelMap(
         at.axis, block_channels(copies, count if at.of_data else count // copies, by_block=True)
@@ -381,16 +360,14 @@ def infer_tile(node: Node, constants: Constants) -> Types:
 
 
 def _times(dim: Dim, factor: int) -> Dim:
-    """Return a multiple of an extent, None where it is not known, or where no tensor has so many
-    elements.
-    """
+    """Return a multiple of an extent, None if it is unknown or no tensor has so many elements."""
     if not isinstance(dim, int):
         return dim if factor == 1 else None
     return dim * factor if 0 <= dim * factor < ELEMENT_COUNT_LIMIT else None
 
 
 def _divided(dim: Dim, divisor: int) -> Dim:
-    """Return a part of an extent, None where it is not known, or not whole."""
+    """Return a part of an extent, None if it is not known, or not whole."""
     return dim // divisor if isinstance(dim, int) and not dim % divisor else None
 
 
@@ -429,8 +406,9 @@ def infer_space_to_depth(node: Node, constants: Constants) -> Types:
     " == first(u, b, c, mode)[block(b, c, mode)] and v == first(v, b, c, mode)[block(b, c, mode)]"
 )
 def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """DepthToSpace: channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data,
-    B blocks in all.
+    """DepthToSpace: B channels of the data become one of the result, B blocks in all.
+
+    Channel c of the result is channels c + k C (DCR) or c B + k (CRD) of the data.
     """
     if at.axis is None or at.axis == 0:
         return ChannelMap(at.axis)
@@ -471,7 +449,7 @@ def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -
 def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Pad: a constant takes the affine, too; the other modes repeat data.
 
-    Where the channels are padded with a constant, those in the middle are the channels of the data.
+    If the channels are padded with a constant, the channels of the data are in the middle.
     """
     is_constant = text_of(node, "mode", "constant") == "constant"
     value = number_of(node, 2, constants, 0.0) if is_constant else None
@@ -507,7 +485,7 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
 def resized_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
     """Resize, Upsample: every result is a mean of data with weights that add up to one.
 
-    Not so where tf_crop_and_resize extrapolates a constant, and not along the axis that is resized.
+    Not so if tf_crop_and_resize extrapolates a constant, and not along the axis that is resized.
     """
     if at.axis is not None and not _keeps_axis(node, at.axis, constants):
         raise Refused("axis_mismatch", f"{node.description} resizes axis {at.axis}, or may")
@@ -531,9 +509,10 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
     axes = list_attribute(node, "axes")
     if axes and axis not in [a % len(before) for a in axes]:
         return True
-    if axes or (
-        _crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants))
-    ):
+    if axes:
+        return False
+    # batch and channels stay if the region of interest has them as a whole
+    if _crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants)):
         return False
     if node.input(3) is not None:
         if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -547,12 +526,10 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
 def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:
     """Return whether the region of interest has the whole of `axis`."""
     roi = constants.array(node.input(1))
-    return (
-        roi is not None
-        and roi.size == 2 * rank
-        and roi.ravel()[axis] == 0
-        and roi.ravel()[rank + axis] == 1
-    )
+    if roi is None or roi.size != 2 * rank:
+        return False
+    begins, ends = roi.ravel()[:rank], roi.ravel()[rank:]
+    return bool(begins[axis] == 0 and ends[axis] == 1)
 
 
 _MOVES = frozenset({Trait.MOVES})

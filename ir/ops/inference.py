@@ -20,13 +20,13 @@ MAX_RANK = 64
 
 
 def input_dtype(node: Node, index: int = 0) -> DType | None:
-    """Return the dtype of an input, None where it is absent or unknown."""
+    """Return the dtype of an input, None if it is absent or unknown."""
     value = node.input(index)
     return None if value is None else dtype_of(value.type)
 
 
 def input_shape(node: Node, index: int = 0) -> Shape:
-    """Return the shape of an input, None where it is absent or its rank unknown."""
+    """Return the shape of an input, None if it is absent or its rank unknown."""
     inputs = node.inputs
     value = inputs[index] if index < len(inputs) else None
     return None if value is None else shape_of(value.type)
@@ -37,15 +37,13 @@ def _shape(value: Value | None) -> Shape:
 
 
 def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return the integers of an input, None where it is absent or not constant."""
+    """Return the integers of an input, None if it is absent or not constant."""
     array = constants.array(node.input(index))
     return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
 
 
 def target_shape(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
-    """Return the shape that an input lists, as far as its elements are known; None without its
-    length.
-    """
+    """Return the shape that an input lists, as far as it is known; None without its length."""
     numbers = listed(node, index, constants)
     target = constants.extents(node.input(index)) if numbers is None else numbers
     if target is not None:
@@ -56,14 +54,14 @@ def target_shape(node: Node, index: int, constants: Constants) -> tuple[Dim, ...
 
 
 def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return the integers of an input, none where it is absent, None where they are unknown."""
+    """Return the integers of an input, none if it is absent, None if they are unknown."""
     return () if node.input(index) is None else listed(node, index, constants)
 
 
 def list_attribute(
     node: Node, name: str, default: tuple[int, ...] | None = None
 ) -> tuple[int, ...] | None:
-    """Return an attribute that is a list of integers, None where it is another one.
+    """Return an attribute that is a list of integers, None if it is something else.
 
     An absent attribute is `default`, and so is an empty list; others must have as many integers as
     `default`, if given.
@@ -77,9 +75,7 @@ def list_attribute(
 
 
 def number_of(node: Node, index: int, constants: Constants, default: float) -> float | None:
-    """Return the number of an input in float64, `default` where it is absent, None where it is
-    unknown.
-    """
+    """Return the number of an input in float64, `default` if it is absent, None if unknown."""
     value = node.input(index)
     if value is None:
         return default
@@ -94,7 +90,7 @@ def integer_of(node: Node, name: str, default: int) -> int:
 
 
 def normal_axes(axes: tuple[int, ...], rank: int) -> list[int] | None:
-    """Return axes counted from the left, None where one is out of range or occurs twice."""
+    """Return axes counted from the left, None if one is out of range or occurs twice."""
     found = [axis + rank if axis < 0 else axis for axis in axes]
     return (
         found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
@@ -104,13 +100,13 @@ def normal_axes(axes: tuple[int, ...], rank: int) -> list[int] | None:
 def are_distinct(axes: Sequence[int]) -> bool:
     """Return whether `axes`, of which there are some, are different axes of any rank that has them.
 
-    0 and -1 are one axis where the rank is 1.
+    0 and -1 are one axis if the rank is 1.
     """
     return 0 < len(axes) == len(set(axes)) and (min(axes) >= 0 or max(axes) < 0)
 
 
 def broadcast_dims(a: Dim, b: Dim) -> Dim:
-    """Return the extent that two extents broadcast to, None where that depends on run time."""
+    """Return the extent that two extents broadcast to, None if that depends on run time."""
     if a == 1:
         return b
     if b == 1 or a == b:
@@ -121,7 +117,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
 
 
 def broadcast_shapes(a: Shape, b: Shape) -> Shape:
-    """Return numpy's broadcast of two shapes; unknown where either rank is."""
+    """Return numpy's broadcast of two shapes; unknown if either rank is."""
     if a is None or b is None:
         return None
     rank = max(len(a), len(b))
@@ -138,9 +134,7 @@ def same(node: Node, constants: Constants) -> Types:
 
 @complete_by_types
 def elementwise(node: Node, constants: Constants) -> Types:
-    """Infer the broadcast of two operands in the first one's dtype; with `axis`, the first one's
-    shape.
-    """
+    """Infer the broadcast of two operands in the first one's dtype; with `axis`, its shape."""
     first, second = input_dtype(node), input_dtype(node, 1)
     dtype = first or (second if second is not F64 else None)
     if "axis" in node.attrs:

@@ -42,7 +42,7 @@ class Interval(Record):
         return Interval(function(self.low), function(self.high))
 
     def clipped(self, low: float, high: float) -> Interval:
-        """Return the part between two numbers, one of the two where there is none."""
+        """Clip the interval to [low, high]; an empty result becomes the nearer end."""
         return self.map(lambda x: np.clip(x, low, high))
 
     def hull(self, *others: Interval) -> Interval:
@@ -64,8 +64,9 @@ ZERO = interval(0, 0)
 
 
 def enclosing(candidates: Sequence[Array]) -> Interval:
-    """Return the least interval that contains all candidates; NaN, as of 0 times infinity, stands
-    for 0.
+    """Return the least interval that contains all candidates.
+
+    NaN, as of 0 times infinity, stands for 0.
     """
     numbers = [np.where(np.isnan(each), 0.0, each) for each in candidates]
     stacked = np.stack(np.broadcast_arrays(*numbers))
@@ -91,7 +92,7 @@ def multiplied(x: Interval, y: Interval) -> Interval:
 
 
 def inverted(x: Interval) -> Interval:
-    """Return the interval of 1 / x, unbounded where x may be zero."""
+    """Return the interval of 1 / x, unbounded if x may be zero."""
     crosses = (x.low <= 0) & (x.high >= 0)
     return Interval(
         np.where(crosses, np.where(x.low == 0, 1 / np.maximum(x.high, 0), -math.inf), 1 / x.high),
@@ -100,8 +101,9 @@ def inverted(x: Interval) -> Interval:
 
 
 def repeated(x: Interval, count: float) -> Interval:
-    """Return the interval of a sum of 1 to `count` terms that all lie in x; of an unknown number,
-    maybe none.
+    """Return the interval of a sum of 1 to `count` terms that all lie in x.
+
+    If `count` is infinite the number is unknown, and may be 0.
     """
     total = Interval(
         np.minimum(x.low, _times(x.low, count)), np.maximum(x.high, _times(x.high, count))

@@ -1,6 +1,4 @@
-"""Activations, clipping and the elementary functions, each on every element by itself; and softmax
-with its kin.
-"""
+"""Activations, clipping and the elementary functions, element by element; softmax and its kin."""
 
 from __future__ import annotations
 
@@ -174,8 +172,9 @@ def _clipped(node: Node, x: Sequence[Interval], constants: Constants) -> list[In
 
 
 def _terms(node: Node, default: int) -> float:
-    """Return the most elements that a softmax shares one among: those of its axis and, in old
-    opsets, those behind.
+    """Return the most elements that a softmax shares one among.
+
+    They are the elements of its axis and, in old opsets, of all axes behind it.
     """
     shape, axis = shape_of(node.operand().type), node.attrs.get("axis", default)
     if shape is None or not isinstance(axis, int):

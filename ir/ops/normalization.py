@@ -33,9 +33,7 @@ def infer_batch_norm_to_affine(node: Node, constants: Constants) -> Types:
 
 
 def first_of_channel(array: Array) -> Array | None:
-    """Return the vector [C] that an array [C, ...] repeats all over each channel, None where it
-    does not.
-    """
+    """Return the vector [C] that an array [C, ...] repeats all over each channel, else None."""
     if array.ndim < 2:
         return array
     flat = array.reshape(array.shape[0], -1)
@@ -45,9 +43,7 @@ def first_of_channel(array: Array) -> Array | None:
 
 
 def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale, in
-    float64 [C].
-    """
+    """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale in float64."""
     vectors = [first_of_channel(operand(inputs, i)) for i in range(4)]
     if any(vector is None for vector in vectors):
         raise NotEvaluable("parameters per element")
@@ -60,8 +56,9 @@ def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ..
 def scale_and_shift(
     gamma: Array, beta: Array, mean: Array, var: Array, epsilon: float | Array
 ) -> tuple[Array, Array]:
-    """Return the factor and the addend of a BatchNormalization with these parameters, float64 of
-    one shape.
+    """Return scale and shift of a BatchNormalization with these parameters, in float64.
+
+    All have one shape.
     """
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(var + epsilon)
@@ -74,8 +71,9 @@ def _payload(value: Value) -> Tensor | None:
 
 
 def _is_per_channel(value: Value | None) -> bool:
-    """Return whether a parameter is a vector, or a constant that is the same all over each channel,
-    its first axis.
+    """Return whether a parameter is a vector, or a constant that repeats along the other axes.
+
+    Channels are the first axis.
     """
     shape = None if value is None else shape_of(value.type)
     if value is None or not shape:
@@ -93,8 +91,8 @@ def is_inference_batch_norm(node: NodeView) -> Refusal | None:
     """Require fixed statistics, one value per channel.
 
     Training mode is encoded in four ways: opsets 1 and 6 have `is_test`, by default 0; opsets 7 to
-    13 train where more than the first output is declared; from 14 on there is `training_mode`.
-    `spatial=0` (opsets 1 to 8) has parameters per element; where they are per channel all the same,
+    13 train if more than the first output is declared; from 14 on there is `training_mode`.
+    `spatial=0` (opsets 1 to 8) has parameters per element; if they are per channel all the same,
     the attribute is spurious.
     """
     declared = sum(map(bool, node.outputs))
@@ -118,10 +116,9 @@ def is_inference_batch_norm(node: NodeView) -> Refusal | None:
 
 
 def is_inference_dropout(node: NodeView) -> Refusal | None:
-    """Require that nothing is dropped: is_test below opset 7, always from 7 to 11, no training_mode
-    from 12 on.
+    """Require that nothing is dropped: is_test before opset 7, no training_mode from 12 on.
 
-    Nor is anything with a ratio of 0, which multiplies by 1.
+    Between them Dropout never drops. A ratio of 0 drops nothing either: it multiplies by 1.
     """
     training = Refusal("training_mode", "the node drops at run time")
     if node.opset < 7:
@@ -144,15 +141,14 @@ def _is_zero(value: Value | None) -> bool:
 
 
 NORMALIZATIONS = ("nn.group_norm", "nn.instance_norm", "nn.layer_norm", "nn.rms_norm")
-"""Operators whose results have the mean 0 and the deviation 1, or squares with the mean 1, before
-scale and shift.
+"""Operators that normalize before scale and shift.
+
+Results then have mean 0 and deviation 1, or squares with the mean 1.
 """
 
 
 def normalized_count(node: Node) -> float:
-    """Return how many elements a normalization takes mean and deviation of, infinity where it is
-    not known.
-    """
+    """Return how many elements a normalization takes mean and deviation of, else infinity."""
     shape = input_shape(node)
     if shape is None:
         return inf
@@ -169,27 +165,23 @@ def normalized_count(node: Node) -> float:
 
 
 def normalized_parameters(node: Node, x: Sequence[Interval]) -> tuple[Interval, Interval]:
-    """Return the intervals of scale and shift of a normalization, which broadcast
-    against its data.
-    """
+    """Return the intervals of scale and shift of a normalization, broadcast against its data."""
     scale, shift = x[1], x[2] if node.input(2) is not None else ZERO
     shape = input_shape(node)
     if node.op in ("nn.layer_norm", "nn.rms_norm"):
         return scale, shift
-    fits = (
-        shape is not None
-        and len(shape) > 1
-        and all(each.low.size in (1, shape[1]) for each in (scale, shift))
-    )
-    if shape is None or not fits:
+    if shape is None or len(shape) < 2:
+        return scale.whole, shift.whole
+    if any(each.low.size not in (1, shape[1]) for each in (scale, shift)):
         return scale.whole, shift.whole
     view = (-1, *(1,) * (len(shape) - 2))
     return tuple([each.map(lambda v: v.reshape(view)) for each in (scale, shift)])  # type: ignore[return-value]
 
 
 def _normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound a normalization: of n numbers with mean 0 and deviation 1 none is above sqrt(n - 1), of
-    n whose squares have the mean 1 none is above sqrt(n).
+    """Bound a normalization: no number of n is above sqrt(n - 1), or sqrt(n) without a mean.
+
+    The first holds for mean 0 and deviation 1, the second if the squares have the mean 1.
     """
     count = normalized_count(node) - (node.op != "nn.rms_norm")
     scale, shift = normalized_parameters(node, x)
@@ -199,9 +191,7 @@ def _normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list
 
 
 def _batch_normalized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound BatchNormalization: gamma (x - mean) / sqrt(var + epsilon) + beta, with parameters per
-    channel.
-    """
+    """Bound BatchNormalization: gamma (x - mean) / sqrt(var + epsilon) + beta, per channel."""
     shape, epsilon = input_shape(node), node.attrs.get("epsilon", DEFAULT_EPSILON)
     assert isinstance(epsilon, float)
     view = (-1, *(1,) * (len(shape) - 2)) if shape is not None and len(shape) > 1 else None
@@ -300,8 +290,7 @@ ROWS = (
 def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     """Return the data, `multiply` and `nn.batch_norm_to_affine` of which `add` is the result.
 
-    The three are what SimplifyInference makes of a BatchNormalization. Returns None for any other
-    `add`.
+    SimplifyInference makes these three of a BatchNormalization. Returns None for any other `add`.
     """
     if add.op != "add" or len(add.inputs) != 2:
         return None
@@ -310,10 +299,8 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     multiply = None if affine is None else producer_of(product, "multiply")
     if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
-    if (
-        multiply.inputs[1] is not affine.outputs[0]
-        or add.attrs.get("axis") != 1
-        or multiply.attrs.get("axis") != 1
-    ):
+    if multiply.inputs[1] is not affine.outputs[0]:
+        return None
+    if add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
         return None
     return multiply.operand(), multiply, affine

@@ -35,9 +35,7 @@ LIMITED_BROADCAST = {"axis": integer, "broadcast": integer}
 
 
 def has_no_legacy_axis(node: NodeView) -> Refusal | None:
-    """Refuse `axis` but in the limited broadcast of opsets below 7, where `broadcast=1` gives it a
-    meaning.
-    """
+    """Refuse `axis`, except in the limited broadcast of opsets below 7 with `broadcast=1`."""
     if "axis" not in node.attrs or (node.opset < 7 and node.attrs.get("broadcast") == 1):
         return None
     return Refusal("unsupported_attr", "axis without limited broadcast")
@@ -66,9 +64,7 @@ def evaluate_divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def evaluate_power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-    """Compute Pow of integers, which wraps; how a floating power is rounded is up to
-    the runtime.
-    """
+    """Compute Pow of integers, which wraps; runtimes round a floating power as they like."""
     a, b = operand(inputs), operand(inputs, 1)
     if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
         raise NotEvaluable("a floating or negative power")

@@ -1,9 +1,7 @@
-"""Operators of which irc knows little more than their ONNX name: recurrent layers, quantization,
-gathering, ordering.
+"""Operators of which irc knows little: recurrent layers, quantization, gathering, ordering.
 
-Most of their types are those that onnx's shape inference finds. Where nobody reads them they stay
-as they came, like operators without a row, and count as readers of their data; DeadCodeElimination
-removes them.
+onnx's shape inference finds most of their types. If nobody reads them they stay as they came, like
+operators without a row, and count as readers of their data; DeadCodeElimination removes them.
 """
 
 from __future__ import annotations
@@ -61,8 +59,9 @@ def _row(
 
 @complete_by_types
 def infer_quantize(node: Node, constants: Constants) -> Types:
-    """Infer the shape of the data and the dtype of the zero point; without one u8, or what
-    `output_dtype` says.
+    """Infer the shape of the data in the dtype of the zero point.
+
+    Without one it is u8, or as `output_dtype` says.
     """
     dtype = input_dtype(node, 2)
     if node.input(2) is None:
@@ -72,9 +71,7 @@ def infer_quantize(node: Node, constants: Constants) -> Types:
 
 @complete_by_types
 def infer_dequantize(node: Node, constants: Constants) -> Types:
-    """Infer the shape of the integers and the dtype of the scale, unless `output_dtype` says
-    another.
-    """
+    """Infer the shape of the integers in the dtype of the scale, or as `output_dtype` says."""
     return (
         TensorType(
             None if "output_dtype" in node.attrs else input_dtype(node, 1), input_shape(node)
@@ -95,9 +92,7 @@ def infer_gather_elements(node: Node, constants: Constants) -> Types:
 
 
 def infer_recurrent(node: Node, constants: Constants) -> Types:
-    """Infer the sequence of states and the last states of RNN, GRU and LSTM: [length, directions,
-    batch, hidden].
-    """
+    """Infer states and last states of RNN, GRU and LSTM: [length, directions, batch, hidden]."""
     data, weights, recurrence = (input_shape(node, i) for i in range(3))
     dtype = input_dtype(node)
     directions = weights[0] if weights is not None and len(weights) == 3 else None
@@ -127,16 +122,15 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages of them with the first
-    state.
+    """Bound the states of RNN, GRU and LSTM: results of Tanh, or averages with the first state.
 
     The cell of an LSTM grows by less than 1 with each element of the sequence. The gates must be
     results of Sigmoid.
     """
     names, kinds = node.attrs.get("activations", ()), _ACTIVATIONS[node.op]
-    if not isinstance(names, tuple) or any(
-        _text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)
-    ):
+    if not isinstance(names, tuple):
+        return [UNBOUNDED]
+    if any(_text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)):
         return [UNBOUNDED]
     data = input_shape(node)
     steps = (
@@ -174,8 +168,9 @@ def _rescaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[I
 
 
 def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Sequence[Interval]:
-    """Bound ScatterND and ScatterElements: elements of data and updates, unless they are added or
-    multiplied.
+    """Bound ScatterND and ScatterElements: elements of data and updates.
+
+    They have no bounds if the updates are added or multiplied.
     """
     if text_of(node, "reduction", "none") in ("none", "max", "min"):
         return of_operands(0, 2)(node, x, constants)

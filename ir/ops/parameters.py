@@ -1,7 +1,8 @@
-"""Operands that older opsets state as attributes: frontends make them operands, the backend makes
-attributes of them.
+"""Operands that older opsets state as attributes.
 
-The IR has the form of the newest opset, whatever opset the model has. So no rule asks for the
+Frontends make them operands, the backend makes attributes of them.
+
++ The IR has the form of the newest opset, whatever opset the model has. So no rule asks for the
 opset.
 """
 
@@ -31,17 +32,16 @@ def attribute_name(name: str, parameter: Parameter, opset: int) -> str:
 
 
 def legacy_count(info: OpInfo, parameters: Mapping[str, Parameter]) -> int:
-    """Return how many operands a node can have at most where `parameters` are not in
-    their places.
-    """
+    """Return how many operands a node can have if `parameters` are not in their places."""
     return min(
         info.operands[name] if p.place is None else p.place + 1 for name, p in parameters.items()
     )
 
 
 def mixed_forms(info: OpInfo, node: NodeView) -> Refusal | None:
-    """Refuse a node with a parameter in the form of another opset, or with an empty list, which
-    runtimes read apart.
+    """Refuse a node with a parameter in the form of another opset, or an empty list.
+
+    Runtimes read an empty list differently.
     """
     old = outdated(info, node.opset)
     if old and len(node.inputs) > legacy_count(info, old):
@@ -97,9 +97,7 @@ def with_operands(
 
 
 def tensor_of(value: Attribute | None) -> Tensor | None:
-    """Return the operand that a numeric attribute states: integers as i64, floats as f32, lists as
-    vectors.
-    """
+    """Return the operand that a numeric attribute states: i64 or f32, lists as vectors."""
     items = value if isinstance(value, tuple) else (value,)
     if not items or not all(isinstance(item, int | float) for item in items):
         return None
@@ -112,8 +110,9 @@ def tensor_of(value: Attribute | None) -> Tensor | None:
 
 
 def is_exact_attribute(array: Array) -> bool:
-    """Return whether an attribute can state an operand: its numbers are integers of a list, or
-    float32 has them.
+    """Return whether an attribute can state an operand exactly.
+
+    It can if the numbers are integers of a list, or float32 has them.
     """
     if array.ndim and array.dtype.kind in "iu":
         return True

@@ -29,7 +29,7 @@ _WINDOW = {
 
 @complete_by_types
 def infer_pool(node: Node, constants: Constants) -> Types:
-    """Infer [N, C, spatial...]; an extent is known where `Window.extent` is."""
+    """Infer [N, C, spatial...]; an extent is known if `Window.extent` is."""
     dtype, shape = input_dtype(node), input_shape(node)
     kernel = list_attribute(node, "kernel_shape")
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
@@ -82,7 +82,7 @@ def max_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
 
 @states("s * op(x) + t == op(s * x + t) if (t == 0) | averages_data_only(op)")
 def average_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """AveragePool: any scale passes; a shift where the weights of every window add up to one."""
+    """AveragePool: any scale passes; a shift if the weights of every window add up to one."""
     if averages_data_only(node):
         return _pooled(node, at)
     reason = Refusal(
@@ -100,7 +100,7 @@ def norm_pool_channels(node: Node, at: ChannelAxis, constants: Constants) -> Cha
 def averages_data_only(node: Node) -> bool:
     """Return whether an average pool divides each window by the number of elements that it has.
 
-    Where padding counts, so does the padding that `ceil_mode` adds at the end; runtimes disagree on
+    If padding counts, so does the padding that `ceil_mode` adds at the end; runtimes disagree on
     the divisor there.
     """
     if node.op == "nn.global_avg_pool" or not node.attrs.get("count_include_pad", 0):
@@ -116,14 +116,12 @@ def _of_channels(x: Interval) -> Interval:
 
 
 def _average_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound AveragePool where zeros in the padding count."""
+    """Bound AveragePool: zeros in the padding may count."""
     return [_of_channels(x[0]).hull(ZERO)]
 
 
 def _norm_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    """Bound LpPool and GlobalLpPool: a norm of n numbers is at most n^(1 / p) times the
-    greatest.
-    """
+    """Bound LpPool and GlobalLpPool: a norm of n numbers is up to n^(1 / p) times the greatest."""
     kernel, p = list_attribute(node, "kernel_shape"), node.attrs.get("p", 2)
     shape = input_shape(node)
     axes = range(2, len(shape)) if shape is not None else None

@@ -53,18 +53,13 @@ def infer_reduction(node: Node, constants: Constants) -> Types:
 
 
 def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate:
-    """Make the evaluation of a reduction; floating terms are taken in float64 and the result is
-    rounded once.
-    """
+    """Make the evaluation of a reduction: floats in float64, and rounded once."""
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         data, axes = operand(inputs), listed_operand(inputs, 1)
         dtype = input_dtype(node)
-        if (
-            dtype is None
-            or not data.size
-            or not (dtype.is_float or (of_integers and data.dtype.kind in "iu"))
-        ):
+        has_integers = of_integers and data.dtype.kind in "iu"
+        if dtype is None or not data.size or not (dtype.is_float or has_integers):
             raise NotEvaluable(f"a reduction of {dtype} elements")
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
             return (data,)
@@ -82,8 +77,9 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
 
 
 def _fits(result: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether results in float64 are surely numbers of an integer type: beyond, runtimes
-    wrap or clamp.
+    """Return whether results in float64 are surely numbers of an integer type.
+
+    Beyond, runtimes wrap or clamp.
     """
     limits, slack = np.iinfo(dtype), 1 - 2.0**-30
     return bool(np.all(result >= slack * limits.min) and np.all(result <= slack * limits.max))
@@ -197,8 +193,9 @@ def norm_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelM
 
 
 def _reduced_bounds(node: Node, x: Interval, constants: Constants, power: float = 1.0) -> Interval:
-    """Return the interval of a sum over the axes, for terms in x; the number of terms counts to a
-    power.
+    """Return the interval of a sum over the axes, of terms in x.
+
+    The number of terms counts to a power.
     """
     try:
         axes, rank = reduced_axes(node, constants)

@@ -73,8 +73,8 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
 def _known_extents(node: Node, target: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Return the extents of a target that is known in part.
 
-    A symbol may be 0, which copies an extent. It stands for itself where that extent has the same
-    symbol, or with `allowzero`, where the number 0 may stand for itself, too.
+    A symbol may be 0, which copies an extent. It stands for itself if that extent has the same
+    symbol, or with `allowzero`, with which the number 0 may stand for itself, too.
     """
     if node.attrs.get("allowzero"):
         return target
@@ -90,9 +90,7 @@ def _known_extents(node: Node, target: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ...]) -> Dim:
-    """Return the extent that -1 stands for: of `extents`, what `taken` leaves; None where it is not
-    known.
-    """
+    """Return the extent that -1 stands for: `extents` divided by `taken`; None if unknown."""
     numbers = [dim for dim in extents if isinstance(dim, int)]
     count, rest = element_count(numbers), element_count(taken)
     if ELEMENT_COUNT_LIMIT in (count, rest):
@@ -144,9 +142,7 @@ def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_squeeze(node: Node, constants: Constants) -> Types:
-    """Infer the shape without the given axes, or without those of extent 1 where all extents are
-    known.
-    """
+    """Infer the shape without the given axes, or without extents of 1 if all are known."""
     dtype, shape = input_dtype(node), input_shape(node)
     if shape is None:
         return (TensorType(dtype, None),)
@@ -176,7 +172,7 @@ def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete_by_types
 def infer_flatten(node: Node, constants: Constants) -> Types:
-    """Infer rank 2; an extent is known where its factors are, or where it is the only factor."""
+    """Infer rank 2; an extent is known if its factors are, or if it is the only factor."""
     dtype, shape = input_dtype(node), input_shape(node)
     axis = integer_of(node, "axis", 1)
     if shape is None:
@@ -186,8 +182,9 @@ def infer_flatten(node: Node, constants: Constants) -> Types:
 
 
 def _product(dims: tuple[Dim, ...]) -> Dim:
-    """Return the product of extents, a symbol where the others are 1; None where it is unknown or
-    too large.
+    """Return the product of extents, None if it is unknown or too large.
+
+    A symbol beside ones is the product.
     """
     others = [dim for dim in dims if dim != 1]
     if len(others) == 1:
@@ -235,8 +232,9 @@ def evaluate_transpose(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def permutation(node: Node) -> tuple[int, ...] | None:
-    """Return the axes of a `transpose`, None where they are unknown; without `perm` they take a
-    known rank.
+    """Return the axes of a `transpose`, None if they are unknown.
+
+    Without `perm` they take a known rank.
     """
     perm = node.attrs.get("perm")
     if isinstance(perm, tuple):
@@ -269,9 +267,7 @@ def transposed_channels(node: Node, at: ChannelAxis, constants: Constants) -> Ch
 
 @states("affine(expand(x, n), s, t, k, r) == expand(affine(x, s, t, k - d), n)")
 def expanded_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMap:
-    """Expand: channels of the data are channels of the result; copies of one channel are none of
-    the data.
-    """
+    """Expand: channels of the data are channels of the result, but copies are not channels."""
     if at.axis is None:
         return ChannelMap()
     before, after = input_shape(node), shape_of(node.output.type)
@@ -332,7 +328,7 @@ def evaluate_cast(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 
 def convert(array: Array, dtype: DType) -> Array:
-    """Cast as ONNX defines it, refusing what it leaves to the runtime."""
+    """Cast as ONNX defines it; refuse casts that it leaves to the runtime."""
     source = array.dtype
     target = numpy_dtype(dtype)
     if source == target:
@@ -341,11 +337,8 @@ def convert(array: Array, dtype: DType) -> Array:
     if source.kind == "O" or not (is_float or source.kind in "iub"):
         raise NotEvaluable(f"cast from {source}")
     if dtype.name in FLOATS:
-        if (
-            source.kind in "iu"
-            and source.itemsize == 8
-            and (np.abs(array.astype(np.float64)) > 2.0**53).any()
-        ):
+        is_long = source.kind in "iu" and source.itemsize == 8
+        if is_long and (np.abs(array.astype(np.float64)) > 2.0**53).any():
             raise NotEvaluable("a cast of an integer above 2**53 to floating point")
         return round_to(array.astype(np.float64), dtype)
     if dtype.kind == "bool":

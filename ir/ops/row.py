@@ -20,15 +20,15 @@ from .interval import Interval
 
 
 class Constants(Protocol):
-    """A source of constant elements, of which type inference takes what shapes depend on."""
+    """A source of constant elements, on which shapes may depend in type inference."""
 
     def array(self, value: Value | None) -> Array | None:
-        """Return the elements of a constant value, None where it is not constant."""
+        """Return the elements of a constant value, None if it is not constant."""
 
     def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
         """Return the elements of a vector of extents as far as they are known: numbers and symbols.
 
-        None where not even their number is known.
+        None if not even their number is known.
         """
 
 
@@ -49,11 +49,10 @@ _BY_TYPES: set[Infer] = set()
 
 
 def complete(infer: Infer) -> Infer:
-    """Declare that onnx's shape inference knows no rank that `infer` does not, and no extent that
-    it leaves open.
+    """Declare that onnx's shape inference knows no rank and no extent that `infer` leaves open.
 
-    An extent is left open where it depends on elements that are not constant, or on an extent that
-    is not a number.
+    An extent is left open if it depends on elements that are not constant, or on an extent that is
+    not a number.
     """
     _COMPLETE.add(infer)
     return infer
@@ -67,8 +66,9 @@ def complete_by_types(infer: Infer) -> Infer:
 
 Inputs = Sequence[Array | None]
 Evaluate = Callable[[Node, Inputs], tuple[Array, ...]]
-"""Return the elements of a node's outputs; raise NotEvaluable where ONNX leaves them to the
-runtime.
+"""Return the elements of a node's outputs.
+
+Raises NotEvaluable if ONNX leaves them to the runtime.
 """
 
 Function = Callable[[Array], Array]
@@ -78,17 +78,18 @@ MakeFunction = Callable[[Node], Function]
 """Return the function that a node computes on each element, up to rounding."""
 
 Bounds = Callable[[Node, Sequence[Interval], Constants], Sequence[Interval]]
-"""Return bounds of a node's results, the first ones at least, for bounds of its operands. An absent
-operand is unbounded.
+"""Return bounds of a node's results, the first ones at least, for bounds of its operands.
+
+An absent operand is unbounded.
 """
 
 Condition = Callable[[NodeView], Refusal | None]
-"""Return why an ONNX node is not the in-house operator, None where it is."""
+"""Return why an ONNX node is not the in-house operator, None if it is."""
 
 Channels = Callable[[Node, ChannelAxis, Constants], ChannelMap]
-"""Return where the channels of the data or of a result are on the other side of a node.
+"""Return the place of channels of the data or of a result on the other side of a node.
 
-Raises Refused where that is unknown, or the channels are none there.
+Raises Refused if that is unknown, or they are not channels there.
 """
 
 Check = Callable[[Attribute], bool]
@@ -138,13 +139,11 @@ class Trait(Enum):
     KEPT_UNREAD = "rewrites leave it to DeadCodeElimination where nobody reads it"
     GROWS = "its result is larger than its operands"
 
-    __hash__ = object.__hash__  # that of Enum is written in Python, and slow
+    __hash__ = object.__hash__  # Enum has one in Python, which is slow
 
 
 NUMPY_BROADCAST = "numpy broadcast"
-"""The form of an operator that broadcasts its operands as numpy does, not by the attributes `axis`
-and `broadcast`.
-"""
+"""The form of an operator that broadcasts as numpy does, not by `axis` and `broadcast`."""
 
 
 class Parameter(Record):
@@ -161,16 +160,14 @@ class Parameter(Record):
 
 
 ScaleAndShift = Callable[[Array], tuple[Array, Array]]
-"""Return scale and shift of an affine made of a float64 constant; raise Refused where
-it is none.
-"""
+"""Return scale and shift of an affine from a float64 constant. Raises Refused if it is not one."""
 
 
 class AffineForm(Record):
-    """An operator as an affine of one operand, where it has no other or a constant one.
+    """An operator as an affine of one operand, if it has no other or a constant one.
 
     Fold maps list it under `kind`. `second` makes scale and shift of a constant second operand,
-    `first` of a constant first one; None where that is no affine.
+    `first` of a constant first one; None if that is not an affine.
     """
 
     kind: str
@@ -191,8 +188,7 @@ class OpInfo(Record, dict=True):
     - `inputs` names the operands and `results` the results that a node may have in every opset: `?`
       marks one that may be absent, `*` one that stands for any number. `node["bias"]` reads an
       operand.
-    - `infer` returns the types of the outputs, `evaluate` their elements where irc computes them
-      itself.
+    - `infer` returns the types of the outputs, `evaluate` their elements if irc computes them.
     - `onnx` is the operator's name in ONNX, `since` the first opset that has it, `when` the
       condition under which an ONNX node is this operator.
     - `forms` lists the parts of the operator that later opsets added, with the opset: an attribute,
@@ -203,11 +199,10 @@ class OpInfo(Record, dict=True):
     - `by_type` lists the operands that are needed by type only.
     - `wide` is the operand that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
-    - `bounds` bounds the results by bounds of the operands, where traits and channels do not say
-      them.
+    - `bounds` bounds the results by bounds of the operands, if traits and channels do not.
     - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add,
       sub, div, ...
-    - A `pure` operator may be erased where nobody reads its results.
+    - A `pure` operator may be erased if nobody reads its results.
     - `channels` states how channels pass from the first operand to the results.
     """
 
@@ -253,9 +248,7 @@ class OpInfo(Record, dict=True):
 
     @cached_property
     def infers_all(self) -> bool:
-        """Whether onnx's shape inference knows no more of the results than `infer`, as `complete`
-        says.
-        """
+        """Whether `infer` is `complete`: onnx's shape inference knows no more of the results."""
         return self.infer in _COMPLETE
 
     @cached_property
@@ -265,7 +258,7 @@ class OpInfo(Record, dict=True):
 
     @cached_property
     def is_erasable(self) -> bool:
-        """Whether rewrites erase the operator where nobody reads its results."""
+        """Whether rewrites erase the operator if nobody reads its results."""
         return self.pure and Trait.KEPT_UNREAD not in self.traits
 
 
@@ -276,16 +269,12 @@ def _count_range(names: Sequence[str]) -> tuple[int, int]:
 
 
 def form_opset(info: OpInfo, opset: int) -> int:
-    """Return an opset, `opset` or a later one, in which ONNX has an operator of the table in the
-    form of the IR.
-    """
+    """Return an opset from `opset` on in which ONNX has the operator in the form of the IR."""
     return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)
 
 
 def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | None:
-    """Return the first attribute of another kind or range than the operator takes, None where all
-    are valid.
-    """
+    """Return the first attribute of a wrong kind or range, None if all are valid."""
     checks = info.attrs
     for name, value in attrs.items():
         check = checks.get(name)
@@ -295,8 +284,9 @@ def invalid_attribute(info: OpInfo, attrs: Mapping[str, Attribute]) -> str | Non
 
 
 def plain_attributes(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, Attribute] | None:
-    """Return attributes that are numbers which the row of the operator allows; None if one needs a
-    closer look.
+    """Return attributes if all are numbers that the row of the operator allows.
+
+    None says that one needs a closer look.
     """
     found: dict[str, Attribute] = {}
     checks = info.attrs

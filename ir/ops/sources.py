@@ -64,12 +64,8 @@ def evaluate_full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Range of integers; a runtime may accumulate the rounding of floats."""
     start, limit, delta = (operand(inputs, i) for i in range(3))
-    if (
-        start.dtype.kind not in "iu"
-        or not start.dtype == limit.dtype == delta.dtype
-        or delta.size != 1
-        or not delta
-    ):
+    are_integers = start.dtype.kind in "iu" and start.dtype == limit.dtype == delta.dtype
+    if not are_integers or delta.size != 1 or not delta:
         raise NotEvaluable("a range of floats, or one without end")
     low, high, step = (int(array.item()) for array in (start, limit, delta))
     check_size(len(range(low, high, step)), start)
@@ -78,9 +74,7 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_arange(node: Node, constants: Constants) -> Types:
-    """Infer one extent, known for constant bounds of which runtimes make the same number of
-    elements.
-    """
+    """Infer one extent, known if all runtimes count alike for the constant bounds."""
     arrays = [constants.array(node.input(i)) for i in range(3)]
     numbers = [array.ravel()[0] for array in arrays if array is not None and array.size == 1]
     return (
@@ -89,8 +83,7 @@ def infer_arange(node: Node, constants: Constants) -> Types:
 
 
 def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int | None:
-    """Return the number of elements of a Range: ceil((limit - start) / delta), and 0 where that is
-    negative.
+    """Return the number of elements of a Range: ceil((limit - start) / delta), or 0 if negative.
 
     None stands for bounds of which it depends on the precision: onnx's shape inference subtracts in
     the type of the elements, onnxruntime in float64. With the float32 next to 0.1, 1.1 and 0.1
@@ -109,9 +102,7 @@ def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int
 
 
 def _extents(node: Node, inputs: Inputs) -> Shape:
-    """Return the shape of the first operand, by its elements where it is constant and by its type
-    elsewhere.
-    """
+    """Return the shape of the first operand, of its elements if it is constant, or of its type."""
     array, first = inputs[0] if inputs else None, node.input(0)
     if array is not None:
         return tuple(map(int, array.shape))

@@ -15,14 +15,14 @@ from .row import Constants, text_of
 
 
 class ClipBounds(Record):
-    """The least and the greatest result of a Clip or Relu; None where there is no bound."""
+    """The least and the greatest result of a Clip or Relu; None if there is no bound."""
 
     low: float | None
     high: float | None
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both bounds as floats, infinite where there is none."""
+        """Both bounds as floats, infinite if there is none."""
         low = -math.inf if self.low is None else float(self.low)
         return low, math.inf if self.high is None else float(self.high)
 
@@ -45,7 +45,7 @@ class ClipBounds(Record):
 
 
 def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
-    """Return the bounds of a `clip` or `nn.relu`, None where they are computed at run time."""
+    """Return the bounds of a `clip` or `nn.relu`, None if they are computed at run time."""
     if node.op == "nn.relu":
         return ClipBounds(0, None)
     found: list[float | None] = []
@@ -74,7 +74,7 @@ def normalizes_last_axis(node: Node) -> bool:
 class Window(Record):
     """The window of a convolution or pool along its spatial axes.
 
-    `pads` are the pads at all beginnings, then those at all ends; None where `auto_pad` decides on
+    `pads` are the pads at all beginnings, then those at all ends; None if `auto_pad` decides on
     them.
     """
 
@@ -86,9 +86,7 @@ class Window(Record):
     def padding(
         self, extents: tuple[Dim, ...] | None, kernel: tuple[int, ...]
     ) -> tuple[int, ...] | None:
-        """Return the pads beside data of spatial `extents`, None where they depend on an unknown
-        extent.
-        """
+        """Return the pads beside data of spatial `extents`, None if they need an unknown one."""
         if self.pads is not None:
             return self.pads
         begins, ends = [], []
@@ -109,10 +107,10 @@ class Window(Record):
     def count(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
         """Return the number of windows along data of `size` elements.
 
-        None where `auto_pad` decides on the pads, and where a window is larger than the data with
-        their pads: runtimes count one there, or none. With `ceil`, a last window that the data do
-        not fill counts where it starts inside the data or the padding before them. onnx's shape
-        inference counts it anyway.
+        None if `auto_pad` decides on the pads, and if a window is larger than the data with their
+        pads: runtimes count one there, or none. With `ceil`, a last window that the data do not
+        fill counts if it starts inside the data or the padding before them. onnx's shape inference
+        counts it anyway.
         """
         if self.pads is None or self.auto_pad != "NOTSET":
             return None
@@ -124,8 +122,7 @@ class Window(Record):
         return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
     def extent(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
-        """Return the number of windows as `count`, and also by an `auto_pad` for which all runtimes
-        count alike.
+        """Return `count`, or by `auto_pad` the number of windows that all runtimes count.
 
         These are windows without dilations: runtimes disagree on the pads of others.
         """
@@ -144,9 +141,7 @@ def auto_pad_of(node: Node) -> str:
 
 
 def window_of(node: Node, rank: int) -> Window | None:
-    """Return the window of a convolution or pool over `rank` spatial axes, None where its
-    attributes do not fit.
-    """
+    """Return the window of a convolution or pool over `rank` axes, None if attributes are wrong."""
     auto_pad = auto_pad_of(node)
     zeros = (0,) * (2 * rank)
     pads = (
@@ -159,19 +154,15 @@ def window_of(node: Node, rank: int) -> Window | None:
     strides, dilations = (
         list_attribute(node, name, (1,) * rank) for name in ("strides", "dilations")
     )
-    if (
-        strides is None
-        or dilations is None
-        or (pads is None and auto_pad == "NOTSET")
-        or not all(strides)
-    ):
+    if strides is None or dilations is None or not all(strides):
+        return None
+    if pads is None and auto_pad == "NOTSET":
         return None
     return Window(auto_pad, pads, strides, dilations)
 
 
 def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | None:
-    """Return how many elements a Pad adds before and after each axis, a negative number where it
-    crops.
+    """Return how many elements a Pad adds before and after each axis; a negative number crops.
 
     None stands for pads or axes that are unknown.
     """
@@ -185,17 +176,16 @@ def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | No
 
 
 def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
-    """Return the axes that a Slice slices, counted from the left if the rank is known; None where
-    they are unknown.
+    """Return the axes that a Slice slices, None if they are unknown.
+
+    They are counted from the left if the rank is known.
     """
     starts = listed(node, 1, constants)
     return _axes_of(node, None if starts is None else len(starts), constants)
 
 
 def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
-    """Return the slice along each axis that a Slice slices, None where it is computed
-    at run time.
-    """
+    """Return the slice along each axis that a Slice slices, None if it is computed at run time."""
     axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
     starts, ends = listed(node, 1, constants), listed(node, 2, constants)
     if axes is None or starts is None or ends is None or steps is None or 0 in steps:
@@ -207,9 +197,7 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
 
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
-    """Return the axes of a Slice or Pad, by default the first `count`; None where one
-    stands twice.
-    """
+    """Return the axes of a Slice or Pad, by default the first `count`; None if one comes twice."""
     axes, shape = integers_of(node, 3, constants), input_shape(node)
     if axes is None or (not axes and count is None):
         return None
@@ -220,7 +208,7 @@ def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] |
 
 
 def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
-    """Return the scales of a Resize or Upsample, None where they are unknown."""
+    """Return the scales of a Resize or Upsample, None if they are unknown."""
     array = constants.array(node.input(RESIZERS[node.op]))
     return None if array is None else tuple(float(item) for item in array.ravel())
 
@@ -230,8 +218,9 @@ MAX_RESIZED = 1 << 20
 
 
 def resized_extent(dim: Dim, scale: float) -> Dim:
-    """Return floor(dim * scale), None where the product rounded to float32 has another: runtimes
-    compute with that.
+    """Return floor(dim * scale), None if that differs from the product in float32.
+
+    Runtimes compute with float32.
     """
     if scale == 1 or dim is None:
         return dim
@@ -242,10 +231,9 @@ def resized_extent(dim: Dim, scale: float) -> Dim:
 
 
 def resizes_in_doubt(value: Value, scales: Array) -> bool:
-    """Return whether a reader of `value` takes `scales` for scales with which it gets extents that
-    are in doubt.
+    """Return whether a reader of `value` resizes to extents in doubt if `scales` are its scales.
 
-    Where they are constant, onnx's shape inference says extents that onnxruntime may contradict.
+    If they are constant, onnx's shape inference says extents that onnxruntime may contradict.
     """
     for node in value.users:
         if node.op in RESIZERS and node.input(RESIZERS[node.op]) is value:
@@ -267,17 +255,16 @@ RESIZERS = {"image.resize": 2, "nn.upsampling": 1}
 
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Return the extents of the data of a convolution after batch and channels, None where one is
-    unknown.
-    """
+    """Return the extents of a convolution's data after batch and channels, None if one is open."""
     shape = input_shape(node)
     dims = None if shape is None else static_dims(shape[2:])
     return dims if dims is not None and len(dims) == rank else None
 
 
 def explicit_pads(node: Node, kernel: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the pads of a convolution, all beginnings and then all ends; None where they depend on
-    unknown extents.
+    """Return the pads of a convolution, all beginnings and then all ends.
+
+    None stands for pads that depend on unknown extents.
     """
     window = window_of(node, len(kernel))
     return None if window is None else window.padding(spatial_extents(node, len(kernel)), kernel)

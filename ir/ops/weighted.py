@@ -40,8 +40,9 @@ _WINDOW = {
 def _convolved(
     node: Node, extent: Callable[[int, int, int], int | None] | None
 ) -> tuple[Dim, list[Dim]]:
-    """Return batch and spatial extents of a convolution, these by `extent`(axis, of the input, of
-    the kernel).
+    """Return batch and spatial extents of a convolution.
+
+    The spatial ones are `extent`(axis, extent of the input, extent of the kernel).
     """
     x, weight = input_shape(node), input_shape(node, 1)
     assert weight is not None
@@ -88,12 +89,8 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
             - window.pads[len(window.strides) + i]
         )
 
-    known = (
-        window is not None
-        and window.auto_pad == "NOTSET"
-        and extra is not None
-        and "output_shape" not in node.attrs
-    )
+    has_pads = window is not None and window.auto_pad == "NOTSET" and extra is not None
+    known = has_pads and "output_shape" not in node.attrs
     batch, dims = _convolved(node, extent if known else None)
     return (TensorType(dtype, (batch, channels, *dims)),)
 

@@ -39,9 +39,7 @@ _LISTS = ("floats", "ints", "strings", "tensors", "graphs", "sparse_tensors", "t
 
 
 def _dtype_named(name: str) -> DType | None:
-    """Return the element type of that name; `onnx` and a number is one that ONNX has and irc does
-    not know.
-    """
+    """Return the element type of that name; `onnx` and a number is one that irc does not know."""
     if name.startswith("onnx") and name.removeprefix("onnx").removeprefix("-").isdecimal():
         return DType(name, 0, "unknown")
     return DTYPES.get(name)

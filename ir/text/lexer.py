@@ -105,9 +105,7 @@ class Lexer:
         raise self.error(expected, at, found)
 
     def error(self, expected: str, at: Mark | None = None, found: str | None = None) -> ParseError:
-        """Return an error at a position, by default the current token's, with the line
-        and a caret.
-        """
+        """Return an error with line and caret at a position, by default the current token's."""
         if not self.token and at in (None, self.mark()):
             number = max((i for i, line in enumerate(self.lines) if line.strip()), default=0)
             column, token = len(self.lines[number].rstrip()), ""

@@ -17,9 +17,7 @@ BARE = r"(?:[A-Za-z0-9_.$-]|/(?!/)|::(?=[A-Za-z0-9_]))+"
 """Matches a name that needs no quotes after `%` and `@`; `//` begins a comment."""
 
 WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
-"""Matches keywords, in-house operators, and names of attributes and overloads that need
-no quotes.
-"""
+"""Matches keywords, in-house operators, and names of attributes that need no quotes."""
 
 NUMBER = r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:f64)?|inf(?![\w.]))|nan\(0x[0-9a-f]{16}\)"
 
@@ -138,10 +136,8 @@ def format_elements(tensor: Tensor, max_elements: int) -> str | None:
     except (OSError, ValueError, IRError):
         return None
     texts, items = _elements(array, tensor.dtype)
-    if (
-        tensor.dtype.kind != "string"
-        and pack_elements(items, tensor.dtype).tobytes() != array.tobytes()
-    ):
+    has_numbers = tensor.dtype.kind != "string"
+    if has_numbers and pack_elements(items, tensor.dtype).tobytes() != array.tobytes():
         return None
     return f"[{', '.join(texts)}]" if tensor.shape else texts[0]
 
@@ -197,10 +193,10 @@ def is_element(item: object, dtype: DType) -> bool:
 
 
 def pack_elements(items: Iterable[object], dtype: DType) -> Array:
-    """Return parsed elements (floats, ints, bools, pairs of floats, str or bytes) as an array of
-    rank 1.
+    """Return parsed elements as an array of rank 1.
 
-    Raises ValueError if a number is out of the range of `dtype`.
+    They are floats, ints, bools, pairs of floats, str or bytes. Raises ValueError if a number is
+    out of the range of `dtype`.
     """
     listed = list(items)
     target = numpy_dtype(dtype)
@@ -222,8 +218,9 @@ def pack_elements(items: Iterable[object], dtype: DType) -> Array:
 
 
 def _as_bytes(item: object) -> object:
-    """Encode an element of a string tensor as ONNX does; a str with a lone surrogate has no
-    encoding and stays.
+    """Encode an element of a string tensor as ONNX does.
+
+    A str with a lone surrogate has no encoding, and stays.
     """
     try:
         return item.encode() if isinstance(item, str) else item

@@ -69,8 +69,9 @@ def parse(
 
 
 class _Parser(AttributeParser):
-    """A parser of modules, graphs and nodes; `scopes` holds the definitions so far, innermost graph
-    last.
+    """A parser of modules, graphs and nodes.
+
+    `scopes` holds the definitions so far, innermost graph last.
     """
 
     def __init__(self, text: str, name: str, data: Mapping[str, Tensor], limits: Limits) -> None:
@@ -151,7 +152,7 @@ class _Parser(AttributeParser):
     ) -> None:
         """Read everything after the name of a graph.
 
-        A region without opsets shares those of the outer graph.
+        A region without opsets shares the opsets of the outer graph.
         """
         if len(self.scopes) >= self.limits.max_nesting:
             self.fail(f"at most {self.limits.max_nesting} nested graphs (--max-nesting)")
@@ -261,8 +262,9 @@ class _Parser(AttributeParser):
                 self.module.notes.unimported.add(domain)
 
     def attributes(self, info: OpInfo | None, at: Mark) -> tuple[dict[str, Attribute], bool]:
-        """Read the attributes of a node; return them, and whether the brace of its regions was read
-        instead.
+        """Read the attributes of a node, or the opening brace of its regions.
+
+        The second result says that it was the brace.
         """
         attrs: dict[str, Attribute] = {}
         opened = self.skip("{")
@@ -290,9 +292,7 @@ class _Parser(AttributeParser):
             self.fail("known element types", at)
 
     def defined_names(self) -> list[str]:
-        """Read the results before `=`: `_` as the empty name, an empty list for a node without
-        results.
-        """
+        """Read the results before `=`: `_` is the empty name; a node may have no results."""
         names: list[str] = []
         seen: set[str] = set()
         while names or self.token[:1] == "%" or self.token == "_":

@@ -1,6 +1,6 @@
 """The names under which values are printed.
 
-A value is printed under its own name. It gets another (`name.1`, `name.2`, ...) only where the text
+A value is printed under its own name. It gets another (`name.1`, `name.2`, ...) only if the text
 would otherwise be read differently: its graph defines the name twice, or the value is in a region
 and hides an outer value of the same name that is read after it. The name of an input or a result of
 a graph is never given to another value of that graph, so the main graph keeps its interface. A
@@ -13,10 +13,9 @@ from ..graph import Graph, Value
 
 
 def printed_names(top: Graph) -> dict[Value, str]:
-    """Return the printed name of every value in `top` and its regions that has a name or a reader.
-    O(nodes + uses).
+    """Return the printed names of values with a name or a reader in `top`. O(nodes + uses).
 
-    `top` must not be a region.
+    Regions are included. `top` must not be a region.
     """
     resolver = _Resolver(top)
     resolver.graph(top)
@@ -24,8 +23,9 @@ def printed_names(top: Graph) -> dict[Value, str]:
 
 
 class _Resolver:
-    """A walk over the graph in the order of the text; `scopes` holds the definitions so far,
-    innermost last.
+    """A walk over the graph in the order of the text.
+
+    `scopes` holds the definitions so far, innermost last.
     """
 
     def __init__(self, top: Graph) -> None:
@@ -64,9 +64,7 @@ class _Resolver:
         self.names[value] = name
 
     def read(self, values: tuple[Value | None, ...], scope: dict[str, Value]) -> None:
-        """Rename each value of an inner scope that hides one of the outer `values` from their
-        reader.
-        """
+        """Rename each value of an inner scope that hides one of `values` from their reader."""
         for value in values:
             if value is None:
                 continue
@@ -113,18 +111,13 @@ class _Resolver:
 
 
 def _reserved_names(graph: Graph) -> dict[str, Value]:
-    """Return the names of the inputs and results of `graph`, which no other value of the graph may
-    take.
-    """
+    """Return the names of inputs and results of `graph`, which no other value of it may take."""
     reserved: dict[str, Value] = {}
     for value in graph.inputs:
         reserved.setdefault(value.name, value)
     for result, name in zip(graph.return_.inputs, graph.output_names, strict=False):
-        if (
-            result is not None
-            and result.name == name
-            and result.node is not None
-            and result.node.graph is graph
-        ):
+        if result is None or result.name != name:
+            continue
+        if result.node is not None and result.node.graph is graph:
             reserved.setdefault(name, result)
     return reserved

@@ -25,9 +25,7 @@ DEFAULT_OPSETS = {"": 21}
 """The opsets of a text without a header."""
 
 UNAVAILABLE = "unavailable"
-"""Printed as the digest of a payload whose elements cannot be read, such as missing
-external data.
-"""
+"""Printed as the digest of a payload that cannot be read, such as missing external data."""
 
 
 class Printable(Protocol):
@@ -92,9 +90,7 @@ class _Printer:
     def graph(
         self, graph: Graph, head: str, indent: str, opsets: Mapping[str, int], parameters: str = ""
     ) -> None:
-        """Print a graph. Its opsets are printed if they differ from `opsets`, those of the graph
-        around it.
-        """
+        """Print a graph, with its opsets unless they are the `opsets` of the graph around it."""
         inputs = ", ".join([self.input(graph, value) for value in graph.inputs])
         own = "" if graph.opsets == opsets else f" opsets {_opsets(graph.opsets)}"
         self.lines.append(f"{indent}{head}({inputs}){parameters}{own} {{")
@@ -119,12 +115,9 @@ class _Printer:
     def results(self, graph: Graph) -> Iterator[str]:
         names = graph.output_names
         for i, value in enumerate(graph.return_.inputs):
-            renamed = (
-                value is not None
-                and i < len(names)
-                and names[i] != self.names.get(value, value.name)
-            )
-            yield self.value(value) + (f" as %{format_name(names[i])}" if renamed else "")
+            own = None if value is None else self.names.get(value, value.name)
+            is_renamed = i < len(names) and own not in (None, names[i])
+            yield self.value(value) + (f" as %{format_name(names[i])}" if is_renamed else "")
 
     def parameters(self, function: Function) -> str:
         """Return the attributes of a function, those without a default first, as in ONNX."""
@@ -166,7 +159,7 @@ class _Printer:
         return text + self.metadata(node)
 
     def metadata(self, node: Node) -> str:
-        """Return the metadata of a node where they are not those of its source."""
+        """Return the metadata of a node if they differ from its source."""
         marks = node.own_metadata
         if not marks or marks == node.source_metadata():
             return ""
@@ -224,8 +217,9 @@ class _Printer:
 
 
 def op_text(op: str) -> str:
-    """Return a foreign operator `domain::OpType` in quotes, without `::` if the domain is empty and
-    nothing is lost.
+    """Return a foreign operator `domain::OpType` in quotes.
+
+    `::` after an empty domain is left out if nothing is lost.
     """
     return quote(op[2:] if op.startswith("::") and "::" not in op[2:] else op)
 
