@@ -21,9 +21,9 @@ def test_rule(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in FOLDER.glob("*.py")])
-def test_the_table_lists_the_operators_of_every_module_of_rules(name: str) -> None:
-    rules = getattr(import_module(f"irc.passes.simplify.{name}"), "RULES", {})
-    assert name == "rule_set" or MODULES.get(name, ()) == tuple(rules)
+def test_the_table_has_every_module_of_rules(name: str) -> None:
+    module = import_module(f"irc.passes.simplify.{name}")
+    assert name == "rule_set" or hasattr(module, "RULES") == (module in MODULES)
 
 
 def test_every_rule_has_a_case_in_which_it_applies_and_one_in_which_it_declines() -> None:
