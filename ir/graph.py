@@ -5,7 +5,22 @@ Nodes form an intrusive linked list in topological order. Its last node is `retu
 output is an ordinary use. Constants are nodes. The bodies of control flow are regions of a node and
 read outer values directly.
 
+    graph = Graph("main", {"": 21})
+    x = graph.add_input("x", TensorType(F32, (1, 3)))
+    relu = graph.append(Node("nn.relu", [x], outputs=[("y", x.type)]))
+    graph.set_outputs([relu.output])
+    x.users    # {relu: 1}
+
 Passes edit a graph through `irc.ir.rewriter.Rewriter`, which also maintains origins.
+
+Speed: a model has hundreds of thousands of nodes and values, and every pass visits them. So
+
+- classes have slots, and `Node.output` is stored, in one step for a node with one output;
+- a loop stands in place of `any` of a generator, which takes twice as long;
+- `Graph.nodes`, `walked` and `operators_of` return lists, in a half to a third of the time of an
+  iteration, and `operators` begins after the constants with which models begin;
+- `Graph.remove` breaks the reference cycle between a node and its values, so that both are freed
+  without the garbage collector.
 """
 
 from __future__ import annotations
@@ -19,39 +34,16 @@ if TYPE_CHECKING:
     from .attributes import Attribute, SparseTensor
     from .tensor import Tensor
 
-Origins = tuple["int | Origins", ...]
-"""Ids of imported nodes, as a rope (nested tuples): merging two is O(1), and `flatten_origins`
-lists the ids.
-"""
-
-
-def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]:
-    """Return the ids in a rope of origins, each once, in ascending order.
-
-    Ropes share parts. Pass the same `seen` for several ropes to visit each shared part once: linear
-    time in all, and the ids of a shared part are listed for the first rope only.
-    """
-    if seen is None and len(origins) == 1 and isinstance(origins[0], int):
-        return [origins[0]]
-    found: set[int] = set()
-    stack: list[int | Origins] = [origins]
-    seen = set() if seen is None else seen
-    while stack:
-        item = stack.pop()
-        if isinstance(item, int):
-            found.add(item)
-        elif id(item) not in seen:
-            seen.add(id(item))
-            stack.extend(item)
-    return sorted(found)
-
 
 class Value:
-    """One SSA value.
+    """One SSA value: a result of a node, or an input of a graph.
 
-    It is output `index` of `node`. For a graph input, `node` is None and `owner` is the graph.
-    `users` maps each node that reads the value to the number of its inputs that do, in the order in
-    which the nodes began to read it.
+        value.type     # f32[N,3,8]
+        value.node     # the node of which it is output `value.index`; None for a graph input
+        value.users    # {node: 2}: one node reads it, at two inputs
+
+    `users` has the nodes in the order in which they began to read the value. `owner` is the graph
+    of a graph input.
     """
 
     __slots__ = ("_source_name", "index", "name", "node", "owner", "type", "users")
@@ -67,6 +59,9 @@ class Value:
         self.owner = owner
         self.users: dict[Node, int] = {}
 
+    def __repr__(self) -> str:
+        return f"<Value {self.name!r}: {self.type}>"
+
     @property
     def graph(self) -> Graph:
         """The graph in which the value is defined."""
@@ -74,25 +69,7 @@ class Value:
         assert graph is not None, f"value {self.name!r} belongs to no graph"
         return graph
 
-    @property
-    def source_name(self) -> str:
-        """The name in the source model, for messages: of the value, or of the result that it is a
-        part of.
-        """
-        return self._source_name or self.name
-
-    def rename(self, name: str) -> None:
-        """Change the name; messages keep the name in the source model."""
-        self._source_name = self._source_name or self.name
-        self.name = name
-
-    def take_name(self, other: Value) -> None:
-        """Take the name of `other`, in messages, too."""
-        self.name, self._source_name = other.name, other._source_name
-
-    def made_for(self, result: Value) -> None:
-        """Name the value after `result` in messages: it is a step in the computation of it."""
-        self._source_name = result._source_name or result.name
+    # its readers
 
     @property
     def use_count(self) -> int:
@@ -111,102 +88,45 @@ class Value:
         node, count = next(iter(self.users.items()))
         return node if count == 1 else None
 
-    def __repr__(self) -> str:
-        return f"<Value {self.name!r}: {self.type}>"
+    # its names, in the module and in messages
 
+    @property
+    def source_name(self) -> str:
+        """The name in messages: in the source model, of the value or the result it is a part of."""
+        return self._source_name or self.name
 
-def producer_of(value: Value | None, *ops: str) -> Node | None:
-    """Return the node that computes `value` if its operator is one of `ops`, else None."""
-    node = None if value is None else value.node
-    return node if node is not None and node.op in ops else None
+    def rename(self, name: str) -> None:
+        """Change the name; messages keep the name in the source model."""
+        self._source_name = self._source_name or self.name
+        self.name = name
 
+    def take_name(self, other: Value) -> None:
+        """Take the name of `other`, in messages, too."""
+        self.name, self._source_name = other.name, other._source_name
 
-def is_constant(value: Value | None) -> bool:
-    """Return whether `value` is a payload: the result of a `constant`."""
-    return value is not None and value.node is not None and value.node.op == "constant"
-
-
-def payload_of(value: Value | None) -> Attribute | None:
-    """Return the payload of a `constant`, None for any other value."""
-    node = None if value is None else value.node
-    return node.attrs.get("value") if node is not None and node.op == "constant" else None
-
-
-HIDDEN = "irc.hidden::"
-"""How the operator of a node begins that the running pass has to leave alone
-(`irc.passes.keeping`).
-"""
-
-ONNX_NAMES: dict[str, str] = {}
-"""The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
-
-
-OPERANDS: dict[str, Mapping[str, int]] = {}
-"""The positions of the operands of each operator by name; `ir.ops` enters them."""
-
-Required = Literal[
-    "data", "lhs", "rhs", "weight", "scale", "indices", "slope", "x", "y", "base", "exponent"
-]
-"""Names of operands that no operator may lack."""
-
-
-class Source:
-    """The object that a frontend imported a node from: `message`, opaque to passes (for ONNX a
-    NodeProto).
-
-    `attrs` are the attributes that were read from it, by name. A backend of the same format takes
-    an attribute of the node from the message only if it is the same object: an equal number that a
-    pass has set is written from the IR.
-    """
-
-    __slots__ = ("attrs", "message")
-
-    def __init__(self, message: object, attrs: Mapping[str, Attribute]) -> None:
-        self.message = message
-        self.attrs = attrs
-
-    def states(self, attrs: Mapping[str, Attribute]) -> bool:
-        """Return whether `attrs` are the attributes that were read, neither more nor fewer."""
-        if attrs is self.attrs:
-            return True
-        return len(attrs) == len(self.attrs) and all(
-            attrs.get(name) is value for name, value in self.attrs.items()
-        )
-
-
-def has_marks(message: object) -> bool:
-    """Return whether the message of a node has more than the operator: metadata, documentation,
-    devices.
-    """
-    if getattr(message, "metadata_props", None):
-        return True
-    return bool(
-        getattr(message, "doc_string", "") or getattr(message, "device_configurations", None)
-    )
+    def made_for(self, result: Value) -> None:
+        """Name the value after `result` in messages: it is a step in the computation of it."""
+        self._source_name = result._source_name or result.name
 
 
 class Node:
-    """One operation.
+    """One operation: its operator reads `inputs` and computes `outputs`.
+
+        conv = Node("nn.conv", [x, weight], {"group": 1}, outputs=[("y", UNKNOWN)])
+        conv["weight"]    # an operand by its name in the operator's row, None if it is absent
+        conv.output       # the first of `outputs`
 
     `op` is a name in the operator table (`nn.conv`) or, for a foreign operator, `domain::OpType`
     (`::Sigmoid` in the default domain). `overload` distinguishes functions of the same name.
-    `output` is the first of the `outputs`. `inputs` hold None for an absent optional input.
-    `inputs` and `attrs` are replaced, never changed in place, so nodes may share them.
+    `inputs` hold None for an absent optional input. `inputs` and `attrs` are replaced, never
+    changed in place, so nodes may share them. `regions` are the bodies of control flow.
 
-    - `node["bias"]` is the operand that the row of the operator calls so, None where it is absent.
-    - `node.operand()` is the first one, for code that handles many operators: the data that passes.
-    - `node.inputs` are all of them, for variadic and foreign operators, and for copies.
+    `source` is the object that the frontend imported the node from. The backend of the same format
+    writes the node back from it, with the differences. It is None for a node that a pass made.
 
     `origins` are the imported nodes that the node computes; `inherited` are the origins of erased
-    nodes that were merged into it.
-
-    `source` is what the frontend imported the node from. The backend of the same format writes the
-    node back from it, but for what differs. It is None for a node that a pass made.
-
-    `metadata` are marks of the user and of passes, which are no part of the operator:
-    `metadata_props` of ONNX. Change them there. `own_metadata` is None until somebody asks for
-    them. `merged` is a rope of the messages of erased nodes whose marks and documentation the node
-    takes over, the one whose name it took first.
+    nodes that were merged into it. `merged` are the messages of erased nodes whose marks the node
+    takes over, as a rope: first the one whose name it took.
     """
 
     __slots__ = (
@@ -230,7 +150,7 @@ class Node:
         self.op = op
         self.inputs = tuple(inputs)
         self.attrs: dict[str, Attribute] = attrs or {}
-        if len(outputs) == 1:  # nearly every node: in a quarter of the time
+        if len(outputs) == 1:
             self.output = Value(self, 0, outputs[0][1], outputs[0][0])
             self.outputs: tuple[Value, ...] = (self.output,)
         else:
@@ -246,6 +166,7 @@ class Node:
         self.inherited: Origins = ()
         self.source = source
         self.own_metadata: dict[str, str] | None = None
+        """The marks, None until somebody asks for `metadata`."""
         self.merged: tuple[object, ...] = ()
         self.graph: Graph | None = None
         self.prev: Node | None = None
@@ -256,82 +177,33 @@ class Node:
             if value is not None:
                 value.users[self] = value.users.get(self, 0) + 1
 
-    @property
-    def message(self) -> object:
-        """The object of the source model that the node was imported from, None for a node that a
-        pass made.
-        """
-        return None if self.source is None else self.source.message
+    def __repr__(self) -> str:
+        return f"<Node {self.op} {self.name!r}>"
 
     @property
-    def unchanged_message(self) -> object:
-        """The message of a node of which every attribute is as it was read, None for any other."""
-        source = self.source
-        return source.message if source is not None and source.states(self.attrs) else None
+    def opset(self) -> int:
+        """The opset version of ONNX's default domain in the graph of the node."""
+        return 1 if self.graph is None else self.graph.opsets.get("", 1)
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """The marks of the node by key, at first those of its source and of the nodes that were
-        merged into it.
-        """
-        if self.own_metadata is None:
-            self.own_metadata = self.source_metadata()
-        return self.own_metadata
-
-    def messages(self) -> list[object]:
-        """Return the message of the node and those of the merged nodes that have marks, each once.
-
-        O(messages).
-        """
-        if not self.merged:
-            return [] if self.source is None else [self.source.message]
-        found: dict[int, object] = {}
-        seen: set[int] = set()
-        stack: list[object] = [self.merged, self.message]
-        while stack:
-            item = stack.pop()
-            if not isinstance(item, tuple):
-                found.setdefault(id(item), item)
-            elif id(item) not in seen:
-                seen.add(id(item))
-                stack.extend(reversed(item))
-        return [message for message in found.values() if message is not None]
-
-    def source_metadata(self) -> dict[str, str]:
-        """Return the marks in the message of the node, and those of the merged nodes under other
-        keys.
-        """
-        marks: dict[str, str] = {}
-        for message in self.messages():
-            for entry in getattr(message, "metadata_props", ()):
-                marks.setdefault(entry.key, entry.value)
-        return marks
-
-    def stand_for(self, node: Node) -> None:
-        """Be written as `node` would be, but for what differs: from its source, with its marks."""
-        self.source, self.own_metadata, self.merged = node.source, node.own_metadata, node.merged
-
-    def take_marks(self, erased: Node) -> None:
-        """Take over the marks of a node that is merged into this one. Its own go first, unless it
-        took the name. O(1), but for marks that somebody changed.
-        """
-        message, takes_place = erased.message, self.source is None and erased.name == self.name
-        new = (message, erased.merged) if has_marks(message) else erased.merged
-        if erased.own_metadata is not None or self.own_metadata is not None:
-            mine, theirs = self.metadata, erased.metadata
-            self.own_metadata = {**mine, **theirs} if takes_place else {**theirs, **mine}
-        if new and new is not self.merged:
-            self.merged = (
-                ((new, self.merged) if takes_place else (self.merged, new)) if self.merged else new
-            )
+    def label(self) -> str:
+        """The operator and the name of the node, or `%` and the name of its first output."""
+        name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
+        return f"{self.op.removeprefix('::')} {name}"
 
     @property
-    def is_read(self) -> bool:
-        """Whether any node reads an output."""
-        for value in self.outputs:  # noqa: SIM110 - every rewrite calls it; a generator takes twice as long
-            if value.users:
-                return True
-        return False
+    def description(self) -> str:
+        """The node for users: its ONNX operator, and its name or the name of its first result."""
+        operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
+        name = self.name or (self.outputs[0].source_name if self.outputs else "")
+        return f"{operator} {name!r}"
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the running pass must leave the node and the names of its results alone."""
+        return self.op.startswith(HIDDEN)
+
+    # its operands and readers
 
     @overload
     def __getitem__(self, name: Required) -> Value: ...
@@ -340,19 +212,27 @@ class Node:
     def __getitem__(self, name: str) -> Value | None: ...
 
     def __getitem__(self, name: str) -> Value | None:
-        """Return the operand `name` of an operator of the table, None where it is absent."""
+        """Return the operand `name` of an operator of the table, None if it is absent."""
         index, inputs = OPERANDS[self.op][name], self.inputs
         return inputs[index] if index < len(inputs) else None
+
+    def operand(self, index: int = 0) -> Value:
+        """Return a required input, by default the first: the data, whatever the operator."""
+        value = self.inputs[index]
+        assert value is not None
+        return value
 
     def input(self, index: int) -> Value | None:
         """Return input `index`, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def operand(self, index: int = 0) -> Value:
-        """Return input `index`, which the operator table requires."""
-        value = self.inputs[index]
-        assert value is not None
-        return value
+    @property
+    def is_read(self) -> bool:
+        """Whether any node reads an output."""
+        for value in self.outputs:  # noqa: SIM110 - see Speed
+            if value.users:
+                return True
+        return False
 
     def set_inputs(self, inputs: Sequence[Value | None]) -> None:
         """Replace all inputs, and update the users of the old and new values. O(inputs)."""
@@ -372,35 +252,6 @@ class Node:
         self.inputs = tuple(inputs)
         new.users[self] = new.users.get(self, 0) + count
 
-    @property
-    def opset(self) -> int:
-        """The opset version of ONNX's default domain in the graph of the node."""
-        return 1 if self.graph is None else self.graph.opsets.get("", 1)
-
-    @property
-    def label(self) -> str:
-        """The operator and the name of the node, or `%` and the name of its first output where it
-        has no name.
-        """
-        name = self.name or (f"%{self.outputs[0].name}" if self.outputs else "(nameless)")
-        return f"{self.op.removeprefix('::')} {name}"
-
-    @property
-    def description(self) -> str:
-        """The node in a message to users: its ONNX operator, and its name or the source name of its
-        first result.
-        """
-        operator = ONNX_NAMES.get(self.op) or self.op.rpartition("::")[2]
-        name = self.name or (self.outputs[0].source_name if self.outputs else "")
-        return f"{operator} {name!r}"
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether the running pass has to leave the node, and the names of its results, as they
-        are.
-        """
-        return self.op.startswith(HIDDEN)
-
     def _drop_uses(self) -> None:
         for value in self.inputs:
             if value is not None:
@@ -411,17 +262,85 @@ class Node:
                 else:
                     del users[self]
 
-    def __repr__(self) -> str:
-        return f"<Node {self.op} {self.name!r}>"
+    # its source
+
+    @property
+    def message(self) -> object:
+        """The object that the frontend imported the node from, None if a pass made the node."""
+        return None if self.source is None else self.source.message
+
+    @property
+    def unchanged_message(self) -> object:
+        """The message of a node of which every attribute is as it was read, else None."""
+        source = self.source
+        return source.message if source is not None and source.states(self.attrs) else None
+
+    def messages(self) -> list[object]:
+        """Return the node's message, then merged messages with marks, each once. O(messages)."""
+        if not self.merged:
+            return [] if self.source is None else [self.source.message]
+        found: dict[int, object] = {}
+        seen: set[int] = set()
+        stack: list[object] = [self.merged, self.message]
+        while stack:
+            item = stack.pop()
+            if not isinstance(item, tuple):
+                found.setdefault(id(item), item)
+            elif id(item) not in seen:
+                seen.add(id(item))
+                stack.extend(reversed(item))
+        return [message for message in found.values() if message is not None]
+
+    # its marks: metadata_props of ONNX, by users and passes, which are not part of the operator
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The marks by key, at first from its source and from merged nodes. Change them here."""
+        if self.own_metadata is None:
+            self.own_metadata = self.source_metadata()
+        return self.own_metadata
+
+    def source_metadata(self) -> dict[str, str]:
+        """Return the marks in the message of the node, and of merged nodes under other keys."""
+        marks: dict[str, str] = {}
+        for message in self.messages():
+            for entry in getattr(message, "metadata_props", ()):
+                marks.setdefault(entry.key, entry.value)
+        return marks
+
+    def stand_for(self, node: Node) -> None:
+        """Be written as `node`, from its source and with its marks, but with the differences."""
+        self.source, self.own_metadata, self.merged = node.source, node.own_metadata, node.merged
+
+    def take_marks(self, erased: Node) -> None:
+        """Take over the marks of a node that is merged into this one.
+
+        Its own go first, unless it took the name. O(1), but for marks that somebody changed.
+        """
+        message, takes_place = erased.message, self.source is None and erased.name == self.name
+        new = (message, erased.merged) if has_marks(message) else erased.merged
+        if erased.own_metadata is not None or self.own_metadata is not None:
+            mine, theirs = self.metadata, erased.metadata
+            self.own_metadata = {**mine, **theirs} if takes_place else {**theirs, **mine}
+        if not new or new is self.merged:
+            return
+        if not self.merged:
+            self.merged = new
+        else:
+            self.merged = (new, self.merged) if takes_place else (self.merged, new)
 
 
 class Graph:
     """A graph or a region: inputs, then nodes in topological order, the last of them `return`.
 
+        for node in graph: ...      # any node may be removed meanwhile
+        graph.outputs               # the inputs of graph.return_
+        graph.parent                # the node of a region, None for the main graph
+
+    `opsets` maps operator domains to versions and is shared with the nested regions. `output_names`
+    are the names of the graph outputs; they may differ from the names of the returned values.
     `defaults` holds the payloads of inputs with an initializer that the caller may override (ONNX
-    IR >= 4). `opsets` maps operator domains to versions and is shared with the nested regions.
-    `output_names` are the names of the graph outputs; they may differ from the names of the
-    returned values.
+    IR >= 4).
 
     `source` is the object that the frontend imported (for ONNX a GraphProto). If its nodes are not
     in topological order, `source_order` holds the position of each node in it.
@@ -448,9 +367,10 @@ class Graph:
         self.return_.graph = self
         self._first: Node = self.return_
         self._first_operator: Node = self.return_
-        """All nodes before it are constants; models begin with many, which `operators` skips."""
+        """A node with only constants before it, where `operators` begins."""
         self._count = 0
         self._nested = 0
+        """The number of regions of all nodes."""
 
     def add_input(self, name: str, type_: Type) -> Value:
         """Append a graph input."""
@@ -458,10 +378,12 @@ class Graph:
         self.inputs.append(value)
         return value
 
+    def append(self, node: Node) -> Node:
+        """Insert a detached `node` at the end, before `return`. O(1)."""
+        return self.insert_before(self.return_, node)
+
     def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
-        """Make `values` the outputs of the graph, under `names` (by default the names of the
-        values).
-        """
+        """Make `values` the outputs of the graph, under `names` or by default their own names."""
         self.return_.set_inputs(values)
         self.output_names = tuple(value.name for value in values) if names is None else tuple(names)
 
@@ -469,6 +391,114 @@ class Graph:
     def outputs(self) -> tuple[Value, ...]:
         """The returned values."""
         return tuple(value for value in self.return_.inputs if value is not None)
+
+    # its nodes, in order and without `return`
+
+    def __len__(self) -> int:
+        """Return the number of nodes, without `return` and without the nodes of regions."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield the nodes. Any node may be removed during the iteration."""
+        node = self._first
+        while node is not self.return_:
+            if node.graph is self:
+                yield node
+            following = node.next
+            assert following is not None
+            node = following
+
+    def nodes(self) -> list[Node]:
+        """Return a list of the nodes."""
+        found: list[Node] = []
+        node = self._first
+        while node is not self.return_:
+            found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
+
+    def operators(self) -> Iterator[Node]:
+        """Yield the nodes that are not constants. Any node may be removed during the iteration."""
+        node = self._first_operator
+        while node is not self.return_:
+            if node.op != "constant" and node.graph is self:
+                yield node
+            following = node.next
+            assert following is not None
+            node = following
+
+    def operators_of(self, ops: Container[str]) -> list[Node]:
+        """Return a list of the nodes whose operators are `ops`, which lack `constant`."""
+        found: list[Node] = []
+        node = self._first_operator
+        while node is not self.return_:
+            if node.op in ops:
+                found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
+
+    def constants_with(self, attribute: str) -> list[Node]:
+        """Return a list of the constants that have an attribute."""
+        found: list[Node] = []
+        node = self._first
+        while node is not self.return_:
+            if node.op == "constant" and attribute in node.attrs:
+                found.append(node)
+            assert node.next is not None
+            node = node.next
+        return found
+
+    # the graphs in it and around it
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether any node of the graph has regions. O(1)."""
+        return self._nested > 0
+
+    def walk(self) -> Iterator[Node]:
+        """Yield all nodes, in regions too, and each `return`; a node comes before its regions."""
+        if not self.has_regions:
+            for node in self:
+                yield node
+                for region in node.regions:  # added during the iteration
+                    yield from region.walk()
+            yield self.return_
+            return
+        stack: list[Iterator[Node]] = [self._with_return()]
+        while stack:
+            for node in stack[-1]:
+                yield node
+                if node.regions:
+                    stack.extend(region._with_return() for region in reversed(node.regions))
+                    break
+            else:
+                stack.pop()
+
+    def walked(self) -> list[Node]:
+        """Return a list of the nodes that `walk` yields."""
+        return list(self.walk()) if self.has_regions else [*self.nodes(), self.return_]
+
+    def _with_return(self) -> Iterator[Node]:
+        yield from self
+        yield self.return_
+
+    def graphs(self) -> Iterator[Graph]:
+        """Yield this graph and all graphs nested in it, outer graphs first."""
+        yield self
+        if self.has_regions:
+            for node in self.walk():
+                yield from node.regions
+
+    def ancestors(self) -> Iterator[Graph]:
+        """Yield this graph, the graph that encloses it, and so on to the outermost."""
+        graph: Graph | None = self
+        while graph is not None:
+            yield graph
+            graph = None if graph.parent is None else graph.parent.graph
+
+    # changing it
 
     def insert_before(self, anchor: Node, node: Node) -> Node:
         """Insert a detached `node` before `anchor`, a node of this graph. O(1)."""
@@ -491,15 +521,10 @@ class Graph:
             self._nested += len(node.regions)
         return node
 
-    def append(self, node: Node) -> Node:
-        """Insert a detached `node` at the end, before `return`. O(1)."""
-        return self.insert_before(self.return_, node)
-
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs have no users. O(inputs + size of its regions).
 
-        This clears `outputs`, which breaks the reference cycle between the node and its values: the
-        node is freed without the garbage collector.
+        The node loses its inputs and outputs.
         """
         assert node.graph is self, f"{node!r} is not in this graph"
         assert node is not self.return_, "return cannot be removed"
@@ -524,6 +549,10 @@ class Graph:
             region._unlink(node)
             self.insert_before(anchor, node)
 
+    def forget_first_operator(self) -> None:
+        """Let `operators` search from the first node: the operator of a constant changes."""
+        self._first_operator = self._first
+
     def _unlink(self, node: Node) -> None:
         before, after = node.prev, node.next
         assert after is not None
@@ -539,124 +568,6 @@ class Graph:
         if node.regions:
             self._nested -= len(node.regions)
 
-    def __len__(self) -> int:
-        """Return the number of nodes, without `return` and without the nodes of regions."""
-        return self._count
-
-    def __iter__(self) -> Iterator[Node]:
-        """Yield the nodes in order, without `return`.
-
-        Any node may be removed during the iteration.
-        """
-        node = self._first
-        while node is not self.return_:
-            if node.graph is self:
-                yield node
-            following = node.next
-            assert following is not None
-            node = following
-
-    def forget_first_operator(self) -> None:
-        """Let `operators` search from the first node: the operator of a constant changes."""
-        self._first_operator = self._first
-
-    def operators(self) -> Iterator[Node]:
-        """Yield the nodes that are not constants, as iteration over the graph does."""
-        node = self._first_operator
-        while node is not self.return_:
-            if node.op != "constant" and node.graph is self:
-                yield node
-            following = node.next
-            assert following is not None
-            node = following
-
-    def operators_of(self, ops: Container[str]) -> list[Node]:
-        """Return a list of the nodes whose operators are `ops`, none of them
-        `constant`, in order.
-        """
-        found: list[Node] = []
-        node = self._first_operator
-        while node is not self.return_:
-            if node.op in ops:
-                found.append(node)
-            assert node.next is not None
-            node = node.next
-        return found
-
-    def constants_with(self, attribute: str) -> list[Node]:
-        """Return a list of the constants that have an attribute, in order."""
-        found: list[Node] = []
-        node = self._first
-        while node is not self.return_:
-            if node.op == "constant" and attribute in node.attrs:
-                found.append(node)
-            assert node.next is not None
-            node = node.next
-        return found
-
-    def nodes(self) -> list[Node]:
-        """Return a list of the nodes in order, without `return`.
-
-        Takes half as long as `list(graph)`.
-        """
-        found: list[Node] = []
-        node = self._first
-        while node is not self.return_:
-            found.append(node)
-            assert node.next is not None
-            node = node.next
-        return found
-
-    def walk(self) -> Iterator[Node]:
-        """Yield all nodes, including nested regions and each `return`; a node comes before the
-        nodes of its regions.
-        """
-        if not self.has_regions:
-            for node in self:
-                yield node
-                for region in node.regions:  # added during the iteration
-                    yield from region.walk()
-            yield self.return_
-            return
-        stack: list[Iterator[Node]] = [self._with_return()]
-        while stack:
-            for node in stack[-1]:
-                yield node
-                if node.regions:
-                    stack.extend(region._with_return() for region in reversed(node.regions))
-                    break
-            else:
-                stack.pop()
-
-    def walked(self) -> list[Node]:
-        """Return a list of the nodes that `walk` yields, of a graph without regions in a third of
-        the time.
-        """
-        return list(self.walk()) if self.has_regions else [*self.nodes(), self.return_]
-
-    def _with_return(self) -> Iterator[Node]:
-        yield from self
-        yield self.return_
-
-    @property
-    def has_regions(self) -> bool:
-        """Whether any node of the graph has regions. O(1)."""
-        return self._nested > 0
-
-    def graphs(self) -> Iterator[Graph]:
-        """Yield this graph and all graphs nested in it, outer graphs first."""
-        yield self
-        if self.has_regions:
-            for node in self.walk():
-                yield from node.regions
-
-    def ancestors(self) -> Iterator[Graph]:
-        """Yield this graph, the graph that encloses it, and so on to the outermost."""
-        graph: Graph | None = self
-        while graph is not None:
-            yield graph
-            graph = None if graph.parent is None else graph.parent.graph
-
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model-local function."""
@@ -669,10 +580,9 @@ def call_key(node: Node) -> FunctionKey:
 
 
 class Function:
-    """A model-local function: `graph` is its body, and `attributes` are the names of attributes
-    without a default.
+    """A model-local function; `graph` is its body.
 
-    `defaults` holds the attributes with a default value.
+    `attributes` are the names of attributes without a default, `defaults` the others with theirs.
     """
 
     __slots__ = ("attributes", "defaults", "domain", "graph", "name", "overload", "source")
@@ -692,3 +602,93 @@ class Function:
     def key(self) -> FunctionKey:
         """The key that a call names."""
         return (self.domain, self.name, self.overload)
+
+
+def producer_of(value: Value | None, *ops: str) -> Node | None:
+    """Return the node that computes `value` if its operator is one of `ops`, else None."""
+    node = None if value is None else value.node
+    return node if node is not None and node.op in ops else None
+
+
+def is_constant(value: Value | None) -> bool:
+    """Return whether `value` is a payload: the result of a `constant`."""
+    return value is not None and value.node is not None and value.node.op == "constant"
+
+
+def payload_of(value: Value | None) -> Attribute | None:
+    """Return the payload of a `constant`, None for any other value."""
+    node = None if value is None else value.node
+    return node.attrs.get("value") if node is not None and node.op == "constant" else None
+
+
+class Source:
+    """The object that a frontend imported a node from: `message`, for ONNX a NodeProto.
+
+    Passes do not look into it. `attrs` are the attributes that were read from it, by name. A
+    backend of the same format takes an attribute of the node from the message only if it is the
+    same object: an equal number that a pass has set is written from the IR.
+    """
+
+    __slots__ = ("attrs", "message")
+
+    def __init__(self, message: object, attrs: Mapping[str, Attribute]) -> None:
+        self.message = message
+        self.attrs = attrs
+
+    def states(self, attrs: Mapping[str, Attribute]) -> bool:
+        """Return whether `attrs` are the attributes that were read, neither more nor fewer."""
+        if attrs is self.attrs:
+            return True
+        if len(attrs) != len(self.attrs):
+            return False
+        return all(attrs.get(name) is value for name, value in self.attrs.items())
+
+
+def has_marks(message: object) -> bool:
+    """Return whether the message of a node has metadata, documentation or devices."""
+    if getattr(message, "metadata_props", None) or getattr(message, "doc_string", ""):
+        return True
+    return bool(getattr(message, "device_configurations", None))
+
+
+HIDDEN = "irc.hidden::"
+"""The beginning of the operator of a node that the running pass must leave alone.
+
+`irc.passes.keeping` hides nodes so.
+"""
+
+ONNX_NAMES: dict[str, str] = {}
+"""The names in ONNX of in-house operators, for messages; `ir.ops` enters them."""
+
+OPERANDS: dict[str, Mapping[str, int]] = {}
+"""The positions of the operands of each operator by name; `ir.ops` enters them."""
+
+Required = Literal[
+    "data", "lhs", "rhs", "weight", "scale", "indices", "slope", "x", "y", "base", "exponent"
+]
+"""Names of operands that no operator may lack."""
+
+
+Origins = tuple["int | Origins", ...]
+"""Ids of imported nodes, as a rope: nested tuples, of which two merge in O(1)."""
+
+
+def flatten_origins(origins: Origins, seen: set[int] | None = None) -> list[int]:
+    """Return the ids in a rope of origins, each once, in ascending order.
+
+    Ropes share parts. Pass the same `seen` for several ropes to visit each shared part once: linear
+    time in all, and the ids of a shared part are listed for the first rope only.
+    """
+    if seen is None and len(origins) == 1 and isinstance(origins[0], int):
+        return [origins[0]]
+    found: set[int] = set()
+    stack: list[int | Origins] = [origins]
+    seen = set() if seen is None else seen
+    while stack:
+        item = stack.pop()
+        if isinstance(item, int):
+            found.add(item)
+        elif id(item) not in seen:
+            seen.add(id(item))
+            stack.extend(item)
+    return sorted(found)
