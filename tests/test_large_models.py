@@ -308,7 +308,7 @@ def test_a_model_can_be_written_over_itself(
     large(1024)
     irc.compile(source).save(tmp_path / "expected.onnx")
     result = irc.compile(source)
-    result.save(source, fold_map=tmp_path / "m.json", fold_map_store=store)
+    result.save(source, fold_map=tmp_path / "m.json", fold_map_store=store, in_place=True)
     assert source.read_bytes() == (tmp_path / "expected.onnx").read_bytes()
     result.save(tmp_path / "again.onnx")  # from the file that has no name any more
     assert (tmp_path / "again.onnx").read_bytes() == source.read_bytes()

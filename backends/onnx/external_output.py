@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from ...frontends.onnx.codec.external_data import external_location, external_path
@@ -10,7 +11,7 @@ from ...frontends.onnx.codec.protos import ModelProto
 from ...frontends.onnx.codec.traversal import external_tensors
 from ...ir.payload import file_digest
 from ...support.errors import EmitError
-from ...support.files import FileTransaction, PathLock, replacing, writing
+from ...support.files import FileTransaction, PathLock, make_folder, remove_empty, writing
 from ...support.output_paths import entry_path, paths_read
 from .data_file_cleanup import DIGITS
 
@@ -20,9 +21,9 @@ def place_external_data(
 ) -> ModelProto:
     """Copy the external data of `model` from below `base_dir` to beside `target`, its new place.
 
-    A file that is there with the same content stays. If a file of other content has the name, the
-    data gets a name made of `target` and its digest, and comes into place with `files`. Returns a
-    model that refers to the new names.
+    A file that is there with the same content stays. Where a file of other content has the name,
+    the data gets a name made of `target` and its digest. The copies come into place with `files`.
+    Returns a model that refers to the new names.
     """
     folder = target.parent
     locations = {external_location(tensor) for tensor in external_tensors(model)}
@@ -59,21 +60,33 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
             f"{destination}: cannot be written: it lies outside the folder of {target.name}"
         )
     with writing(destination):
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with PathLock(destination):  # another compile may write other data to that name
-            # `target` is written later, and is not there yet
-            is_target = os.path.realpath(destination) == os.path.realpath(target)
-            if not is_target and not destination.exists():
-                with replacing(destination) as temporary:
-                    copyfile(source, temporary)
-            elif not (destination.is_file() and cmp(source, destination, shallow=False)):
-                digits = file_digest(source).rpartition(":")[2][:DIGITS]
-                destination = destination.with_name(f"{target.name}.{digits}.data")
-                file = files.add(target)
-                copyfile(source, file.temporary)
-                file.path = destination
-                return destination.relative_to(folder).as_posix()
-    return location
+        made = make_folder(destination.parent)
+        files.push(lambda kind, *_: None if kind is None else remove_empty(made))
+        if os.path.realpath(destination) == os.path.realpath(target) or destination.exists():
+            if destination.is_file() and cmp(source, destination, shallow=False):
+                return location
+            digits = file_digest(source).rpartition(":")[2][:DIGITS]
+            destination = destination.with_name(f"{target.name}.{digits}.data")
+            file = files.add(target)  # named after it, so that its next compile removes it
+        else:
+            files.locks.setdefault(destination, PathLock(destination))
+            file = files.add(destination)
+        files.push(partial(_check_free, destination, source))
+        copyfile(source, file.temporary)
+        file.path = destination
+    return destination.relative_to(folder).as_posix()
+
+
+def _check_free(
+    destination: Path, source: Path, kind: type[BaseException] | None, *_: object
+) -> None:
+    """Raise EmitError if another compile wrote other data to `destination` in the meantime."""
+    from filecmp import cmp
+
+    if kind is None and destination.exists() and not cmp(source, destination, shallow=False):
+        raise EmitError(
+            f"{destination}: cannot be written: another compile has written other data to it"
+        )
 
 
 def point_to_temporary(model: ModelProto, folder: Path, files: FileTransaction) -> None:

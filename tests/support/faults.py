@@ -156,7 +156,12 @@ def perform(wanted: Compile) -> int:
     try:
         layer.install()
         result = irc.compile(wanted.source, wanted.passes)
-        result.save(wanted.output, fold_map=wanted.fold_map, fold_map_store=wanted.store)
+        result.save(
+            wanted.output,
+            fold_map=wanted.fold_map,
+            fold_map_store=wanted.store,
+            in_place=True,
+        )
     except irc.IRError as caught:
         status, error = FAILED, caught
     except KeyboardInterrupt:

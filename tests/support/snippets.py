@@ -36,7 +36,8 @@ from irc.tools.cli.main import main
 
 RUN = ("python", "console", "sh", "onnx", "ir")
 SHOWN = ("text", "json", "yaml")
-SECONDS = re.compile(r"\b\d+\.\d+ s\b")
+SECONDS = re.compile(r"\b\d+\.\d+ s\b|\(\d+(\.\d+)? [kMG]?B\)")
+"""Durations, and sizes of files."""
 
 _fence = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",

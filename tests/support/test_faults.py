@@ -523,11 +523,11 @@ def test_a_journal_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -
     lock.write_bytes(b"".join(name.encode() + b"\0" for name in [mark, *names]))
     left = {".o.onnx.lock", "keep.bin", "o.onnx", *names[2:]}
     if ours:
-        irc.compile(folder / "o.onnx").save(folder / "o.onnx")
+        irc.compile(folder / "o.onnx").save(folder / "o.onnx", in_place=True)
         left -= {".o.onnx.lock", names[2]}
     else:
         with pytest.raises(irc.EmitError, match="this file is not a lock of irc"):
-            irc.compile(folder / "o.onnx").save(folder / "o.onnx")
+            irc.compile(folder / "o.onnx").save(folder / "o.onnx", in_place=True)
     assert {path.name for path in folder.iterdir()} == left
     assert (tmp_path / "above").exists()
 

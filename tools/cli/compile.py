@@ -54,9 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from .compile_one import compile_one
 
     (options.model,) = options.models
-    summary = Summary(options.json)
-    compile_one(options, summary)
-    summary.print()
+    compile_one(options, Summary(options.json, is_printed=True))
     return 0
 
 

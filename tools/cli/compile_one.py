@@ -30,7 +30,6 @@ from ...support.output_paths import (
     check_replaced,
     is_drawing,
     is_text,
-    path_to_text,
 )
 from .options import (
     complete_outputs,
@@ -142,10 +141,12 @@ def _compile(
             )
         if summary.is_wanted:
             summary.write(describe_result(result, verify, before, perf_counter() - start))
+        if options.explain:
+            _explain(options, result, output, summary)
+        if summary.is_printed:
+            summary.print()
     written = _written_files(options, output, files)
     summarize(options, result, before, timing, perf_counter() - start, written)
-    if options.explain:
-        _explain(options, result, output, summary)
     if verify is not None:
         warn(verify.warnings())
         if not options.quiet:
@@ -156,25 +157,12 @@ def _compile(
 
 def _written_files(
     options: argparse.Namespace, output: str | None, files: FileTransaction
-) -> list[str]:
-    """Return the paths of all files that are in place, as the user writes them."""
-    arrays = [] if options.fold_map is None else [str(arrays_path(Path(options.fold_map)))]
-    beside_model = [path for path in (str(file.path) for file in files.added) if path not in arrays]
-    made = [output, text_data(output), *beside_model]
-    found = [
-        *made,
-        options.fold_map,
-        *arrays,
-        options.certificate,
-        options.report,
-        options.json,
-        options.dump_ir,
-    ]
-    return [
-        path_to_text(path)
-        for path in dict.fromkeys(found)
-        if path not in (None, "-") and Path(path).exists()
-    ]
+) -> list[str | Path | None]:
+    """Return the paths that may have been written, as the user writes them."""
+    maps = map_files(options.fold_map)
+    beside_model = [file.path for file in files.added if file.path not in maps]
+    others = [options.certificate, options.report, options.json, options.dump_ir]
+    return [output, text_data(output), *beside_model, *maps, *others]
 
 
 def _explain(

@@ -22,6 +22,7 @@ from .options import (
     warn,
     writing_json,
 )
+from .summary import files_text
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -127,10 +128,11 @@ def run(options: argparse.Namespace) -> int:
             files.enter_context(writing_json(options.json, document))
         if options.svg is not None:
             files.enter_context(writing_page(options.svg, found.drawing()))
-        found.save(options.output, prepared=options.float)
+        found.save(options.output, prepared=options.float, in_place=options.in_place)
     warn(found.warnings)
     if not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in found.lines())
+        sys.stderr.write(f"{files_text(outputs)}\n")
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from .options import document_head, json_text, warn, write_json
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class Summary:
     """The document of --json. It goes to `path`: a file, `-` for standard output, or None."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, *, is_printed: bool = False) -> None:
         self.path = path
+        self.is_printed = is_printed
+        """Whether a compile prints the summary itself: last, before files come into place."""
         self.is_wanted = path is not None
         """Whether a compile makes the document."""
         self.document: Mapping[str, Any] | Sequence[Any] | None = None
@@ -64,11 +66,12 @@ class Summary:
                 )
 
     def print(self) -> None:
-        """Print what goes to standard output: last, as it cannot be taken back."""
+        """Print what goes to standard output. Raises EmitError where it cannot be written."""
         if self.path == "-":
             sys.stdout.write(json_text(self.document))
         else:
             sys.stdout.writelines(f"{line}\n" for line in self.explanation)
+        sys.stdout.flush()
 
     @contextmanager
     def of_failure(self) -> Iterator[None]:
@@ -129,18 +132,42 @@ def describe_result(
     }
 
 
+def files_text(paths: Iterable[str | Path | None]) -> str:
+    """Return the files among `paths` that are there, with their sizes: `wrote a.onnx (12 kB)`."""
+    from pathlib import Path
+
+    from ...support.errors import visible
+    from ...support.output_paths import path_to_text
+
+    found = [str(path) for path in paths if path not in (None, "-") and Path(str(path)).exists()]
+    sizes = {
+        path: "" if Path(path).is_dir() else f" ({size_text(Path(path).stat().st_size)})"
+        for path in found
+    }
+    return f"wrote {', '.join(visible(path_to_text(path)) + size for path, size in sizes.items())}"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes in the largest unit of which there is one."""
+    units = ["B", "kB", "MB", "GB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        del units[0]
+    unit = units[0]
+    return f"{size:.1f} {unit}" if size < 99.95 and unit != "B" else f"{size:.0f} {unit}"
+
+
 def summarize(
     options: argparse.Namespace,
     result: Result,
     before: int,
     timing: Timing | None,
     seconds: float,
-    written: Sequence[str],
+    written: Sequence[str | Path | None],
 ) -> None:
     """Print warnings, durations and the summary to standard error, as `options` say."""
     from ...backends.foldmap import statuses
     from ...passes.narrow_weights import narrow_weights
-    from ...support.errors import visible
 
     warn(result.warnings)
     lines: list[str] = []
@@ -164,6 +191,6 @@ def summarize(
                 2, f"{weights} in a narrower type behind a Cast (FoldConstant{{widen=true}})"
             )
         if written:
-            parts.append(f"wrote {', '.join(map(visible, written))}")
+            parts.append(files_text(written))
         lines.append("; ".join(parts))
     sys.stderr.writelines(f"{line}\n" for line in lines)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import harness
 import irc
+import numpy as np
 import onnx
 import pytest
 from irc.tools.cli.main import main
+from onnx import helper, numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 RANGE = ["--input-range", "image=0:1"]
@@ -240,3 +246,124 @@ def test_python_has_the_same_rule(folder: Path) -> None:
     outcomes = irc.compile_many(["net.onnx"], in_place=True)
     assert [outcome.output for outcome in outcomes] == ["net.onnx"]
     assert without_norms("net.onnx")
+
+
+def said(text: str) -> dict[str, str]:
+    """The files that a command says it wrote, with their sizes."""
+    listed = text.rpartition("wrote ")[2].splitlines()[0]
+    return dict(re.findall(r"(\S+) \(([\d.]+ k?M?B)\)(?:, |$)", listed))
+
+
+def kept() -> str:
+    """A model with external data of which the default pipeline changes nothing."""
+    tensor = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    info = [helper.make_tensor_value_info(name, 1, [64, 64]) for name in "xy"]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", info[:1], info[1:], [tensor]))
+    Path("source").mkdir()
+    onnx.save(model, "source/kept.onnx", save_as_external_data=True, location="kept.bin")
+    return "source/kept.onnx"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compile", "net.onnx", "new/o.onnx", "--fold-map", "new/m.json", "--json", "new/j.json"],
+        [
+            "compile",
+            "far.onnx",
+            "new/o.onnx",
+            "--certificate",
+            "new/c.json",
+            "--report",
+            "new/r.svg",
+        ],
+        ["compile", "far.onnx", "new/o.irc"],
+        ["compile", "KEPT", "-o", "new/", "--external-data"],
+        ["compile", "KEPT", "-o", "new/"],
+        [
+            "quantize",
+            "net.onnx",
+            "-o",
+            "new/q.onnx",
+            "--float",
+            "new/f.onnx",
+            "--svg",
+            "new/q.svg",
+            *RANGE,
+        ],
+    ],
+)
+def test_every_file_that_is_written_is_said_with_its_size(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = kept()
+    (folder / "new").mkdir()
+    assert main([source if word == "KEPT" else word for word in words]) == 0
+    found = said(capsys.readouterr().err)
+    assert sorted(found) == sorted(f"new/{name}" for name in contents(folder / "new"))
+    for name, size in found.items():
+        number, unit = size.split()
+        exact = Path(name).stat().st_size
+        assert abs(float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit] / exact - 1) < 0.05
+
+
+def test_data_that_is_there_is_not_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = kept()
+    for expected in (["new/kept.bin", "new/kept.irc.onnx"], ["new/kept.irc.onnx"]):
+        assert main(["compile", source, "-o", "new/"]) == 0
+        assert sorted(said(capsys.readouterr().err)) == expected
+    (folder / "new" / "kept.bin").write_bytes(b"other")
+    assert main(["compile", source, "-o", "new/"]) == 0
+    (data,) = said(capsys.readouterr().err).keys() - {"new/kept.irc.onnx"}
+    assert re.fullmatch(r"new/kept\.irc\.onnx\.[0-9a-f]{16}\.data", data)
+    assert (folder / "new" / "kept.bin").read_bytes() == b"other"
+
+
+def test_a_failure_leaves_no_copy_of_the_data(folder: Path) -> None:
+    source = kept()
+    assert (
+        main(
+            [
+                "compile",
+                source,
+                "-o",
+                "new/",
+                "--rtol",
+                "0",
+                "--verify",
+                "--passes",
+                "default",
+                "--fold-map",
+                "gone/m.json",
+            ]
+        )
+        == 1
+    )
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("more", [["--explain"], ["--json", "-"]])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_cannot_be_printed_leaves_no_file(
+    more: list[str], is_closed: bool, folder: Path
+) -> None:
+    """A full disk, and a pipe whose reader has gone."""
+    before = contents(folder)
+    command = [sys.executable, "-m", "irc", "compile", "far.onnx", "o.onnx", "--fold-map", "m.json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full, os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [*command, *more],
+            stdout=closed if is_closed else full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    expected = (
+        "" if is_closed else "irc: standard output: cannot be written: No space left on device\n"
+    )
+    assert done.stderr.endswith(expected) and "Traceback" not in done.stderr
+    assert contents(folder) == before
