@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .infra import Instrument, Pass, PassContext, Repeat, Sequential
     from .inline_functions import InlineFunctions
     from .instruments import DiffIR, DumpIR, PrintIR, Timing, TraceRules, Verify
+    from .merge_branches import MergeBranches
     from .pattern_pass import PatternPass
     from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
     from .simplify_expr import SimplifyExpr
@@ -48,6 +49,7 @@ __all__ = [
     "InferTypes",
     "InlineFunctions",
     "Instrument",
+    "MergeBranches",
     "Moments",
     "Pass",
     "PassContext",

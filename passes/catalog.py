@@ -26,6 +26,7 @@ CATALOG: dict[str, str] = {
     "HighBiasAbsorption": "data_free.high_bias_absorption",
     "InferTypes": "infer_types",
     "InlineFunctions": "inline_functions",
+    "MergeBranches": "merge_branches",
     "UnfuseBias": "unfuse_bias",
 }
 """The module of each pass."""

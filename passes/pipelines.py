@@ -60,6 +60,7 @@ DEFAULT_STAGES = (
             PipelineStep(
                 "FoldScaleAxis", "", "these move through the graph, and into the weights of layers"
             ),
+            PipelineStep("MergeBranches", "", "layers of one value that are added become one"),
             PipelineStep("CanonicalizeOps", "", "a bias that is left becomes an Add"),
             PipelineStep(
                 "SimplifyExpr", "", "what a fold has left is shorter as another expression"

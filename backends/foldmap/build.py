@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ from ...ir.provenance import MERGED, Refusal
 from ...ir.record import Record
 from ...ir.tensor import Array, Tensor
 from ...passes.affine.records.fold_records import (
+    Branch,
     FoldedAffine,
     Layer,
     LayerEdits,
@@ -28,17 +29,19 @@ from ...passes.affine.records.fold_records import (
     fold_records,
 )
 from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
+from ...passes.affine.records.statistics import Statistic, statistics_of_terms
 from .digests import tensor_digest
 from .npz import NpzWriter
 from .observer import PayloadObserver
 from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
-from .serialize import FORMAT, VERSION, write_document
+from .serialize import FORMAT, VERSION, WITHOUT_BRANCHES, write_document
 
 if TYPE_CHECKING:
     from .entries import (
         AffineKind,
         ArrayEntry,
         BiasEntry,
+        BranchEntry,
         Document,
         EditName,
         FoldDirection,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         StatisticEntry,
         StatusName,
         StoredIntegersEntry,
+        SumEntry,
     )
     from .fold_map import FoldMap
 
@@ -88,7 +92,7 @@ def affine_statuses(module: Module, layers: Mapping[LayerId, Layer]) -> dict[int
     provenance, records = module.provenance, fold_records(module)
     where: dict[int, list[str]] = {}
     for number, layer in layers.items():
-        for fold in layer.folds:
+        for fold in layer.all_folds:
             where.setdefault(fold.origin, []).append(number)
     sources = records.sources or {}
     all_folded = where.keys() >= sources.keys()
@@ -189,7 +193,8 @@ class MapBuilder:
         sources = records.sources or {}
         source, before = module.source, self.before
         yield "format", FORMAT
-        yield "version", VERSION
+        has_branches = any(layer.branches for layer in self.layers.values())
+        yield "version", VERSION if has_branches else WITHOUT_BRANCHES
         yield (
             "producer",
             {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)},
@@ -266,7 +271,7 @@ class MapBuilder:
             remainder = self.name_of(added.output)
         group = layer.node.attrs.get("group", 1)
         assert isinstance(group, int), layer.node.op
-        return {
+        entry: LayerEntry = {
             "id": number,
             "scope": self.scope_of.get(layer.node.graph, []),
             "module": _path(layer.imported),
@@ -291,6 +296,42 @@ class MapBuilder:
             "remainder": None if remainder is None else {"op_type": "Add", "output": remainder},
             "quantized": self._quantized(layer.quantized, integer_of(layer.node, "group", 1)),
             "folds": [self.fold_entry(fold, f"{number}.{i}") for i, fold in enumerate(layer.folds)],
+        }
+        if layer.branches:
+            known = statistics_of_terms(self.module, layer.branches)
+            pairs = zip(layer.branches, known, strict=True)
+            entry["branches"] = [
+                self.branch_entry(branch, statistic, f"{number}.B{i}")
+                for i, (branch, statistic) in enumerate(pairs)
+            ]
+            entry["sum"] = self.sum_entry(layer, known, number)
+        return entry
+
+    def branch_entry(self, branch: Branch, known: Statistic | None, ref: str) -> BranchEntry:
+        """Return the entry of a branch that became a part of a layer."""
+        return {
+            "node": {"name": branch.name, "op_type": branch.op_type},
+            "module": _path(branch.imported),
+            "weight": branch.weight or None,
+            "bias": branch.bias or None,
+            "output": branch.output,
+            "folds": [self.fold_entry(fold, f"{ref}.{i}") for i, fold in enumerate(branch.folds)],
+            "mean": None if known is None else self.arrays.add(f"{ref}.mean", known.mean),
+            "std": None if known is None else self.arrays.add(f"{ref}.std", known.std),
+        }
+
+    def sum_entry(
+        self, layer: Layer, known: Sequence[Statistic | None], ref: str
+    ) -> SumEntry | None:
+        """Return what is known of the sum of branches: its mean, and a bound of its deviation."""
+        every = [each for each in known if each is not None]
+        if not layer.sum_name or len(every) < len(known):
+            return None
+        return {
+            "output": layer.sum_name,
+            "origin": "bound",
+            "mean": self.arrays.add(f"{ref}.mean", np.sum([each.mean for each in every], axis=0)),
+            "bound": self.arrays.add(f"{ref}.bound", np.sum([each.std for each in every], axis=0)),
         }
 
     def _bias(self, layer: Layer, name: str) -> BiasEntry:

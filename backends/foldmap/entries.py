@@ -221,6 +221,38 @@ class QuantizedEntry(TypedDict):
     bias_error: float
 
 
+class BranchNode(TypedDict):
+    """The layer of a branch in the source model; both are empty for the value itself."""
+
+    name: str
+    op_type: str
+
+
+class BranchEntry(TypedDict):
+    """A branch of a sum that became a part of a layer, with its affines.
+
+    `mean` and `std` are those of what the sum adds, as BatchNormalization kept them.
+    """
+
+    node: BranchNode
+    module: str | None
+    weight: str | None
+    bias: str | None
+    output: str
+    folds: list[FoldEntry]
+    mean: ArrayEntry | None
+    std: ArrayEntry | None
+
+
+class SumEntry(TypedDict):
+    """The sum of the branches in the source model: its mean, and a bound of its deviation."""
+
+    output: str
+    origin: Literal["bound"]
+    mean: ArrayEntry
+    bound: ArrayEntry
+
+
 class LayerEntry(TypedDict):
     """A layer of the folded model into which affines were folded."""
 
@@ -235,6 +267,8 @@ class LayerEntry(TypedDict):
     remainder: RemainderEntry | None
     quantized: NotRequired[QuantizedEntry | None]
     folds: list[FoldEntry]
+    branches: NotRequired[list[BranchEntry]]
+    sum: NotRequired[SumEntry | None]
 
 
 class StatisticEntry(TypedDict):
@@ -290,7 +324,7 @@ class Document(TypedDict):
     """A fold map, without its `tensor_store`."""
 
     format: Literal["irc.fold_map"]
-    version: Annotated[str, Meta(pattern="^1\\.[0-9]+$")]
+    version: Annotated[str, Meta(pattern="^[12]\\.[0-9]+$")]
     producer: ProducerEntry
     source_model: ModelEntry | None
     folded_model: ModelEntry

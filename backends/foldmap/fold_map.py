@@ -27,7 +27,7 @@ from .status_counts import count_statuses, statuses
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from .entries import Document, LayerEntry, ScopeStep, SourceEntry, StatisticEntry
+    from .entries import Document, FoldEntry, LayerEntry, ScopeStep, SourceEntry, StatisticEntry
 
 
 class FoldMap:
@@ -144,6 +144,11 @@ class FoldMap:
             return ""
         why = "its source was not exported by torch, or its version is old"
         return f": it names no modules, so {why}"
+
+    def folds_of(self, layer: LayerEntry) -> list[FoldEntry]:
+        """Return the affines in a layer, those of its branches first."""
+        branches = layer.get("branches", [])
+        return [*[fold for branch in branches for fold in branch["folds"]], *layer["folds"]]
 
     def statistic(self, tensor: str, scope: Sequence[ScopeStep] = ()) -> Statistic | None:
         """Return the statistic of a tensor of the folded model, or None.

@@ -12,7 +12,12 @@ from .arrays import ArrayStore
 from .npz import NpzWriter
 
 FORMAT = "irc.fold_map"
-VERSION = "1.2"
+VERSION = "2.0"
+"""The version of maps with branches: readers of version 1 would take their layers for others."""
+
+WITHOUT_BRANCHES = "1.2"
+"""The version of all other maps."""
+
 STORES = ("npz", "inline")
 
 Fields = Iterable[tuple[str, object]]
@@ -26,10 +31,11 @@ encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def check_version(data: Mapping[str, Any]) -> None:
-    """Raise FoldMapError unless `data` is a fold map of the major version that is known here."""
+    """Raise FoldMapError unless `data` is a fold map of a major version that is known here."""
     if data.get("format") != FORMAT:
         raise FoldMapError("this is not a fold map")
-    if str(data.get("version", "")).split(".")[0] != VERSION.split(".")[0]:
+    known = [version.split(".")[0] for version in (WITHOUT_BRANCHES, VERSION)]
+    if str(data.get("version", "")).split(".")[0] not in known:
         version = clipped(data.get("version"))
         raise FoldMapError(
             f"fold map version {version} is not supported: this irc reads version {VERSION}"

@@ -110,7 +110,9 @@ def _layers(fold_map: FoldMap) -> Table:
         title_justify="left",
     )
     for layer in fold_map.layers:
-        folds = ", ".join(f"{fold['source']} {fold['direction']}" for fold in layer["folds"])
+        folds = ", ".join(
+            f"{fold['source']} {fold['direction']}" for fold in fold_map.folds_of(layer)
+        )
         known = fold_map.output_stats(layer["id"])
         bias = layer["bias"]
         table.add_row(
@@ -183,7 +185,9 @@ def _module_rows(fold_map: FoldMap) -> Iterator[Row]:
     names, layers = _names(fold_map), {layer["id"]: layer for layer in fold_map.layers}
     for source in fold_map.sources:
         for layer in [layers.pop(key) for key in source["layers"] if key in layers]:
-            folds = ", ".join(f"{fold['source']} {fold['direction']}" for fold in layer["folds"])
+            folds = ", ".join(
+                f"{fold['source']} {fold['direction']}" for fold in fold_map.folds_of(layer)
+            )
             known = fold_map.output_stats(layer["id"])
             numbers = ("", "") if known is None else (_range(known.mean), _range(known.std))
             yield (

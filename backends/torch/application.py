@@ -164,6 +164,8 @@ class _Application:
         from torch import nn
 
         found = self.module_of(layer)
+        if layer.get("branches"):
+            raise Misplaced("it is the sum of several modules, which forward adds")
         kinds = (
             nn.Conv1d,
             nn.Conv2d,

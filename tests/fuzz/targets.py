@@ -62,6 +62,7 @@ PASSES = (
     *(
         "default,DeadCodeElimination",
         "UnfuseBias",
+        "MergeBranches",
         "FreezeInitializers,default",
         "default,UnfuseBias,default",
         "default,BatchNormToConv",

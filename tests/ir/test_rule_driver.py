@@ -183,6 +183,22 @@ def layers() -> ModelProto:
     return graph.model()
 
 
+def branches(*, joined: bool = True) -> ModelProto:
+    """Return two sums, each of two layers of one value, or two pairs of layers in a row."""
+    graph = Graph()
+    value = graph.input("x", [1, 3, 4, 4])
+    for i in range(2):
+        value = graph.node("Relu", [value])
+        weights = [graph.initializer(graph.random(3, 3, 1, 1), f"w{i}{k}") for k in range(2)]
+        first, second = [graph.node("Conv", [value, weight]) for weight in weights]
+        if joined:
+            value = graph.node("Add", [first, second])
+        else:
+            graph.nodes[-1].input[0], value = first, second
+    graph.output(value)
+    return graph.model()
+
+
 FOLDED = "SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant"
 PASSES = {
     "SimplifyInference": everything(),
@@ -194,6 +210,7 @@ PASSES = {
     "EliminateCommonSubexpr": everything(),
     "UnfuseBias": everything(),
     f"{FOLDED},BatchNormToConv": everything(),
+    "MergeBranches": branches(),
     "InlineFunctions": function_model(),
     "FreezeInitializers": frozen(),
     f"{FOLDED},CrossLayerEqualization": layers(),

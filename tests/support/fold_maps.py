@@ -31,7 +31,7 @@ def assert_map(model: ModelProto, result: Result) -> None:
     ids = {layer["id"]: layer for layer in fold_map.layers}
     for source in fold_map.sources:
         assert all(
-            source["id"] in {fold["source"] for fold in ids[layer]["folds"]}
+            source["id"] in {fold["source"] for fold in fold_map.folds_of(ids[layer])}
             for layer in source["layers"]
         )
 

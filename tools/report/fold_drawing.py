@@ -51,7 +51,9 @@ def _mark_after(source: ModelProto, result: ModelProto, fold_map: FoldMap) -> Ma
     affines = [entry for entry in fold_map.sources if not entry["scope"]]
     kept = {entry["output"] for entry in affines if entry["status"] == "kept"}
     folds = {
-        layer["node"]["name"]: dict.fromkeys(names[fold["source"]] for fold in layer["folds"])
+        layer["node"]["name"]: dict.fromkeys(
+            names[fold["source"]] for fold in fold_map.folds_of(layer)
+        )
         for layer in fold_map.layers
         if not layer["scope"]
     }

@@ -91,7 +91,7 @@ def _layer_row(
         "bias_created": bias is not None and bias["created"],
         "remainder": None if layer["remainder"] is None else short(layer["remainder"]["output"]),
         "ranges": ranges,
-        "folds": [_fold_row(fold, fold_map, positions) for fold in layer["folds"]],
+        "folds": [_fold_row(fold, fold_map, positions) for fold in fold_map.folds_of(layer)],
     }
 
 

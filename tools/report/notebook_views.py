@@ -45,7 +45,7 @@ def fold_map_html(fold_map: FoldMap) -> str:
     """Return where each affine went, and the layers."""
     layers: list[tuple[str, str, str]] = []
     for layer in fold_map.layers:
-        node, folds = layer["node"], layer["folds"]
+        node, folds = layer["node"], fold_map.folds_of(layer)
         layers.append((node["op_type"], node["name"], ", ".join(fold["source"] for fold in folds)))
     return frame(repr(fold_map), affine_table(fold_map), table(("layer", "name", "folded"), layers))
 

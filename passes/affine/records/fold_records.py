@@ -90,12 +90,31 @@ class QuantizedParts(Struct, eq=False):
         return int((signs < 0).any(axis=2).sum()), int((signs == 0).all(axis=2).sum())
 
 
+class Branch(Record):
+    """A branch of the source that became a part of a layer, under the names that it had there.
+
+    `name` and `op_type` are those of its layer, and `weight` and `bias` the names of what that
+    read; all are empty for the value itself. `output` is the last value of the branch, and `folds`
+    are its affines.
+    """
+
+    name: str
+    op_type: str
+    weight: str
+    bias: str
+    output: str
+    folds: list[FoldedAffine]
+    imported: object = None
+
+
 class Layer(Struct, eq=False):
     """A convolution-like node that absorbed affines, and the names that it had before.
 
     `axis` is the channel axis of its result. `weight_axis` is the axis of output channels in the
     weight, which is input `weight_index`. `factor`, float64 and broadcast against the weight, is
     the factor of the weight, None for no factor. `imported` is the node that the frontend read.
+    `branches` are those that it is the sum of; `folds` then came after the sum, which was the value
+    `sum_name` of the source, if that is not empty.
     """
 
     node: Node
@@ -111,6 +130,13 @@ class Layer(Struct, eq=False):
     factor: Array | None = None
     imported: object = None
     quantized: QuantizedParts | None = None
+    branches: list[Branch] = field(default_factory=list)
+    sum_name: str = ""
+
+    @property
+    def all_folds(self) -> list[FoldedAffine]:
+        """The affines in the layer, those of its branches first."""
+        return [*[fold for branch in self.branches for fold in branch.folds], *self.folds]
 
 
 class LayerEdits(Record):
@@ -146,7 +172,7 @@ class FoldRecords(SideTable):
 
     def folded_origins(self) -> set[int]:
         """Return the origins of the affines that were folded into some layer."""
-        return {fold.origin for layer in self.layers.values() for fold in layer.folds}
+        return {fold.origin for layer in self.layers.values() for fold in layer.all_folds}
 
     def node_erased(self, node: Node, heir: Node | None) -> None:
         layer = self.layers.pop(node, None)

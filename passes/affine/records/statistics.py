@@ -12,7 +12,7 @@ from ....ir.module import Module
 from ....ir.provenance import SideTable
 from ....ir.record import Record
 from ....ir.tensor import Array
-from .fold_records import SourceAffine
+from .fold_records import Branch, SourceAffine
 
 
 class Statistic(Record):
@@ -63,11 +63,13 @@ class StatisticRef(Record):
 class StatisticTable(SideTable):
     """The statistics of the values of one module, from the BatchNormalizations of the source.
 
-    A pass that changes a value must update or drop its entry.
+    A pass that changes a value must update or drop its entry. `terms` has those of what branches
+    added to a sum.
     """
 
     def __init__(self) -> None:
         self.refs: dict[Value, StatisticRef] = {}
+        self.terms: dict[Branch, StatisticRef] = {}
 
     def value_replaced(self, old: Value, new: Value) -> None:
         known = self.refs.pop(old, None)
@@ -83,6 +85,14 @@ class StatisticTable(SideTable):
 def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
     """Return the module's table of statistics, by value."""
     return module.provenance.table(StatisticTable).refs
+
+
+def statistics_of_terms(module: Module, branches: Sequence[Branch]) -> list[Statistic | None]:
+    """Return the statistic of what each branch added to its sum, None where it is unknown."""
+    terms = module.provenance.table(StatisticTable).terms
+    known = [branch for branch in branches if branch in terms]
+    found = dict(zip(known, statistics([terms[branch] for branch in known]), strict=True))
+    return [found.get(branch) for branch in branches]
 
 
 def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:

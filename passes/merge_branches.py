@@ -1,0 +1,335 @@
+"""MergeBranches: layers of one value whose results are added become one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.graph import Graph, Node, Value
+from ..ir.module import Module
+from ..ir.provenance import Refused
+from ..ir.record import Record
+from ..ir.rewriter import Rewriter
+from ..ir.tensor import all_finite, fits
+from ..ir.types import element_count, shape_of
+from .affine.algebra.operands import Parameters
+from .branches.layer_writing import write_layer
+from .branches.linear_kernels import (
+    DENSE,
+    LinearKernel,
+    added,
+    composed,
+    diagonal,
+    identity,
+    kernel_of,
+)
+from .branches.records import record_sum
+from .branches.sums import SUMS, Sum, Term, axis_of, data_of, is_sum, may_merge, sum_of
+from .infra import Pass, PassContext
+
+MAX_BRANCHES = 64
+"""Most branches of one value that are tried together."""
+
+
+@dataclass(frozen=True)
+class MergeBranches(Pass):
+    """Compute a sum of layers of one value by one layer.
+
+    1. A branch is a Conv, a ConvTranspose, a Gemm or a MatMul with constant weights, an AveragePool
+       that divides by one number, or the value itself; each with the affines after it. Nothing else
+       reads what is between the value and the sum. Products in a row are one branch.
+    2. Branches become one layer if they have equal strides, groups and output_padding, their taps
+       lie on one grid, and their results have equal extents whatever the data's are, or known ones.
+    3. The value itself, a depthwise Conv and an AveragePool take one number for each channel and
+       tap. They fit a layer of any number of groups.
+    4. The layer has neither more weights than the branches, nor more multiplications. So 1xk beside
+       kx1 stays, and a dense 1x1 beside a depthwise kxk.
+    5. Weights and bias are added in float64 and rounded once. A sum that is not finite, or exceeds
+       the type of the weights, stays.
+    """
+
+    name: ClassVar[str] = "MergeBranches"
+    after: ClassVar[tuple[str, ...]] = ("FoldScaleAxis",)
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        merger = _Merger(Rewriter(module))
+        for graph in module.graphs():
+            merger.run(graph)
+        return merger.rewriter.changed
+
+
+class BranchTerm(Record):
+    """A term of a sum as a kernel of `data`, by `layers`, the last one first."""
+
+    term: Term
+    data: Value
+    layers: tuple[Node, ...]
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it has weights of its own."""
+        return bool(self.layers) and self.layers[0].op != "nn.avg_pool"
+
+
+class MergeChoice(Record):
+    """Branches that become one layer, and its kernel."""
+
+    branches: list[BranchTerm]
+    kernel: LinearKernel
+
+    @property
+    def op(self) -> str:
+        """The operator of the layer: a product is a Gemm where a branch is one."""
+        ops = [each.layers[0].op for each in self.branches if each.layers]
+        return "nn.dense" if "nn.dense" in ops else self.kernel.kind
+
+
+class _Merger:
+    """Merges the branches of each sum of a graph with one Rewriter."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self.module = rewriter.module
+        self.evaluator = rewriter.module.constants
+        self.params = Parameters(self.evaluator)
+
+    def run(self, graph: Graph) -> None:
+        """Merge from the last sum to the first: a sum contains those before it."""
+        for node in reversed(graph.operators_of(SUMS)):
+            root: Node | None = node if self._is_root(node) else None
+            while root is not None and may_merge(root, self.evaluator):
+                root = self._merge(root)
+
+    def _is_root(self, node: Node) -> bool:
+        if node.graph is None or not is_sum(node, self.evaluator):
+            return False
+        reader = node.output.sole_user()
+        return reader is None or reader.graph is not node.graph or reader.op not in SUMS
+
+    def _merge(self, root: Node) -> Node | None:
+        """Merge branches of one value, and return the sum that is left, if one is."""
+        counter = self.rewriter.debug_counter
+        if counter.exhausted:
+            return None
+        label = counter.label(root)
+        opaque: set[Value] = set()
+        try:
+            while True:
+                total = sum_of(root, self.evaluator, opaque)
+                choice = self._choice(total)
+                parts = _partial(total, choice)
+                if not parts:
+                    break
+                opaque |= parts
+            self._check_saves(total, choice)
+        except Refused as refused:
+            counter.decline("merge branches", label, refused.refusal.detail)
+            return None
+        left = self._commit(root, total, choice)
+        counter.note("merge branches", label)
+        return left
+
+    def _choice(self, total: Sum) -> MergeChoice:
+        """Return branches of one value that are one layer. Raises Refused."""
+        refused = Refused("no_foldable_neighbour", "no two branches are layers of one value")
+        for branches in self._groups(total):
+            for kind in (("nn.conv", "nn.avg_pool"), ("nn.conv_transpose",), DENSE):
+                some = [each for each in branches if not each.layers or each.layers[0].op in kind]
+                try:
+                    return self._of_kind(some)
+                except Refused as why:
+                    if any(each.layers for each in some):
+                        refused = why
+        raise refused
+
+    def _groups(self, total: Sum) -> Iterator[list[BranchTerm]]:
+        """Yield the terms that read one value, for each value that several read."""
+        groups: dict[Value, list[BranchTerm]] = {}
+        for term in total.terms:
+            for branch in _branches(term):
+                groups.setdefault(branch.data, []).append(branch)
+        for group in groups.values():
+            if len({each.term for each in group}) > 1:
+                yield group[:MAX_BRANCHES]
+
+    def _of_kind(self, branches: Sequence[BranchTerm]) -> MergeChoice:
+        """Return as many branches as are one layer, from the largest kernel on."""
+        refused = Refused("no_foldable_neighbour", "no two branches are layers of one value")
+        layers: list[tuple[BranchTerm, LinearKernel]] = []
+        for each in branches:
+            try:
+                if each.is_layer:
+                    layers.append((each, self._kernel(each)))
+            except Refused as why:
+                refused = why
+        layers.sort(key=lambda pair: (pair[1].is_diagonal, -pair[1].weight.size))
+        others = [each for each in branches if not each.is_layer]
+        for i, (first, kernel) in enumerate(layers):
+            choice = MergeChoice([first], kernel)
+            for other, known in (*layers[i + 1 :], *[(each, None) for each in others]):
+                if any(each.term is other.term for each in choice.branches):
+                    continue
+                try:
+                    choice = self._with(choice, other, known or self._like(other, kernel))
+                except Refused as why:
+                    refused = why
+            if len(choice.branches) > 1:
+                return choice
+        raise refused
+
+    def _kernel(self, branch: BranchTerm) -> LinearKernel:
+        kernel = kernel_of(branch.layers[0], self.params)
+        for layer in branch.layers[1:]:
+            kernel = composed(kernel, kernel_of(layer, self.params))
+        return _after(kernel, branch)
+
+    def _like(self, branch: BranchTerm, like: LinearKernel) -> LinearKernel:
+        """Return the kernel of a pool, or of the value itself, with the channels of `like`."""
+        if like.channels != like.results:
+            detail = f"{branch.data.source_name!r} has another number of channels than the sum"
+            raise Refused("channel_mismatch", detail)
+        if branch.layers:
+            return _after(diagonal(kernel_of(branch.layers[0], self.params), like.channels), branch)
+        return _after(identity(like), branch)
+
+    def _with(self, choice: MergeChoice, branch: BranchTerm, kernel: LinearKernel) -> MergeChoice:
+        """Return the choice with one more branch. Raises Refused."""
+        own = choice.kernel.dtype
+        if kernel.dtype not in (None, own):
+            raise Refused("dtype_mismatch", "the weights of the branches have different types")
+        branches, merged = [*choice.branches, branch], added([choice.kernel, kernel])
+        _check_cost(branches, merged.weight.size)
+        assert own is not None
+        for array in (merged.weight, merged.bias):
+            if not all_finite(array):
+                raise Refused("nonfinite", "a weight of the sum is infinite or not a number")
+            if not fits(array, own):
+                raise Refused("overflow", f"a weight of the sum exceeds {own}")
+        return MergeChoice(branches, merged)
+
+    def _check_saves(self, total: Sum, choice: MergeChoice) -> None:
+        """Refuse a sum that is as many operators as before."""
+        operands = {each.term.operand for each in choice.branches}
+        left = len(total.operands) - len(operands)
+        inner = {node for each in choice.branches for node in each.term.inner}
+        gone = len(total.nodes) + len(inner)
+        gone += sum(len(each.layers) + len(each.term.affines) for each in choice.branches)
+        made = 1 + (1 if _adds_all(total, operands) else left)
+        made += choice.op == "matmul" and bool(choice.kernel.bias.any())
+        if made >= gone:
+            raise Refused("bias_slot", "one layer would save no operator")
+
+    def _commit(self, root: Node, total: Sum, choice: MergeChoice) -> Node | None:
+        """Write the layer and what is left of the sum, and return its last operator."""
+        rewriter, first = self.rewriter, choice.branches[0]
+        hint = first.term.value.name
+        layer, merged = write_layer(
+            rewriter, choice.kernel, choice.op, first.data, first.layers[0], root, hint
+        )
+        with rewriter.rewriting(root):
+            operands = {each.term.operand for each in choice.branches}
+            left = [pair for i, pair in enumerate(total.operands) if i not in operands]
+            result = self._sum_with(merged, left, total, operands, root)
+        parts = [(each.term, each.layers) for each in choice.branches]
+        record_sum(self.module, layer, merged, parts, "" if left else root.output.name)
+        rewriter.replace(root.output, result, take_name=True, heir=layer)
+        layer.name = self.module.unique_node_name(layer, layer.output.name)
+        return result.node if left else None
+
+    def _sum_with(
+        self,
+        merged: Value,
+        left: Sequence[tuple[float, Value]],
+        total: Sum,
+        operands: set[int],
+        root: Node,
+    ) -> Value:
+        """Add what is left of the sum to the result of the layer."""
+        if not left:
+            return merged
+        if _adds_all(total, operands):
+            values = [merged, *[value for _, value in left]]
+            return self.rewriter.make(
+                "add_n", values, before=root, hint=merged.name, type_=root.output.type
+            ).output
+        result = merged
+        for sign, value in left:
+            op = "add" if sign > 0 else "subtract"
+            result = self.rewriter.make(op, [result, value], before=root, hint=merged.name).output
+        return result
+
+
+def _adds_all(total: Sum, operands: set[int]) -> bool:
+    """Return whether one Sum adds what is left beside the merged operands, as one did before."""
+    left = [sign for i, (sign, _) in enumerate(total.operands) if i not in operands]
+    has_sum = any(node.op == "add_n" for node in total.nodes)
+    return has_sum and len(left) > 1 and min(left) > 0
+
+
+def _branches(term: Term) -> Iterator[BranchTerm]:
+    """Yield a term as a kernel of what its layer reads, or of what products before it read."""
+    if term.layer is None:
+        yield BranchTerm(term, term.data, ())
+        return
+    layers: tuple[Node, ...] = ()
+    layer = term.layer
+    for data in data_of(term.layer):
+        layers = (*layers, layer)
+        yield BranchTerm(term, data, layers)
+        layer = data.node if data.node is not None else layer
+
+
+def _check_cost(branches: Sequence[BranchTerm], size: int) -> None:
+    """Refuse a layer of `size` weights that has more of them, or of multiplications, than before.
+
+    Adapters without their matrix are merged where that saves multiplications.
+    """
+    layers = {layer for each in branches for layer in each.layers}
+    numbers = sum(map(_numbers, branches))
+    weights = {layer.operand(1): _size(layer) for layer in layers if layer.op != "nn.avg_pool"}
+    stored = numbers + sum(count for value, count in weights.items() if _goes(value, layers))
+    work = numbers + sum(map(_size, layers))
+    are_adapters = all(len(each.layers) > 1 for each in branches if each.is_layer)
+    if size > min(stored, work - are_adapters):
+        raise Refused("constant_growth", "one layer would have more weights than the branches")
+
+
+def _numbers(branch: BranchTerm) -> int:
+    """Return how many numbers the affines of a branch multiply by that has no layer."""
+    affines = () if branch.layers else branch.term.affines
+    return sum(affine.scale.size for affine in affines if affine.has_scale)
+
+
+def _size(layer: Node) -> int:
+    """Return how many weights a layer has."""
+    if layer.op == "nn.avg_pool":
+        return 0
+    return element_count(
+        dim for dim in shape_of(layer.operand(1).type) or () if isinstance(dim, int)
+    )
+
+
+def _goes(weight: Value, layers: Collection[Node]) -> bool:
+    """Return whether only `layers` read a weight; the product of a fold will be a constant."""
+    return all(user in layers or "folded" in user.attrs for user in weight.users)
+
+
+def _after(kernel: LinearKernel, branch: BranchTerm) -> LinearKernel:
+    """Return the kernel with the affines after it. Raises Refused for those of other channels."""
+    axis, shape = axis_of(branch.term), shape_of(branch.term.value.type)
+    own: int | None = 1
+    if kernel.kind == "matmul":
+        own = None if shape is None else len(shape) - 1
+    sizes = {branch.term.scale.size, branch.term.shift.size} - {1}
+    if (axis is not None and axis != own) or not sizes <= {kernel.results}:
+        raise Refused("axis_mismatch", "an affine of a branch acts on other channels")
+    return kernel.scaled(branch.term.scale, branch.term.shift)
+
+
+def _partial(total: Sum, choice: MergeChoice) -> set[Value]:
+    """Return the operands of the sum of which some terms are in the choice, and some are not."""
+    chosen = {each.term for each in choice.branches}
+    touched = {term.operand for term in chosen}
+    others = {term.operand for term in total.terms if term not in chosen}
+    return {total.operands[i][1] for i in touched & others}

@@ -1,0 +1,126 @@
+"""Branches of one value that become one layer: random sums against float64, and the fold map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import irc
+import numpy as np
+import pytest
+from graphs import BatchNorm, Graph, batch_norm, constants, operand, the, wide
+from harness import operators
+from irc.backends.foldmap import unfold
+from onnx import ModelProto
+from oracle import assert_same_function, assert_sound
+from random_branches import convolutions, products
+
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def layers(model: ModelProto) -> int:
+    return sum(op in LAYERS for op in operators(model))
+
+
+@pytest.mark.parametrize("grow", [convolutions, products])
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_random_sums_keep_their_function(grow: object, first: int) -> None:
+    merged = 0
+    for seed in range(first, first + 10):
+        model = grow(seed)  # type: ignore[operator]
+        result = irc.compile(model)
+        assert_sound(model, result)
+        assert_same_function(model, result.model)
+        merged += layers(result.model) < layers(model)
+    assert merged > 1, "many sums have branches that are one layer"
+
+
+def repvgg_block(*, residual: bool = False) -> tuple[ModelProto, dict[str, BatchNorm]]:
+    """Relu(norm(Conv3x3(x)) + norm(Conv1x1(x)) + norm(x)), with `residual` + Sin(z)."""
+    g = Graph()
+    x = g.node("Relu", [g.input("x", ["N", 4, "H", "W"])])
+    norms = {name: batch_norm(4, seed) for seed, name in enumerate(("wide", "narrow", "skip"))}
+    wide = g.node(
+        "Conv", [x, g.initializer(g.random(4, 4, 3, 3), "w3")], name="conv3", pads=[1, 1, 1, 1]
+    )
+    narrow = g.node("Conv", [x, g.initializer(g.random(4, 4, 1, 1), "w1")], name="conv1")
+    branches = [
+        g.batch_norm(data, norms[name], name, name)
+        for data, name in ((wide, "wide"), (narrow, "narrow"), (x, "skip"))
+    ]
+    if residual:
+        branches.append(g.node("Sin", [x]))
+    total = g.node("Sum", branches, "total")
+    g.node("Relu", [total], "y")
+    g.output("y", ["N", 4, "H", "W"])
+    return g.model(), norms
+
+
+def test_a_block_is_one_layer_and_unfolds() -> None:
+    model, _ = repvgg_block()
+    result = irc.compile(model)
+    assert operators(result.model) == ["Relu", "Conv", "Relu"]
+    assert_sound(model, result)
+    assert_same_function(model, result.model)
+    assert unfold(result.model, result.fold_map) == model
+
+
+def test_the_fold_map_has_each_branch_and_a_bound_of_the_sum() -> None:
+    model, norms = repvgg_block()
+    fold_map = irc.compile(model).fold_map
+    assert fold_map.data["version"] == "2.0", "older readers would take the layer for conv3"
+    (layer,) = fold_map.layers
+    branches = {branch["output"]: branch for branch in layer["branches"]}
+    assert [branches[name]["weight"] for name in norms] == ["w3", "w1", None]
+    assert [branches[name]["node"]["op_type"] for name in norms] == ["Conv", "Conv", ""]
+    stds = []
+    for name, params in norms.items():
+        (fold,) = branches[name]["folds"]
+        np.testing.assert_allclose(fold_map.arrays.get(fold["scale"]), params.scale, rtol=1e-12)
+        assert fold_map.arrays.get(branches[name]["mean"]).tolist() == wide(params.beta).tolist()
+        stds.append(np.abs(params.scale) * np.sqrt(wide(params.var)))
+        np.testing.assert_allclose(fold_map.arrays.get(branches[name]["std"]), stds[-1], rtol=1e-12)
+    known = layer["sum"]
+    assert known is not None and (known["output"], known["origin"]) == ("total", "bound")
+    betas = [wide(params.beta) for params in norms.values()]
+    np.testing.assert_allclose(fold_map.arrays.get(known["mean"]), np.sum(betas, axis=0))
+    np.testing.assert_allclose(fold_map.arrays.get(known["bound"]), np.sum(stds, axis=0))
+    assert fold_map.output_stats("L0") is None, "no BatchNormalization kept those of the sum"
+    assert {source["status"] for source in fold_map.sources} == {"folded"}
+
+
+def test_a_part_of_a_sum_has_no_bound() -> None:
+    model, _ = repvgg_block(residual=True)
+    result = irc.compile(model)
+    assert operators(result.model) == ["Relu", "Sin", "Conv", "Add", "Relu"]
+    (layer,) = result.fold_map.layers
+    assert len(layer["branches"]) == 3 and layer["sum"] is None
+    assert unfold(result.model, result.fold_map) == model
+
+
+def test_a_map_without_branches_is_of_the_version_that_all_readers_know() -> None:
+    g = Graph()
+    x = g.node("Conv", [g.input("x", ["N", 2, "L"]), g.initializer(g.random(2, 2, 1))])
+    g.batch_norm(x, batch_norm(2), "y")
+    g.output("y", ["N", 2, "L"])
+    data = irc.compile(g.model()).fold_map.data
+    assert data["version"] == "1.2" and "branches" not in data["layers"][0]
+
+
+def test_a_map_with_branches_is_written_and_read(tmp_path: Path) -> None:
+    model, _ = repvgg_block()
+    fold_map = irc.compile(model).fold_map
+    fold_map.save(tmp_path / "map.json")
+    assert irc.FoldMap.load(tmp_path / "map.json").to_json() == fold_map.to_json()
+
+
+def test_weights_are_the_sum_in_float64_rounded_once() -> None:
+    model, norms = repvgg_block()
+    result = irc.compile(model)
+    arrays = constants(model)
+    exact = wide(arrays["w3"]) * norms["wide"].scale.reshape(-1, 1, 1, 1)
+    exact[:, :, 1, 1] += wide(arrays["w1"])[:, :, 0, 0] * norms["narrow"].scale.reshape(-1, 1)
+    exact[range(4), range(4), 1, 1] += norms["skip"].scale
+    conv = the(result.model, "Conv")
+    assert (operand(result.model, conv, 1) == exact.astype(np.float32)).all()
+    bias = sum(params.bias() for params in norms.values())
+    assert (operand(result.model, conv, 2) == np.asarray(bias).astype(np.float32)).all()
