@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .inline_functions import InlineFunctions
     from .instruments import DiffIR, DumpIR, PrintIR, Timing, TraceRules, Verify
     from .merge_branches import MergeBranches
+    from .merge_layers import MergeLayers
     from .pattern_pass import PatternPass
     from .registry import DEFAULT_PIPELINE, PASSES, default_pipeline, parse_pipeline
     from .simplify_expr import SimplifyExpr
@@ -50,6 +51,7 @@ __all__ = [
     "InlineFunctions",
     "Instrument",
     "MergeBranches",
+    "MergeLayers",
     "Moments",
     "Pass",
     "PassContext",

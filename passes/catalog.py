@@ -27,6 +27,7 @@ CATALOG: dict[str, str] = {
     "InferTypes": "infer_types",
     "InlineFunctions": "inline_functions",
     "MergeBranches": "merge_branches",
+    "MergeLayers": "merge_layers",
     "UnfuseBias": "unfuse_bias",
 }
 """The module of each pass."""

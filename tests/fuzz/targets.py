@@ -62,7 +62,7 @@ PASSES = (
     *(
         "default,DeadCodeElimination",
         "UnfuseBias",
-        "MergeBranches",
+        "MergeBranches,MergeLayers",
         "FreezeInitializers,default",
         "default,UnfuseBias,default",
         "default,BatchNormToConv",

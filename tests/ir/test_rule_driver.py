@@ -211,6 +211,7 @@ PASSES = {
     "UnfuseBias": everything(),
     f"{FOLDED},BatchNormToConv": everything(),
     "MergeBranches": branches(),
+    "MergeLayers": branches(joined=False),
     "InlineFunctions": function_model(),
     "FreezeInitializers": frozen(),
     f"{FOLDED},CrossLayerEqualization": layers(),

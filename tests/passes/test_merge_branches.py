@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import irc
@@ -124,3 +125,27 @@ def test_weights_are_the_sum_in_float64_rounded_once() -> None:
     assert (operand(result.model, conv, 1) == exact.astype(np.float32)).all()
     bias = sum(params.bias() for params in norms.values())
     assert (operand(result.model, conv, 2) == np.asarray(bias).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_layers_in_a_row_keep_their_function(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    widths = [int(width) for width in (rng.integers(1, 4), 5, rng.integers(1, 4))]
+    g = Graph(dtype=np.dtype(np.float64), seed=seed)
+    value, shape = g.input("x", ["N", widths[0], "H", "W"]), ["N", widths[-1], None, None]
+    wide_first, padded, biased = (bool(rng.integers(2)) for _ in range(3))
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+        kernel = 3 if i != wide_first else 1
+        operands = [value, g.initializer(g.random(outputs, inputs, kernel, kernel))]
+        if biased:
+            operands.append(g.initializer(g.random(outputs)))
+        value = g.node("Conv", operands, pads=[int(padded and kernel == 3)] * 4)
+    g.node("Relu", [value], "y")
+    g.output("y", shape)
+    model = g.model()
+    result = irc.compile(model, "default,MergeLayers")
+    assert_sound(model, result, "default,MergeLayers")
+    assert_same_function(model, result.model)
+    stays = biased and padded and not wide_first
+    assert operators(result.model) == ["Conv"] * (1 + stays) + ["Relu"]
+    assert unfold(result.model, result.fold_map) == model
