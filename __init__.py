@@ -17,7 +17,7 @@ from .support.version import __version__ as __version__
 TYPE_CHECKING = False  # of typing, which takes longer to import than all that `irc --help` needs
 if TYPE_CHECKING:
     from . import ir, passes
-    from .backends.foldmap import FoldMap
+    from .backends.foldmap.fold_map import FoldMap
     from .compiler import compile  # noqa: A004
     from .frontends import load
     from .frontends.text import parse
@@ -87,7 +87,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "": ("ir", "passes"),
         "compiler": ("compile",),
-        "backends.foldmap": ("FoldMap",),
+        "backends.foldmap.fold_map": ("FoldMap",),
         "result": ("Result", "emit"),
         "tools.certify.checker.certificate": ("Rejected", "certify"),
         "tools.cli.compile_many": ("Outcome", "compile_many"),

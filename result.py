@@ -9,17 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .backends.foldmap import (
-    ArrayStore,
-    MapBuilder,
-    NpzWriter,
-    PayloadObserver,
-    affine_statuses,
-    check_store,
-    count_statuses,
-    number_layers,
-    statuses,
-)
+from .backends.foldmap.arrays import ArrayStore
+from .backends.foldmap.build import MapBuilder, affine_statuses, number_layers
+from .backends.foldmap.npz import NpzWriter
+from .backends.foldmap.observer import PayloadObserver
+from .backends.foldmap.serialize import check_store
+from .backends.foldmap.status_counts import count_statuses, statuses
 from .backends.onnx.emitter import emit_model
 from .backends.onnx.kept_files import check_kept
 from .backends.onnx.output_stream import Tap
@@ -39,7 +34,7 @@ from .support.hooks import provided
 from .support.output_paths import arrays_path, is_text
 
 if TYPE_CHECKING:
-    from .backends.foldmap import FoldMap
+    from .backends.foldmap.fold_map import FoldMap
 
 
 class Result:

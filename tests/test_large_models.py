@@ -20,7 +20,9 @@ import pytest
 import test_round_trip
 import zoo
 from graphs import conv_bn
-from irc.backends.foldmap import FoldMap, graph_digest, unfold
+from irc.backends.foldmap.digests import graph_digest
+from irc.backends.foldmap.fold_map import FoldMap
+from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx.codec import streaming
 from irc.ir import payload
 from irc.ir.payload import SourceFile

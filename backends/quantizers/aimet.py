@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto
 
 from ...ir.tensor import Array
 from ...support.errors import UsageError
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .folded import Readers, check_belongs
 from .ranges import SIGMAS, Range, activations
 

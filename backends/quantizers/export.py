@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from ...ir.tensor import Array
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .aimet import layer_affines, to_aimet_encodings
 from .onnxruntime import to_calibration_cache, to_tensor_quant_overrides
 from .ranges import Range, activations

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from onnx import ModelProto, NodeProto
 
 from ...support.errors import FoldMapError
-from ..foldmap import OTHER_MODEL, FoldMap, belongs_to
+from ..foldmap.fold_map import FoldMap
+from ..foldmap.inverse import OTHER_MODEL, belongs_to
 
 ACTIVATIONS = frozenset(["Clip", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"])
 """Operators between layers that high-bias fold and absorption pass through."""

@@ -23,7 +23,7 @@ from onnx import ModelProto, numpy_helper
 from ...ir.tensor import Array
 from ...ir.types import Shape
 from ...support.errors import UsageError
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .ranges import SIGMAS, Activation, Activations, Range, activations
 
 Request = tuple[Any, Any]

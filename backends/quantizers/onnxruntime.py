@@ -20,7 +20,7 @@ from onnx import ModelProto
 
 from ...support.extras import needing
 from ...support.files import replacing
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .ranges import SIGMAS, Activations, Range, activations
 
 

@@ -23,7 +23,7 @@ from ...passes.data_free.value_ranges import Origin, ValueRange, value_ranges
 from ...passes.inline_functions import InlineFunctions
 from ...support.errors import UsageError, listed, nearest
 from ...support.hooks import provided
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .folded import check_belongs
 
 Range = tuple[float, float]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto
 
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .ranges import SIGMAS, Range, activations
 
 TENSORRT_VERSION = 8501

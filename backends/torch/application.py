@@ -17,7 +17,7 @@ from ...frontends.onnx.codec.module_paths import module_path
 from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.record import Record
 from ...ir.tensor import Array
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 from .elements import Elements, Unknown
 from .source_graph import Misplaced, SourceGraph
 

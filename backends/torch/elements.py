@@ -16,8 +16,9 @@ from ...frontends.onnx.codec.protos import ModelProto, TensorProto
 from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.tensor import Array, dtype_from_numpy, round_to, scaled
 from ...support.errors import FoldMapError
-from ..foldmap import OTHER_MODEL, FoldMap, belongs_to
 from ..foldmap.digests import tensor_digest
+from ..foldmap.fold_map import FoldMap
+from ..foldmap.inverse import OTHER_MODEL, belongs_to
 
 if TYPE_CHECKING:
     from ..foldmap.entries import LayerEntry

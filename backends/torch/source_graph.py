@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...frontends.onnx.codec.module_paths import module_path
 from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...support.errors import FoldMapError
-from ..foldmap import FoldMap
+from ..foldmap.fold_map import FoldMap
 
 if TYPE_CHECKING:
     from ..foldmap.entries import HistoryEntry

@@ -18,10 +18,14 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm, conv_bn
-from irc.backends.foldmap import FORMAT, FoldMap, NpzWriter, check, entries, graph_digest, unfold
+from irc.backends.foldmap import entries
 from irc.backends.foldmap.arrays import POOLED, ArrayStore, entries_of
-from irc.backends.foldmap.digests import tensor_digest
+from irc.backends.foldmap.digests import graph_digest, tensor_digest
+from irc.backends.foldmap.fold_map import FoldMap
+from irc.backends.foldmap.inverse import check, unfold
 from irc.backends.foldmap.loading import check_document
+from irc.backends.foldmap.npz import NpzWriter
+from irc.backends.foldmap.serialize import FORMAT
 from irc.backends.quantizers.ranges import activations
 from irc.frontends.onnx.codec.traversal import all_nodes
 from irc.support.errors import EmitError, FoldMapError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fold_maps import assert_true, values
 from graphs import F64, Graph, batch_norm, compiled, stimuli
-from irc.backends.foldmap import FoldMap
+from irc.backends.foldmap.fold_map import FoldMap
 from irc.support.errors import FoldMapError
 from onnx import ModelProto
 from oracle import EXACT, magnitude

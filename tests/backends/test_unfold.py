@@ -22,7 +22,9 @@ import onnx
 import pytest
 import zoo
 from graphs import BF16, F16, F32, F64, Graph, conv_bn
-from irc.backends.foldmap import FoldMap, check, graph_digest, unfold
+from irc.backends.foldmap.digests import graph_digest
+from irc.backends.foldmap.fold_map import FoldMap
+from irc.backends.foldmap.inverse import check, unfold
 from irc.support.errors import FoldMapError
 from onnx import ModelProto, TensorProto, numpy_helper
 from random_graphs import grow

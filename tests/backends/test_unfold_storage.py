@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 import pytest
 from graphs import conv_bn
-from irc.backends.foldmap import FoldMap, storage, unfold
+from irc.backends.foldmap import storage
+from irc.backends.foldmap.fold_map import FoldMap
+from irc.backends.foldmap.inverse import unfold
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from harness import batch_norms
-from irc.backends.foldmap import unfold
+from irc.backends.foldmap.inverse import unfold
 from irc.support.errors import FoldMapError, ModelError
 from irc.tools.cli.main import main
 from irc.tools.recovery import read_checkpoint, recover

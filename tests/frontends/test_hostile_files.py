@@ -19,7 +19,7 @@ import irc
 import numpy as np
 import pytest
 from graphs import conv_bn
-from irc.backends.foldmap import FoldMap
+from irc.backends.foldmap.fold_map import FoldMap
 from irc.frontends.onnx import from_model
 from irc.ir.payload import file_digest
 from irc.support.errors import EmitError, FoldMapError, IRError, ModelError

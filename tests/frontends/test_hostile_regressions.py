@@ -10,8 +10,8 @@ from pathlib import Path
 import irc
 import numpy as np
 import pytest
-from irc.backends.foldmap import unfold
 from irc.backends.foldmap.digests import graph_digest
+from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx import from_model
 from irc.ir.graph import Graph, Node
 from irc.ir.module import Module

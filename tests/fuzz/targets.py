@@ -31,7 +31,8 @@ import oracle
 import pytest
 from exporter_graphs import export
 from graphs import F32
-from irc.backends.foldmap import FoldMap, check, unfold
+from irc.backends.foldmap.fold_map import FoldMap
+from irc.backends.foldmap.inverse import check, unfold
 from irc.backends.foldmap.show import explain, show
 from irc.backends.quantizers.export import EXPORTERS
 from irc.frontends import load

@@ -16,7 +16,7 @@ import pytest
 from harness import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from irc.backends.foldmap import FoldMap
+from irc.backends.foldmap.fold_map import FoldMap
 from irc.support.errors import FoldMapError, ModelError, ParseError
 
 from fuzz.mutate import TOKEN, WORDS

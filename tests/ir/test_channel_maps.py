@@ -10,7 +10,7 @@ from irc.ir.graph import Node
 from irc.ir.ops.channel_map import ChannelAxis
 from irc.ir.ops.indexing import MAX_REPEATS, split_channels, tiled_channels
 from irc.ir.provenance import Refused
-from irc.ir.text import parse
+from irc.ir.text.parser import parse
 
 SPLIT = """module {ir_version=10, opsets={"": 13}}
 

@@ -16,7 +16,7 @@ from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.matching import elements, result_of, static_shape
 from irc.ir.provenance import Declined
 from irc.ir.rule_driver import RuleDriver, Rules, rule
-from irc.ir.text import parse
+from irc.ir.text.parser import parse
 from irc.passes import PassContext, Sequential, TraceRules, parse_pipeline
 from irc.passes.catalog import CATALOG
 from irc.passes.simplify.rule_set import CLEAN_UP, RULES

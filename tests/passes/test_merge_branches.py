@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import BatchNorm, Graph, batch_norm, constants, operand, the, wide
 from harness import operators
-from irc.backends.foldmap import unfold
+from irc.backends.foldmap.inverse import unfold
 from onnx import ModelProto
 from oracle import assert_same_function, assert_sound
 from random_branches import convolutions, products

@@ -26,7 +26,7 @@ from graphs import (
     the,
 )
 from harness import random_inputs, run, worst
-from irc.backends.foldmap import unfold
+from irc.backends.foldmap.inverse import unfold
 from irc.support.limits import Limits
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 

@@ -9,7 +9,7 @@ import harness
 import jsonschema
 import numpy as np
 from graphs import stimuli
-from irc.backends.foldmap import check, unfold
+from irc.backends.foldmap.inverse import check, unfold
 from irc.result import Result
 from onnx import ModelProto
 from oracle import Interpreter, tensors_only

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from ...backends.foldmap import FoldMap
+    from ...backends.foldmap.fold_map import FoldMap
     from ...backends.onnx.kept_files import external_files
     from ...compiler import read_onnx
     from ...support.errors import UsageError

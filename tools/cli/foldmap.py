@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from ...backends.foldmap import FoldMap
+    from ...backends.foldmap.fold_map import FoldMap
     from ...backends.foldmap.show import show
 
     console = Console() if sys.stdout.isatty() else Console(width=200)
@@ -136,7 +136,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ...backends.foldmap import FoldMap, check
+    from ...backends.foldmap.fold_map import FoldMap
+    from ...backends.foldmap.inverse import check
     from ...backends.foldmap.show import mismatch_lines
     from ...frontends.onnx import read_model
     from ...support.errors import FoldMapError, visible
@@ -194,7 +195,7 @@ def _recover(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from ...backends.foldmap import FoldMap
+    from ...backends.foldmap.fold_map import FoldMap
     from ...backends.onnx.kept_files import external_files
     from ...backends.quantizers.export import EXPORTERS
     from ...frontends.onnx import read_model

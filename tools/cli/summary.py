@@ -166,7 +166,7 @@ def summarize(
     written: Sequence[str | Path | None],
 ) -> None:
     """Print warnings, durations and the summary to standard error, as `options` say."""
-    from ...backends.foldmap import statuses
+    from ...backends.foldmap.status_counts import statuses
     from ...passes.narrow_weights import narrow_weights
 
     warn(result.warnings)

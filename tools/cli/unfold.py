@@ -50,7 +50,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Restore the source model and write it."""
-    from ...backends.foldmap import FoldMap
+    from ...backends.foldmap.fold_map import FoldMap
     from ...backends.foldmap.source_files import save_source
     from ...frontends.onnx import read_model
     from ...support.output_paths import check_apart, check_replaced

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...backends.foldmap import FoldMap, MapBuilder, PayloadObserver
+from ...backends.foldmap.build import MapBuilder
+from ...backends.foldmap.fold_map import FoldMap
+from ...backends.foldmap.observer import PayloadObserver
 from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...frontends.onnx.opsets import opset_versions

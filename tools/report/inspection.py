@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal, TypedDict
 
-from ...backends.foldmap import FoldMap
+from ...backends.foldmap.fold_map import FoldMap
 from ...frontends.onnx.codec.onnx_types import import_type
 from ...frontends.onnx.codec.protos import ModelProto, is_compiled
 from ...frontends.onnx.codec.traversal import operators

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from ...backends.foldmap import FoldMap
+from ...backends.foldmap.fold_map import FoldMap
 from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.tensor import Array
 from ...passes.affine.records.fold_records import Scope

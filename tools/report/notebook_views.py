@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...backends.foldmap import FoldMap
+from ...backends.foldmap.fold_map import FoldMap
 from ...ir.module import Module
 from ...result import Result
 from .drawing import draw

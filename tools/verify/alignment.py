@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ...backends.foldmap import FoldMap
+from ...backends.foldmap.fold_map import FoldMap
 from ...ir.tensor import Array
 from ...support.errors import EmitError, VerifyError
 from ...support.files import replacing

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto
 
-from ...backends.foldmap import FoldMap
 from ...backends.foldmap.digests import tensor_digest
+from ...backends.foldmap.fold_map import FoldMap
 from ...ir.ops import DEFAULT_DOMAINS
 from ...passes.foreign import RANDOM
 from .difference import TensorDifference

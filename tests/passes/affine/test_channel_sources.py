@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.provenance import Refused
-from irc.ir.text import parse
+from irc.ir.text.parser import parse
 from irc.passes.affine.algebra.operands import Parameters
 from irc.passes.affine.rules.derived_rules import channel_sources
 

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import BatchNorm, Graph, batch_norm
-from irc.backends.foldmap import check, unfold
+from irc.backends.foldmap.inverse import check, unfold
 from irc.backends.quantizers.ranges import activations
 from irc.tools.cli.main import main
 from irc.tools.recovery import Checkpoint, recover
