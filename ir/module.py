@@ -21,13 +21,18 @@ from .provenance import Provenance
 from .source_notes import SourceNotes
 
 CONSTANTS = ("constant", "variable", "return", "::Constant")
-"""What counts as no operator."""
+"""The operators of nodes that do not count as operators."""
 
 
 class Module:
     """A model: the main graph, its functions, and the records that passes keep for the fold map.
 
-    Records of one pass or analysis stand in side tables: `module.provenance.table(Kind)`.
+        module = irc.load("model.onnx")
+        for node in module.walk(): ...    # every node of every graph
+        print(module)                     # its IR text
+
+    A frontend makes it, passes edit it by a `Rewriter`, a backend writes it. Records of one pass or
+    analysis stand in side tables: `module.provenance.table(Kind)`.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Module:
         self.limits = limits
         """Limits of import, passes and export."""
 
+        # from the frontend
         self.source = source
         """The object that the frontend imported, for ONNX a ModelProto."""
         self.base_dir = Path()
@@ -56,10 +62,9 @@ class Module:
         self.warnings: list[str] = []
         """Warnings of the frontend."""
         self.untouchable = ""
-        """The reason why no pass may edit the module, which is then written back unchanged; empty
-        if any may.
-        """
+        """The reason why the module is written back unchanged; empty if passes may edit it."""
 
+        # of the passes
         self.constants = ConstantEvaluator(limits.max_constant_bytes)
         """The evaluator of constant expressions."""
         self.provenance = Provenance()
@@ -77,18 +82,25 @@ class Module:
         self._value_names: NamePool | None = None
         self._node_names: NodeNames | None = None
 
-    @property
-    def foreign(self) -> ForeignOperators:
-        """The operators of the source format: its frontend sets them, and a module made by hand has
-        those of ONNX.
-        """
-        if self._foreign is None:
-            self._foreign = provided("foreign operators")
-        return self._foreign
+    def __repr__(self) -> str:
+        opsets = ", ".join(
+            f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items()
+        )
+        return (
+            f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets:"
+            f" {opsets or 'none'}>"
+        )
 
-    @foreign.setter
-    def foreign(self, operators: ForeignOperators) -> None:
-        self._foreign = operators
+    def _repr_html_(self) -> str:
+        """Return the inputs, outputs, operators, IR text and graph for a notebook."""
+        return str(provided("module_html")(self))
+
+    def __str__(self) -> str:
+        from .text.printer import to_text
+
+        return to_text(self)
+
+    # its graphs and nodes
 
     def top_graphs(self) -> Iterator[Graph]:
         """Yield the main graph, then the function bodies."""
@@ -106,8 +118,25 @@ class Module:
         return chain.from_iterable(graph.walk() for graph in self.top_graphs())
 
     def walked(self) -> list[Node]:
-        """Return a list of the nodes that `walk` yields, faster where no graph has regions."""
+        """Return a list of the nodes that `walk` yields."""
         return [node for graph in self.top_graphs() for node in graph.walked()]
+
+    def operators(self) -> Counter[str]:
+        """Count the operators of all graphs by name, foreign ones too, but no constants."""
+        return Counter(node.op for node in self.walk() if node.op not in CONSTANTS)
+
+    @property
+    def foreign(self) -> ForeignOperators:
+        """The operators of the source format, by default ONNX; the frontend sets them."""
+        if self._foreign is None:
+            self._foreign = provided("foreign operators")
+        return self._foreign
+
+    @foreign.setter
+    def foreign(self, operators: ForeignOperators) -> None:
+        self._foreign = operators
+
+    # ids and names for new nodes
 
     def new_origin(self) -> Origins:
         """Return a fresh id for an imported node, as its origins."""
@@ -127,9 +156,7 @@ class Module:
         return names
 
     def fresh_name(self, hint: str) -> str:
-        """Return a value name that occurs nowhere in the module: `hint`, or `hint.1`,
-        `hint.2`, ...
-        """
+        """Return the first of `hint`, `hint.1`, `hint.2`, ... that no value has."""
         if self._value_names is None:
             self._value_names = NamePool(self.all_names())
         return self._value_names.fresh(hint)
@@ -137,38 +164,13 @@ class Module:
     def unique_node_name(self, node: Node, hint: str) -> str:
         """Return the name of `node` if no other node has it, else a fresh name.
 
-        The fresh name derives from the old one; where that is empty from `hint`, and at last from
-        the operator.
+        The fresh name derives from the old one, or if that is empty from `hint` or the operator.
         """
         if self._node_names is None:
             self._node_names = NodeNames(
                 other.name for graph in self.graphs() for other in graph.nodes()
             )
         return self._node_names.unique(node.name, hint or node.op)
-
-    def __repr__(self) -> str:
-        opsets = ", ".join(
-            f"{domain or 'ai.onnx'} {version}" for domain, version in self.graph.opsets.items()
-        )
-        return (
-            f"<Module {self.graph.name!r}: {self.operators().total()} operators, opsets:"
-            f" {opsets or 'none'}>"
-        )
-
-    def operators(self) -> Counter[str]:
-        """Count the operators of all graphs by name, without constants, also those that the IR
-        cannot represent.
-        """
-        return Counter(node.op for node in self.walk() if node.op not in CONSTANTS)
-
-    def _repr_html_(self) -> str:
-        """Return the inputs, outputs, operators, IR text and graph for a notebook."""
-        return str(provided("module_html")(self))
-
-    def __str__(self) -> str:
-        from .text.printer import to_text
-
-        return to_text(self)
 
 
 def check_module(module: object) -> None:

@@ -4,6 +4,9 @@ A node that is made while another is rewritten takes over its origins. The repla
 inherits the origins of the node and of all operands that are erased with it; `Provenance.merged`
 lists them with the rule. `Provenance.dropped` lists the origins that nothing inherits. So every
 imported node is an origin of an emitted node, or dropped.
+
+Speed: rules are tried at nearly every node, and nearly all decline. So `Rewriter.decline` calls
+nothing of Python unless there is a trace, and `rewriting` is a class, not a generator.
 """
 
 from __future__ import annotations
@@ -28,54 +31,15 @@ from .type_inference import infer_types, is_known
 from .types import F64, UNKNOWN, DType, Type
 
 
-def _is_operand(value: Value, node: Node) -> bool:
-    """Return whether `node` reads `value`, itself or by one operator between, as in
-    negative(negative(value)).
-    """
-    before = (
-        operand.node.inputs
-        for operand in node.inputs
-        if operand is not None and operand.node is not None
-    )
-    return value in node.inputs or any(value in inputs for inputs in before)
-
-
-_no_reason: Callable[[str], bool] = frozenset[str]().__contains__
-"""Returns False, without a call of Python: rules decline at nearly every node, and
-traces are rare.
-"""
-
-
-class _Rewriting:
-    """The context of `Rewriter.rewriting`: no generator, since it is entered for every rule at
-    every node.
-    """
-
-    __slots__ = ("_outer", "_rewriter")
-
-    def __init__(self, rewriter: Rewriter, root: Node | None) -> None:
-        self._rewriter = rewriter
-        self._outer = rewriter.root
-        rewriter.root = root
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._rewriter.root = self._outer
-
-
 class Rewriter:
     """The editor of one module for one pass. `changed` tells whether it edited anything.
 
-    Passes ask `debug_counter` before they apply a rule, and notify it afterwards. `root` is the
-    node that is being rewritten, whose origins new nodes take over. `rule` is the name under which
-    erased nodes are recorded.
+        y = rewriter.make("add", [x, 1.0], before=node).output    # a node, and a constant for 1.0
+        rewriter.replace(node.output, y)                          # erases `node`
+
+    `root` is the node that is being rewritten, whose origins new nodes take over. `rule` is the
+    name under which erased nodes are recorded. Passes ask `debug_counter` before they apply a rule,
+    and notify it afterwards.
     """
 
     def __init__(self, module: Module) -> None:
@@ -88,9 +52,7 @@ class Rewriter:
         self.decline: Callable[[str], bool] = (
             _no_reason if self.debug_counter.trace is None else self._keep_reason
         )
-        """Keep the reason why a rule declines, for the driver's trace, and return False for the
-        rule to return.
-        """
+        """Keep the reason why a rule declines, for a trace; return False for the rule to return."""
 
     @property
     def changed(self) -> bool:
@@ -101,30 +63,7 @@ class Rewriter:
         self._changed = value
         self.module.changed |= value
 
-    def rewriting(self, node: Node | None) -> _Rewriting:
-        """Give new nodes the origins of `node`, or none, within this context."""
-        return _Rewriting(self, node)
-
-    def _keep_reason(self, reason: str) -> bool:
-        self._reason = reason
-        return False
-
-    def take_reason(self) -> str:
-        """Return and clear the reason of the rule that declined last; empty if it gave none."""
-        reason, self._reason = self._reason, ""
-        return reason
-
-    def _insert(self, node: Node, before: Node) -> Node:
-        if self.root is not None:
-            node.origins, node.inherited = self.root.origins, self.root.inherited
-            if node.name and node.name == self.root.name:
-                node.take_marks(self.root)
-        assert before.graph is not None
-        before.graph.insert_before(before, node)
-        self._changed = self.module.changed = True
-        if self.module.provenance.is_foreign:
-            self.module.provenance.foreign.add(node)
-        return node
+    # new nodes
 
     def make(
         self,
@@ -147,7 +86,7 @@ class Rewriter:
         the other operands.
 
         The node has `results` outputs, by default as many as `op` needs. They have the type
-        `type_`, or inferred types where it is unknown, and fresh names made from `hint`. Raises
+        `type_`, or inferred types if it is unknown, and fresh names made from `hint`. Raises
         IRError for an unknown operator or attribute, for an attribute of another kind, and for too
         many or too few inputs.
         """
@@ -173,6 +112,169 @@ class Rewriter:
                 self._infer_by_schema(node)
         elif Trait.DECIDES_RANK in info.traits or not is_known(type_):
             infer_types(node, self.module.constants)
+        return node
+
+    def constant(
+        self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = ""
+    ) -> Value:
+        """Insert a constant before the node `before`, and return its value.
+
+        A number or an array keeps its dtype.
+        """
+        if isinstance(tensor, Tensor | SparseTensor):
+            payload = tensor
+        else:
+            from .making import constant_of
+
+            payload = constant_of(tensor, None, "a constant")
+        outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
+        return self._insert(
+            Node("constant", (), {"value": payload}, outputs=outputs), before
+        ).output
+
+    def rounded(self, array: Array, dtype: DType, *, before: Node, hint: str = "") -> Value:
+        """Insert a constant that is `array` rounded to `dtype`.
+
+        A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before.
+        So a number is rounded once, however many rewrites change it.
+        """
+        made = self.constant(
+            ArrayTensor(rounded_in_pass(array, dtype), dtype), before=before, hint=hint
+        )
+        if array.dtype == np.float64 and dtype is not F64:
+            self.module.constants.provide(made, array, keep=True)
+        return made
+
+    # other values in place of the old
+
+    def replace(
+        self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None
+    ) -> None:
+        """Replace `old` by `new` in all users, and erase the node of `old` if unread. O(uses).
+
+        With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default
+        the node of `new`, inherits the origins of erased nodes.
+        """
+        self._replace(old, new, take_name, heir or new.node, MERGED)
+
+    def forward(self, old: Value, new: Value) -> bool:
+        """Replace `old` in all users by `new`, an equal value, and return True.
+
+        Decline if the replacement would change the interface: an output of a graph cannot become
+        an input, a constant, a value of an outer graph or another output of the same graph.
+        """
+        returned = old.is_returned
+        if returned:
+            producer = new.node
+            if producer is None or old.node is None or producer.graph is not old.node.graph:
+                return self.decline(
+                    "a result of the graph may not be an input or a value of an outer graph"
+                )
+            if producer.op in ("constant", "variable") or new.is_returned:
+                return self.decline("a result of the graph may not be a constant or another result")
+            if producer.is_hidden:
+                return self.decline(
+                    f"{producer.description} is kept, and so is the name of its result"
+                )
+        if not returned:
+            for table in self.module.provenance.value_tables:
+                table.value_forwarded(old, new)
+        removes = old.node is not None and _is_operand(new, old.node)
+        self._replace(old, new, returned, new.node, REMOVED if removes else MERGED)
+        return True
+
+    def interpose(self, node: Node) -> None:
+        """Let readers of the first operand of `node` read its result instead. O(uses).
+
+        The result takes the name of the operand, which takes the fresh name of the result.
+        """
+        old, new = node.operand(), node.output
+        for user in [user for user in old.users if user is not node]:
+            user.replace_input(old, new)
+        fresh = new.name
+        new.take_name(old)
+        old.rename(fresh)
+        self._changed = self.module.changed = True
+
+    # changes of a node
+
+    def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        """Replace the inputs of `node`, which inherits the origins of operands that are erased.
+
+        Old operands without users are erased.
+        """
+        before = node.inputs
+        node.set_inputs(inputs)
+        self._erase_unread(before, node, MERGED)
+        self._changed = self.module.changed = True
+
+    def set_attr(self, node: Node, name: str, value: object) -> None:
+        """Set one attribute. Raises IRError for an unknown one, or one of another kind."""
+        info = op_info(node.op)
+        plain = None if info is None else plain_attributes(info, {name: value})
+        if plain is None:
+            plain = self._checked_attribute(node, info, name, value)
+        node.attrs = {**node.attrs, **plain}
+        self._changed = self.module.changed = True
+
+    def drop_attr(self, node: Node, name: str) -> None:
+        """Remove one attribute."""
+        node.attrs = {key: value for key, value in node.attrs.items() if key != name}
+        self._changed = self.module.changed = True
+
+    def set_metadata(self, node: Node, key: str, value: str) -> None:
+        """Set one entry of the metadata of a node.
+
+        Raises IRError unless key and value are text, as ONNX has them.
+        """
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
+        node.metadata[key] = value
+        self._changed = self.module.changed = True
+
+    # fewer nodes
+
+    def erase(self, node: Node, *, heir: Node | None = None) -> None:
+        """Erase a node without users, and the pure operands that only it read.
+
+        `heir` inherits their origins.
+        """
+        self._erase(node, heir, MERGED if heir else "")
+        self._changed = self.module.changed = True
+
+    def erase_function(self, key: FunctionKey) -> None:
+        """Erase a function that is never called."""
+        for node in self.module.functions.pop(key).graph.walk():
+            self._bequeath(node, None, "")
+        self._changed = self.module.changed = True
+
+    # for rules
+
+    def rewriting(self, node: Node | None) -> _Rewriting:
+        """Give new nodes the origins of `node`, or none, within this context."""
+        return _Rewriting(self, node)
+
+    def take_reason(self) -> str:
+        """Return and clear the reason of the rule that declined last; empty if it gave none."""
+        reason, self._reason = self._reason, ""
+        return reason
+
+    def _keep_reason(self, reason: str) -> bool:
+        self._reason = reason
+        return False
+
+    # making a node
+
+    def _insert(self, node: Node, before: Node) -> Node:
+        if self.root is not None:
+            node.origins, node.inherited = self.root.origins, self.root.inherited
+            if node.name and node.name == self.root.name:
+                node.take_marks(self.root)
+        assert before.graph is not None
+        before.graph.insert_before(before, node)
+        self._changed = self.module.changed = True
+        if self.module.provenance.is_foreign:
+            self.module.provenance.foreign.add(node)
         return node
 
     def _checked(
@@ -225,10 +327,9 @@ class Rewriter:
         before: Node,
         opset: int | None,
     ) -> tuple[str, Sequence[Value | None], dict[str, Attribute], int]:
-        """Return operator, inputs, attributes and the number of results of a node that ONNX or
-        another domain defines.
+        """Return operator, inputs, attributes and number of results of an operator by ONNX name.
 
-        Where the operator table has the operator, it is that one.
+        If the operator table has the operator, it is that one.
         """
         from .making import (
             check_count,
@@ -243,9 +344,8 @@ class Rewriter:
         module, operator = self.module, find_operator(op, self.module, before, opset)
         row, schema, version = table_row(operator), operator.schema, operator.opset
         if row is not None and schema is not None and len(inputs) > schema.greatest:
-            schema = (
-                newest_form(row, module, before) or schema
-            )  # the form of the IR, in a model of an older opset
+            # the form of the IR, in a model of an older opset
+            schema = newest_form(row, module, before) or schema
             version = max(version, *[parameter.since for parameter in row.parameters.values()], 1)
         title = operator.op_type
         if schema is not None:
@@ -274,46 +374,22 @@ class Rewriter:
             if output.type is UNKNOWN:
                 output.type = inferred
 
-    def constant(
-        self, tensor: Tensor | SparseTensor | Number, *, before: Node, hint: str = ""
-    ) -> Value:
-        """Insert a constant before the node `before`, and return its value; a number or an array
-        keeps its dtype.
-        """
-        if isinstance(tensor, Tensor | SparseTensor):
-            payload = tensor
-        else:
-            from .making import constant_of
+    def _checked_attribute(
+        self, node: Node, info: OpInfo | None, name: str, value: object
+    ) -> dict[str, Attribute]:
+        from .making import checked_attributes, newest_form
 
-            payload = constant_of(tensor, None, "a constant")
-        outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
-        return self._insert(
-            Node("constant", (), {"value": payload}, outputs=outputs), before
-        ).output
+        schema = None
+        if info is None:
+            domain, _, op_type = node.op.partition("::")
+            is_call = (domain, op_type, node.overload) in self.module.functions
+            if node.graph is not None and not is_call:
+                schema = self.module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 0))
+        elif need_schema(info, (name,)):
+            schema = newest_form(info, self.module, node)
+        return checked_attributes(node.description, {name: value}, info, schema)
 
-    def rounded(self, array: Array, dtype: DType, *, before: Node, hint: str = "") -> Value:
-        """Insert a constant that is `array` rounded to `dtype`.
-
-        A later rewrite that reads `ConstantEvaluator.exact` gets a float64 array as it was before.
-        So a number is rounded once, however many rewrites change it.
-        """
-        made = self.constant(
-            ArrayTensor(rounded_in_pass(array, dtype), dtype), before=before, hint=hint
-        )
-        if array.dtype == np.float64 and dtype is not F64:
-            self.module.constants.provide(made, array, keep=True)
-        return made
-
-    def replace(
-        self, old: Value, new: Value, *, take_name: bool = False, heir: Node | None = None
-    ) -> None:
-        """Replace `old` by `new` in all users, and erase the node of `old` if it then has no users.
-        O(uses).
-
-        With `take_name`, `new` takes the name of `old`; a node must define it. `heir`, by default
-        the node of `new`, inherits the origins of erased nodes.
-        """
-        self._replace(old, new, take_name, heir or new.node, MERGED)
+    # erasing nodes, whose origins go to an heir
 
     def _replace(
         self, old: Value, new: Value, take_name: bool, heir: Node | None, note: str
@@ -328,111 +404,6 @@ class Rewriter:
         node = old.node
         if node is not None and not node.is_read:
             self._erase(node, heir, note)
-        self._changed = self.module.changed = True
-
-    def interpose(self, node: Node) -> None:
-        """Let all readers of the first operand of `node` read the result of `node` in its place.
-        O(uses).
-
-        The result takes the name of the operand, which takes the fresh name of the result.
-        """
-        old, new = node.operand(), node.output
-        for user in [user for user in old.users if user is not node]:
-            user.replace_input(old, new)
-        fresh = new.name
-        new.take_name(old)
-        old.rename(fresh)
-        self._changed = self.module.changed = True
-
-    def forward(self, old: Value, new: Value) -> bool:
-        """Replace `old` in all users by `new`, an equal value, and return True.
-
-        Decline where the replacement would change the interface: an output of a graph cannot become
-        an input, a constant, a value of an outer graph or another output of the same graph.
-        """
-        returned = old.is_returned
-        if returned:
-            producer = new.node
-            if producer is None or old.node is None or producer.graph is not old.node.graph:
-                return self.decline(
-                    "a result of the graph may not be an input or a value of an outer graph"
-                )
-            if producer.op in ("constant", "variable") or new.is_returned:
-                return self.decline("a result of the graph may not be a constant or another result")
-            if producer.is_hidden:
-                return self.decline(
-                    f"{producer.description} is kept, and so is the name of its result"
-                )
-        if not returned:
-            for table in self.module.provenance.value_tables:
-                table.value_forwarded(old, new)
-        removes = old.node is not None and _is_operand(new, old.node)
-        self._replace(old, new, returned, new.node, REMOVED if removes else MERGED)
-        return True
-
-    def set_inputs(self, node: Node, inputs: Sequence[Value | None]) -> None:
-        """Replace the inputs of `node`, erase old operands without users, and let `node` inherit
-        their origins.
-        """
-        before = node.inputs
-        node.set_inputs(inputs)
-        self._erase_unread(before, node, MERGED)
-        self._changed = self.module.changed = True
-
-    def set_attr(self, node: Node, name: str, value: object) -> None:
-        """Set one attribute. Raises IRError if the operator has none of that name, or of that
-        kind.
-        """
-        info = op_info(node.op)
-        plain = None if info is None else plain_attributes(info, {name: value})
-        if plain is None:
-            plain = self._checked_attribute(node, info, name, value)
-        node.attrs = {**node.attrs, **plain}
-        self._changed = self.module.changed = True
-
-    def _checked_attribute(
-        self, node: Node, info: OpInfo | None, name: str, value: object
-    ) -> dict[str, Attribute]:
-        from .making import checked_attributes, newest_form
-
-        schema = None
-        if info is None:
-            domain, _, op_type = node.op.partition("::")
-            if (
-                node.graph is not None
-                and (domain, op_type, node.overload) not in self.module.functions
-            ):
-                schema = self.module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 0))
-        elif need_schema(info, (name,)):
-            schema = newest_form(info, self.module, node)
-        return checked_attributes(node.description, {name: value}, info, schema)
-
-    def set_metadata(self, node: Node, key: str, value: str) -> None:
-        """Set one entry of the metadata of a node.
-
-        Raises IRError unless key and value are text, as ONNX has them.
-        """
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
-        node.metadata[key] = value
-        self._changed = self.module.changed = True
-
-    def drop_attr(self, node: Node, name: str) -> None:
-        """Remove one attribute."""
-        node.attrs = {key: value for key, value in node.attrs.items() if key != name}
-        self._changed = self.module.changed = True
-
-    def erase(self, node: Node, *, heir: Node | None = None) -> None:
-        """Erase a node without users, and the pure operands that only it read; `heir` inherits
-        their origins.
-        """
-        self._erase(node, heir, MERGED if heir else "")
-        self._changed = self.module.changed = True
-
-    def erase_function(self, key: FunctionKey) -> None:
-        """Erase a function that is never called."""
-        for node in self.module.functions.pop(key).graph.walk():
-            self._bequeath(node, None, "")
         self._changed = self.module.changed = True
 
     def _erase(self, node: Node, heir: Node | None, note: str) -> None:
@@ -462,9 +433,7 @@ class Rewriter:
                 stack += reversed(inputs)
 
     def _drop_regions(self, node: Node) -> list[Value | None]:
-        """Record the nodes in the regions of `node` as erased, and return the values that they
-        read.
-        """
+        """Record the nodes in the regions of `node` as erased; return the values they read."""
         captured: list[Value | None] = []
         for region in node.regions:
             for inner in region.walk():
@@ -473,11 +442,11 @@ class Rewriter:
         return captured
 
     def _bequeath(self, node: Node, heir: Node | None, note: str) -> None:
-        """Pass the origins of `node`, which is being erased, to `heir`; record the rule at work
-        with `note`, if any.
+        """Pass the origins of `node`, which is being erased, to `heir`.
 
-        A node that was made while `node` was rewritten shares its tuples, so it has these origins
-        already.
+        The rule at work is recorded with the `note`, if there is one.
+
+        A node that was made while `node` was rewritten has these origins already: the same tuples.
         """
         module, origins, inherited = self.module, node.origins, node.inherited
         for value in node.outputs:
@@ -487,11 +456,7 @@ class Rewriter:
                 table.node_erased(node, heir)
             if origins and note:
                 module.provenance.consume(node, heir, self.rule, note)
-            if (
-                heir is not None
-                and note == MERGED
-                and (node.source is not None or node.merged or node.own_metadata)
-            ):
+            if heir is not None and note == MERGED and _may_have_marks(node):
                 heir.take_marks(node)
         elif not (origins or inherited):
             return
@@ -501,3 +466,43 @@ class Rewriter:
         for rope in (origins, inherited):
             if rope and rope is not heir.origins and rope is not heir.inherited:
                 heir.inherited = (heir.inherited, rope) if heir.inherited else rope
+
+
+_no_reason: Callable[[str], bool] = frozenset[str]().__contains__
+"""Returns False."""
+
+
+def _may_have_marks(node: Node) -> bool:
+    return node.source is not None or bool(node.merged) or bool(node.own_metadata)
+
+
+class _Rewriting:
+    """The context of `Rewriter.rewriting`."""
+
+    __slots__ = ("_outer", "_rewriter")
+
+    def __init__(self, rewriter: Rewriter, root: Node | None) -> None:
+        self._rewriter = rewriter
+        self._outer = rewriter.root
+        rewriter.root = root
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._rewriter.root = self._outer
+
+
+def _is_operand(value: Value, node: Node) -> bool:
+    """Return whether `node` reads `value`, itself or by one operator: negative(negative(value))."""
+    before = (
+        operand.node.inputs
+        for operand in node.inputs
+        if operand is not None and operand.node is not None
+    )
+    return value in node.inputs or any(value in inputs for inputs in before)

@@ -2,7 +2,21 @@
 
 A rule edits the graph at one node, or declines. The driver asks the debug counter before each rule,
 counts and traces each attempt, and has the Rewriter stamp new nodes with the origins of the node
-that is rewritten.
+that is rewritten. Without counter and trace it is
+
+    for node in graph.operators():
+        for rule in rules.get(node.op, ()):
+            if rule(node, rewriter, context):
+                break
+
+until no rule applies.
+
+Speed: the loop runs over all nodes in every pass, and most nodes have no rule that could apply. So
+
+- `run` calls nothing for a node whose operator has no rules;
+- a rule says which operators must compute an operand (`reads`), and whether it skips floats: the
+  driver does not try it elsewhere (`_Tried`), unless somebody watches;
+- `_apply` sets `Rewriter.root` itself: a context would cost more than most rules.
 """
 
 from __future__ import annotations
@@ -47,8 +61,8 @@ class Rule(Record, Generic[C]):
     Declined.
 
     `name` is the function's. The first line of its docstring is the rewrite. With `reads`, the rule
-    is tried only where one of these operators computes an operand, with `skips_floats` only where
-    the first result is not of floats. `identity` is the identity that it applies: docs/proofs.md.
+    is tried only if one of these operators computes an operand, with `skips_floats` only if the
+    first result is not of floats. `identity` is the identity that it applies: docs/proofs.md.
     """
 
     name: str
@@ -76,7 +90,7 @@ def rule(
 ) -> Callable[[Callable[[Node, Rewriter, C], bool]], Rule[C]]:
     """Make a rule of a function.
 
-    Declare its effect on affines, where it is tried, and its identity: see `Rule`.
+    Declare its effect on affines, the nodes at which it is tried, and its identity: see `Rule`.
     """
     operands = None if reads is None else frozenset(reads)
     return lambda function: Rule(
@@ -97,9 +111,7 @@ def erase_unread(node: Node, rewriter: Rewriter, context: object) -> bool:
 
 
 class _Tried(Generic[C]):
-    """The `rules` of one operator, and the places where one of them is tried: `everywhere`, or some
-    only.
-    """
+    """The `rules` of one operator, and whether they are tried `everywhere`, or at some nodes."""
 
     __slots__ = ("_reads", "_skips_floats", "everywhere", "rules")
 
@@ -113,13 +125,10 @@ class _Tried(Generic[C]):
         )
 
     def is_tried_at(self, node: Node) -> bool:
-        """Return whether an operator that a rule reads computes an operand of `node`, or a rule
-        that skips floats is tried at it.
-        """
+        """Return whether `node` has an operand that a rule reads, or a result as rules want."""
         if self._skips_floats and not _is_of_floats(node):
             return True
         reads = self._reads
-        # A loop, since this is asked of every node: any() of a generator takes twice as long.
         for value in node.inputs:
             if value is not None and value.node is not None and value.node.op in reads:
                 return True
@@ -128,6 +137,9 @@ class _Tried(Generic[C]):
 
 class RuleDriver(Generic[C]):
     """Applies `rules` with one Rewriter.
+
+        driver = RuleDriver(rewriter, {"cast": (drop_cast,)}, module.constants)
+        driver.to_fixpoint(module.graph)
 
     With `erase_dead`, pure in-house operators that nobody reads go before any rule is tried at
     them. `before_node` is called with a node and the context before the rules are tried at it, once
@@ -156,15 +168,49 @@ class RuleDriver(Generic[C]):
         self._tried: dict[str, _Tried[C]] = {}
         """The rules of each operator that was met, with the places where they are tried."""
 
+    def to_fixpoint(self, graph: Graph) -> None:
+        """Visit the operators of `graph`, but no constants, until no rule applies.
+
+        Raises PassError if the rules run in circles.
+        """
+        for _ in range(ROUNDS):
+            if not self.run(graph.operators()):
+                return
+            if self._before_round is not None:
+                self._before_round()
+        raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
+
+    def run(self, nodes: Iterable[Node]) -> bool:
+        """Visit the nodes in order; return whether anything was rewritten."""
+        changed = False
+        before_node, context = self._before_node, self.context
+        known, erase_dead = self._tried, self._erase_dead
+        is_watched = self._is_watched = self._counter.is_watched
+        is_old = self.rewriter.changed
+        for node in nodes:
+            if node.graph is None:  # a rule has erased it
+                continue
+            if is_old and before_node is not None:
+                before_node(node, context)
+            op = node.op
+            tried = known.get(op)
+            if tried is None:
+                tried = known[op] = _Tried(self._rules.get(op, self._any))
+            rules = tried.rules
+            if erase_dead and not (node.outputs and node.output.users) and not node.is_read:
+                rules = (erase_unread, *rules)
+            elif not rules or not (tried.everywhere or is_watched or tried.is_tried_at(node)):
+                continue
+            if self._apply(rules, node):
+                changed = is_old = True
+        return changed
+
     def _apply(self, rules: Sequence[Rule[C]], node: Node) -> bool:
         """Apply the first of `rules` that does not decline, and return whether there was one."""
         rewriter, context, counter = self.rewriter, self.context, self._counter
         if counter.limit is not None and counter.exhausted:
             return False
-        outer, rewriter.root = (
-            rewriter.root,
-            node,
-        )  # as `Rewriter.rewriting`, which costs more than most rules
+        outer, rewriter.root = rewriter.root, node
         trace = counter.trace
         label = counter.label(node) if self._is_watched else ""
         operands = None
@@ -195,49 +241,6 @@ class RuleDriver(Generic[C]):
         finally:
             rewriter.root, rewriter.rule = outer, ""
         return False
-
-    def run(self, nodes: Iterable[Node]) -> bool:
-        """Visit the nodes in order, as far as they still stand in a graph; return whether anything
-        was rewritten.
-        """
-        changed, rewriter, before_node, context = (
-            False,
-            self.rewriter,
-            self._before_node,
-            self.context,
-        )
-        known, erase_dead = self._tried, self._erase_dead
-        is_watched = self._is_watched = self._counter.is_watched
-        is_old = rewriter.changed
-        for node in nodes:  # most of them have no rule, so nothing is called for those
-            if node.graph is None:
-                continue
-            if is_old and before_node is not None:
-                before_node(node, context)
-            op = node.op
-            tried = known.get(op)
-            if tried is None:
-                tried = known[op] = _Tried(self._rules.get(op, self._any))
-            rules = tried.rules
-            if erase_dead and not (node.outputs and node.output.users) and not node.is_read:
-                rules = (erase_unread, *rules)
-            elif not rules or not (tried.everywhere or is_watched or tried.is_tried_at(node)):
-                continue
-            if self._apply(rules, node):
-                changed = is_old = True
-        return changed
-
-    def to_fixpoint(self, graph: Graph) -> None:
-        """Visit the operators of `graph`, no constants, until no rule applies.
-
-        Raises PassError if the rules run in circles.
-        """
-        for _ in range(ROUNDS):
-            if not self.run(graph.operators()):
-                return
-            if self._before_round is not None:
-                self._before_round()
-        raise PassError(f"the rewrites do not come to an end in graph {graph.name!r}")
 
 
 def _is_of_floats(node: Node) -> bool:
