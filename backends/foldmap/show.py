@@ -10,13 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from ...ir.tensor import Array
-from ...support.errors import FoldMapError, visible
+from ...support.errors import FoldMapError, listed, visible
 from .fold_map import FoldMap
 from .inverse import MapComparison
 from .status_counts import statuses
 
 if TYPE_CHECKING:
     from .entries import LayerEntry, SourceEntry
+
+MAX_NAMED = 8
+"""Most layers or tensors that a difference names."""
 
 
 def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> None:
@@ -53,11 +56,17 @@ def explain(fold_map: FoldMap) -> list[str]:
 
 
 def mismatch_lines(found: MapComparison) -> Iterator[str]:
-    """Yield a line for each layer and tensor in which a model differs from its map."""
-    for layer in found.layers:
-        yield f"layer {layer}: missing, or its weight or bias was changed"
-    for tensor in found.tensors:
-        yield f"tensor {tensor}: missing"
+    """Yield a line for the layers, and one for the tensors, in which a model is not that of its
+    map.
+    """
+    layers = "missing, or weight or bias were changed"
+    for kind, what, names in (
+        ("layer", layers, found.layers),
+        ("tensor", "missing", found.tensors),
+    ):
+        if names:
+            count = f"1 {kind}" if len(names) == 1 else f"{len(names)} {kind}s"
+            yield f"{count} {what}: {listed(names, MAX_NAMED)}"
 
 
 def _names(fold_map: FoldMap) -> dict[str, str]:

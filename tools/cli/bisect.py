@@ -96,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
     with progress("trying", quiet=options.quiet) as advance:
         found = bisect(lambda: module_of(options.model, options), pipeline, judge, advance)
     if found is None:
-        after = f"after {pipeline}" if pipeline.passes else "without passes"
+        name = "the default pipeline" if options.passes == "default" else str(pipeline)
+        after = f"after {name}" if pipeline.passes else "without passes"
         sys.stdout.write(visible(f"{options.model}: nothing is wrong {after}") + "\n")
         return 0
     sys.stdout.write(visible(str(found), keep="\n") + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from .options import EPILOG, MODEL, Subparsers, add_compile_options
 from .summary import Summary
@@ -47,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
     is_open = options.output is None and options.jobs is None and not options.in_place
     if len(options.models) == 2 and is_open:
         _take_output(options)
+    if len(options.models) > 2 and is_open:
+        _check_there(options.models)
     if len(options.models) > 1:
         from .compile_many import run_many
 
@@ -56,6 +59,21 @@ def run(options: argparse.Namespace) -> int:
     (options.model,) = options.models
     compile_one(options, Summary(options.json, is_printed=True))
     return 0
+
+
+def _check_there(models: Sequence[str]) -> None:
+    """Raise UsageError for a name that is no file, where one may have been meant as the output."""
+    from pathlib import Path
+
+    from ...support.errors import UsageError
+    from ...support.output_paths import path_to_text
+
+    for model in models:
+        if model != "-" and not Path(model).exists():
+            raise UsageError(
+                f"{path_to_text(model)}: there is no such file; several models go to a folder"
+                " (-o FOLDER), or beside themselves (--jobs 1)"
+            )
 
 
 def _take_output(options: argparse.Namespace) -> None:

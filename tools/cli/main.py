@@ -27,6 +27,14 @@ CLASH = (
 )
 
 
+WAYS_ON = {
+    "--opset": ": irc keeps the opset; onnx.version_converter converts it",
+    "-v": ": --explain says where each scale and shift went, --debug-rules each rewrite",
+    "--verbose": ": --explain says where each scale and shift went, --debug-rules each rewrite",
+}
+"""What replaces options that other tools have."""
+
+
 class Formatter(argparse.HelpFormatter):
     """Help as wide as the terminal; argparse would import `shutil` to ask for it."""
 
@@ -102,6 +110,7 @@ def refuse_unknown(
     known = {name.lstrip("-"): name for name in parser._option_string_actions}
     near = nearest(option.split("=")[0].lstrip("-"), known, cutoff=0.6)
     hint = "" if near is None else f" (did you mean {known[near]}?)"
+    hint = WAYS_ON.get(option.split("=")[0], hint)
     parser.error(f"unknown {'option' if option.startswith('-') else 'argument'} {option}{hint}")
 
 

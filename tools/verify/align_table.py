@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...support.errors import visible
+from ...support.errors import listed, visible
 from .alignment import Alignment
 from .correspondence import NAME
 from .difference import TensorDifference, undecided_share, undecided_tensors
@@ -20,6 +20,8 @@ PADDING = 3
 """Width that a column takes beside its text."""
 MIN_NAME_WIDTH = 24
 """Width that a name gets at least, before columns are left out."""
+MAX_NAMED = 3
+"""Most names of one kind that are printed."""
 DISPENSABLE = ("cosine", "max rel", "undecided", "SQNR dB", "inputs", "shape", "max abs")
 """Columns that are left out if there is no room, in this order."""
 
@@ -39,20 +41,32 @@ class Column:
 
 
 def print_alignment(alignment: Alignment, console: Console) -> None:
-    """Print the tensors left out, a table of the others' worst differences, and the verdict."""
-    for name, note in alignment.alone:
-        print_line(console, f"{name}: only in the first model{f' ({note})' if note else ''}")
-    undecided = undecided_tensors(alignment.differences)
-    for name in undecided:
-        print_line(
-            console,
-            f"{name}: undecided, since it is not finite or its rounding"
-            " bound is as large as its values",
-        )
+    """Print the verdict, a table of the worst differences, and the tensors left out."""
+    print_verdict(alignment, console)
     if alignment.differences:
         worst = alignment.worst
         styles = ["bold red" if difference.deviates else "" for difference in worst]
         print_columns(console, make_columns(alignment, worst), styles)
+    print_names(
+        console,
+        "undecided, since they are not finite or their rounding bounds as large as their values",
+        undecided_tensors(alignment.differences),
+    )
+    notes = [f"{name} ({note})" if note else name for name, note in alignment.alone]
+    print_names(console, "only in the first model", notes)
+
+
+def print_names(console: Console, title: str, names: Iterable[str]) -> None:
+    """Print how many names there are, and the first of them, on one line."""
+    found = list(names)
+    if found:
+        count = "1 tensor" if len(found) == 1 else f"{len(found)} tensors"
+        print_line(console, f"{title}: {count}: {listed(found, MAX_NAMED)}")
+
+
+def print_verdict(alignment: Alignment, console: Console) -> None:
+    """Print whether the models agree, and the first tensor in which they do not."""
+    undecided = undecided_tensors(alignment.differences)
     first, tolerance = alignment.first_divergence, alignment.tolerance
     if first is None:
         share = undecided_share(alignment.differences)
@@ -94,7 +108,7 @@ def print_columns(
 
 def print_line(console: Console, text: str) -> None:
     """Print a line without markup."""
-    console.print(visible(text), markup=False, highlight=False)
+    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) -> list[Column]:

@@ -163,6 +163,8 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
                 continue
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no common exception
+            if isinstance(error, FileNotFoundError):
+                raise VerifyError(f"{path}: there is no such file") from None
             why = (error.strerror if isinstance(error, OSError) else None) or error
             raise VerifyError(f"{path}: no inputs can be read from it: {why}") from None
         unfed = (other for other in required if other not in single)

@@ -96,7 +96,7 @@ def test_check_tells_what_is_stale(
     onnx.save(model, tmp_path / "changed.onnx")
     assert main(["foldmap", "check", str(tmp_path / "changed.onnx"), fold_map]) == 1
     found = capsys.readouterr()
-    assert found.out == "layer stem/conv: missing, or its weight or bias was changed\n"
+    assert found.out == "1 layer missing, or weight or bias were changed: stem/conv\n"
     assert "belongs to another model, or it was changed since" in found.err
 
 

@@ -167,7 +167,11 @@ def test_the_file_of_a_saved_model_is_told_as_its_folder(
             ["compile", "net.onnx", "--foldmap=a"],
             "compile: error: unknown option --foldmap=a (did you mean --fold-",
         ),
-        (["compile", "net.onnx", "--opset", "17"], "compile: error: unknown option --opset"),
+        (
+            ["compile", "net.onnx", "--opset", "17"],
+            "compile: error: unknown option --opset: irc keeps the opset; onnx.version_converter",
+        ),
+        (["compile", "net.onnx", "-v"], "compile: error: unknown option -v: --explain says where"),
         (
             ["foldmap", "show", "a", "--bye"],
             "foldmap show: error: unknown option --bye (did you mean --by?)",
@@ -210,6 +214,10 @@ def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "expected"),
     [
         (
+            ["compile", "net.onnx", "out.onnx", "extra.onnx"],
+            "out.onnx: there is no such file; several models go to a folder (-o FOLDER)",
+        ),
+        (
             ["compile", "net.onnx", "new/out.onnx"],
             "new/out.onnx: cannot be written: there is no folder new",
         ),
@@ -224,7 +232,7 @@ def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> 
         *(
             (
                 ["align", "net.onnx", "net.onnx", "--inputs", name],
-                f"{name}: no inputs can be read from it: No such",
+                f"{name}: there is no such file",
             )
             for name in ("gone.npz", "gone.npy", "gone.pb")
         ),
