@@ -27,6 +27,9 @@ from .checker.weighted_layers import parameters, weights_of
 MAX_DEPTH = 12
 """Most operators between a value and an affine that moved up to it."""
 
+MAX_SEEN = 512
+"""Most values behind one that are looked at."""
+
 MAX_FOUND = 96
 """Most affines of a value."""
 
@@ -54,6 +57,11 @@ class ElementwiseAffine:
             scale * self.gain,
             self.count,
         )
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        """The numbers as a key of dictionaries."""
+        return self.scale.tobytes(), self.shift.tobytes(), self.gain.tobytes()
 
     def is_same(self, other: ElementwiseAffine) -> bool:
         """Whether another affine has the same scales and shifts."""
@@ -98,11 +106,15 @@ def _followers(
 
     `groups` has the place of each element where several have one.
     """
-    found, tried = 0, set[object]()
+    found, tried, passed = 0, set[object](), set[object]()
     positions = Line.of(places + 1.0, np.zeros((1,) * places.ndim))
     stack: list[_State] = [(value, positions, start, 0)]
-    while stack and found < MAX_FOUND:
+    while stack and found < MAX_FOUND and len(passed) < MAX_SEEN:
         here, line, numbers, depth = stack.pop()
+        state = (here, None if line is None else line.scale.tobytes(), numbers.key)
+        if state in passed:
+            continue
+        passed.add(state)
         if depth < MAX_DEPTH:
             readers = [(each, equal) for equal in same(here) for each in equal.readers]
         else:
@@ -119,7 +131,7 @@ def _followers(
             if after is None:
                 key = None
             else:
-                key = (reader.outputs[0].label, after.scale.tobytes(), after.shift.tobytes())
+                key = (reader.outputs[0], after.key)
             if after is not None and key not in tried and not after.is_same(numbers):
                 tried.add(key)
                 yield after

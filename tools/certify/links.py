@@ -29,11 +29,14 @@ def linked(
     }
     operators = [_labels(where, names) for _, where in log]
     _inherit(covered, steps, search, set().union(*operators))
-    found: list[list[Any]] = []
-    for (rule, where), named in zip(log, operators, strict=True):
-        numbers = [number for number, labels in covered.items() if not labels.isdisjoint(named)]
-        found.append([rule, where, numbers])
-    return found
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, labels in covered.items():
+        for label in labels:
+            numbers[label].append(number)
+    return [
+        [rule, where, sorted({each for label in named for each in numbers.get(label, ())})]
+        for (rule, where), named in zip(log, operators, strict=True)
+    ]
 
 
 def _labels(where: str, names: Mapping[str, set[str]]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -42,8 +42,8 @@ FIRST = ("constant", "equal operand", "taken branch")
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
 
-MAX_AHEAD = 12
-"""Most operators between a value and an affine that moved up to it."""
+MAX_AHEAD = 256
+"""Most values behind one whose readers may be affines that moved up to it."""
 
 CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
 """Operators that an affine may cross; convolutions have one channel in each group then."""
@@ -399,22 +399,26 @@ class Search(Proof):
             dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label)
         )[:MAX_TRIED]
 
-    def _ahead(self, value: Datum, depth: int = 0) -> Iterator[list[dict[str, Any]]]:
-        """Yield the source's affines after a value, as parts of a claim: they may have moved up."""
-        if depth > MAX_AHEAD:
-            return
-        for same in self._same(value):
-            for reader in same.readers:
-                own = own_line(reader)
-                if own is not None:
-                    part = {"of": reader.label}
-                    yield [part]
-                    for rest in self._ahead(reader.outputs[0], depth + 1):
-                        yield [part, *rest]
-                        yield rest
-                elif reader.kind in CROSSED:
-                    for result in reader.outputs:
-                        yield from self._ahead(result, depth + 1)
+    def _ahead(self, value: Datum) -> Iterator[list[dict[str, Any]]]:
+        """Yield the source's affines after a value, as parts of a claim: they may have moved up.
+
+        Each is yielded behind those before it, behind the last of them, and alone; the nearest
+        first.
+        """
+        start: tuple[Datum, tuple[str, ...]] = (value, ())
+        seen, queue = {start}, deque([start])
+        while queue and len(seen) < MAX_AHEAD:
+            here, labels = queue.popleft()
+            for reader in (each for same in self._same(here) for each in same.readers):
+                longer = labels
+                if own_line(reader) is not None:
+                    longer = (*labels, reader.label)
+                    yield from ([{"of": each} for each in longer[i:]] for i in range(len(longer)))
+                elif reader.kind not in CROSSED:
+                    continue
+                new = {(each, longer) for each in reader.outputs} - seen
+                seen |= new
+                queue.extend(sorted(new, key=lambda state: state[0].index))
 
     def _same(self, value: Datum) -> list[Datum]:
         """Return the values of the source in the class of one."""

@@ -19,6 +19,16 @@ VARIADIC = frozenset(("Max", "Min", "Mean", "Sum"))
 
 def own_line(operation: Operation) -> tuple[Datum, Line] | None:
     """Return the operand and the line of an operation that is one, else None."""
+    if operation.line is not None:
+        found: tuple[Datum, Line] | None = operation.line[0]
+        return found
+    made = _own_line(operation)
+    if operation.outputs and operation.outputs[0].term >= 0:  # its operands change no more
+        operation.line = (made,)
+    return made
+
+
+def _own_line(operation: Operation) -> tuple[Datum, Line] | None:
     if operation.domain or operation.bodies or not operation.outputs:
         return None
     kind = operation.kind

@@ -179,7 +179,10 @@ class Datum:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A node. `attributes` has no schema defaults; `version` is its domain's opset."""
+    """A node. `attributes` has no schema defaults; `version` is its domain's opset.
+
+    `line` is the affine that it is by itself, or None, once that is known.
+    """
 
     label: str
     domain: str
@@ -189,6 +192,7 @@ class Operation:
     bodies: dict[str, Block]
     inputs: list[Datum | None]
     outputs: list[Datum]
+    line: tuple[Any] | None = None
 
     def operand(self, index: int) -> Datum | None:
         """Return an input, None if it is absent."""
@@ -235,7 +239,7 @@ class Program:
         for value in self.data.values():
             value.term, value.step = -1, 0
             if value.producer is not None:
-                value.stored = None
+                value.stored, value.producer.line = None, None
 
 
 def load(model: ModelProto) -> Program:
