@@ -17,6 +17,7 @@ from .affine_operators import VARIADIC
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
+from .open_constants import OpenConstant
 from .parts import parts_of
 from .program import (
     FLOATS,
@@ -57,6 +58,7 @@ class Congruence:
         self.made_up: dict[int, Datum] = {}
         self.integers = Integers(self.shape)
         self.constants: dict[tuple[Any, ...], Stored] = {}
+        self.open: dict[Datum, OpenConstant] = {}
         self.unproven: list[Operation] = []
         self.side = SOURCE
         self.enclosing: tuple[Any, ...] = ()
