@@ -34,6 +34,8 @@ from .build import (
 )
 
 ALWAYS = "partial=always"
+APART = "partial=pays"
+"""The default, in a pipeline without MergeBranches."""
 NEVER = "partial=never"
 C = (4, 1, 1)
 SCALE = mul(*C)
@@ -445,8 +447,8 @@ A, B = conv(4, 3), conv(4, 3, 3, 3, pads=[1, 1, 1, 1])
 RELU, SIGMOID = op("Relu"), op("Sigmoid")
 INPUT = other("other", [2, 4, 6, 5])
 JOINS = [
-    case("3.2 Add dynamic", "two layers", branches("Add", A, B), bn(4), left="Add"),
-    case("3.2 Add dynamic", "two layers, zero scale", branches("Add", A, B), bn(4, s=[0, 1, -1, 2]), left="Add"),
+    case("3.2 Add dynamic", "two layers", branches("Add", A, B), bn(4), left="Add", options=APART),
+    case("3.2 Add dynamic", "two layers, zero scale", branches("Add", A, B), bn(4, s=[0, 1, -1, 2]), left="Add", options=APART),
     case("3.2 Add dynamic", "the second lets the shift through", branches("Add", [A, RELU], B), bn(4, "+"), left="Add"),
     case("3.2 Add dynamic", "the first lets the shift through", branches("Add", A, [B, RELU]), bn(4, "+"), left="Add"),
     case("3.2 Add dynamic", "one branch needs a positive scale", branches("Add", A, [B, RELU]), bn(4),
@@ -472,14 +474,14 @@ JOINS = [
     case("3.2 Add dynamic", "one stretched along the channels, uniform", branches("Add", conv(1, 3), A), UNIFORM,
          left="Add"),
     case("3.2 Add dynamic", "a residual of three", branches("Add", [branches("Add", A, B)], conv(4, 3)), bn(4),
-         left="Add Add"),
-    case("3.2 Sub dynamic", "two layers", branches("Sub", A, B), bn(4), left="Sub"),
+         left="Add Add", options=APART),
+    case("3.2 Sub dynamic", "two layers", branches("Sub", A, B), bn(4), left="Sub", options=APART),
     case("3.2 Sub dynamic", "the second lets the shift through", branches("Sub", [A, RELU], B), bn(4, "+"), left="Sub"),
     case("3.2 Sub dynamic", "one branch needs a positive scale", branches("Sub", A, [B, RELU]), bn(4),
          left=f"Sub {BN}"),
-    case("3.2 Sum dynamic", "three layers", branches("Sum", A, B, conv(4, 3)), bn(4), left="Sum"),
+    case("3.2 Sum dynamic", "three layers", branches("Sum", A, B, conv(4, 3)), bn(4), left="Sum", options=APART),
     case("3.2 Sum dynamic", "one branch needs a positive scale", branches("Sum", A, [B, op("Abs")], conv(4, 3)), bn(4),
-         left=f"Sum {BN}"),
+         left=f"Sum {BN}", options=APART),
     case("3.2 Mul dynamic", "a gate on the right", branches("Mul", A, [B, SIGMOID]), SCALE, left="Mul"),
     case("3.2 Mul dynamic", "a gate on the left", branches("Mul", [A, SIGMOID], B), SCALE, left="Mul"),
     case("3.2 Mul dynamic", "both could", branches("Mul", A, B), SCALE, left="Mul"),
