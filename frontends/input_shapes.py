@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..ir.extents import atoms
 from ..ir.module import Module
 from ..ir.type_inference import infer_types
 from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
@@ -95,12 +96,17 @@ def fix_module(module: Module, shapes: InputShapes) -> None:
 
 
 def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
+    """Return a type with numbers for symbols; inference finds those of expressions again."""
     shape = shape_of(type_)
-    if not isinstance(type_, TensorType) or shape is None or symbols.keys().isdisjoint(shape):
+    if not isinstance(type_, TensorType) or shape is None:
         return type_
-    return TensorType(
-        type_.dtype, tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
-    )
+    return TensorType(type_.dtype, tuple([_number_for(dim, symbols) for dim in shape]))
+
+
+def _number_for(dim: Dim, symbols: Mapping[str, int]) -> Dim:
+    if isinstance(dim, str):
+        return symbols.get(dim, dim)
+    return dim if symbols.keys().isdisjoint(atoms(dim)) else None
 
 
 def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:

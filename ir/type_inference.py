@@ -9,7 +9,7 @@ from .graph import Node, Value, is_constant
 from .ops import op_info, ops_with
 from .ops.inference import input_shape
 from .ops.row import OpInfo, Trait, text_of
-from .types import UNKNOWN, Shape, TensorType, Type, shape_of, static_dims
+from .types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of, static_dims
 
 _DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
 
@@ -88,7 +88,7 @@ def is_known(type_: Type) -> bool:
 
 
 def merged(known: Type, found: Type) -> Type:
-    """Return `known` with its unknown dtype, rank and extents filled in from `found`."""
+    """Return `known` with what `found` says more."""
     if known == UNKNOWN:
         return found
     if not (isinstance(known, TensorType) and isinstance(found, TensorType)):
@@ -97,10 +97,18 @@ def merged(known: Type, found: Type) -> Type:
 
 
 def _merged_shape(known: Shape, inferred: Shape) -> Shape:
-    """Return `known` with its unknown extents filled in from `inferred`."""
+    """Return `known` with the extents of `inferred` that say more."""
     if known is None or inferred is None or len(known) != len(inferred):
         return inferred if known is None else known
-    return tuple(b if a is None else a for a, b in zip(known, inferred, strict=True))
+    return tuple(map(_merged_extent, known, inferred))
+
+
+def _merged_extent(known: Dim, inferred: Dim) -> Dim:
+    """Return the extent that says more: a number, then a symbol, then what is computed of some."""
+    if known is None or isinstance(known, int) or inferred is None:
+        return inferred if known is None else known
+    is_plainer = isinstance(inferred, int) or not isinstance(known, str)
+    return inferred if is_plainer else known
 
 
 def contradicts(declared: Type, found: Type, symbols: Container[str]) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from math import prod
 
+from .extents import Formula, quote, symbol_text
 from .record import ValueRecord
 
-Dim = int | str | None
-"""An extent: a number, a symbol that is the same number wherever it occurs, or None if unknown."""
+Dim = int | str | Formula | None
+"""An extent: a number, a symbol, a formula of symbols, or None if it is unknown.
+
+A symbol is the same number wherever it occurs.
+"""
 
 Shape = tuple[Dim, ...] | None
 """Extents from the outermost axis on, None if the rank is unknown."""
@@ -80,35 +83,12 @@ class Type(ValueRecord):
 
 UNKNOWN = Type()
 
-_PLAIN = r"[ !#-\[\]-~]*"
-
 
 def dim_text(dim: Dim) -> str:
-    """Return an extent as IR text: `8`, `N`, `"odd symbol"` or `?`."""
+    """Return an extent as IR text: `8`, `N`, `"odd symbol"`, `add(N,1)` or `?`."""
     if dim is None:
         return "?"
-    if isinstance(dim, int):
-        return str(dim)
-    return dim if dim.isascii() and dim.isidentifier() else quote(dim)
-
-
-def quote(text: str) -> str:
-    """Return a double-quoted literal of `text`.
-
-    Every character that could end it or split the line is escaped.
-    """
-    if re.fullmatch(_PLAIN, text):
-        return f'"{text}"'
-    out = ['"']
-    for char in text:
-        if char in '"\\':
-            out.append("\\" + char)
-        elif char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF:
-            out.append(char)
-        else:
-            out.append(f"\\u{{{ord(char):x}}}")
-    out.append('"')
-    return "".join(out)
+    return symbol_text(dim) if isinstance(dim, str) else str(dim)
 
 
 class TensorType(Type):

@@ -13,8 +13,8 @@ from ..ir.rule_driver import RuleDriver, Rules
 from ..ir.type_inference import infer_types
 from ..support.errors import UsageError
 from .infra import Pass, PassContext
-from .simplify.extents import ShapeEvaluator
 from .simplify.rule_set import CLEAN_UP, RULES
+from .simplify.shape_evaluator import ShapeEvaluator
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,13 @@ class SimplifyExpr(Pass):
         return rewriter.changed
 
 
-_BY_EXTENTS = frozenset({"broadcast_to", "full", "reshape"})
-"""Operators whose result has a shape that an operand lists, of which a part may be known."""
+_BY_EXTENTS = frozenset(
+    {
+        *("arange", "broadcast_to", "full", "image.resize", "nn.pad", "reshape"),
+        *("split", "strided_slice", "tile"),
+    }
+)
+"""Operators whose result has a shape that an operand decides, of which a part may be known."""
 
 
 def _learn_types(graph: Graph, evaluator: ShapeEvaluator) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
 from ..ir.evaluate import ConstantEvaluator
+from ..ir.extents import atoms
 from ..ir.graph import Node
 from ..ir.module import Module
 from ..ir.ops import op_info
-from ..ir.type_inference import may_infer_more
-from ..ir.types import UNKNOWN, Shape, TensorType, Type, is_static, shape_of
+from ..ir.type_inference import may_infer_more, merged
+from ..ir.types import TensorType, Type, is_static, shape_of
 
 
 def complete_types(module: Module) -> bool:
@@ -52,29 +53,13 @@ def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
     return () if info is None else info.infer(node, constants)
 
 
-def _completed(known: Type, found: Type, symbols: Set[str]) -> Type:
-    """Return `known` with extents of `found` that are numbers, or known `symbols`.
+def _completed(known: Type, found: Type, symbols: set[str]) -> Type:
+    """Return `known` with extents of `found` that are numbers, or computed from known `symbols`.
 
     Inference numbers the symbols that it makes anew, so that only those of the inputs mean the same
     in both.
     """
     if isinstance(found, TensorType) and found.shape is not None:
-        kept = [dim if isinstance(dim, int) or dim in symbols else None for dim in found.shape]
+        kept = [dim if symbols.issuperset(atoms(dim)) else None for dim in found.shape]
         found = TensorType(found.dtype, tuple(kept))
-    if known == UNKNOWN:
-        return found
-    if not (isinstance(known, TensorType) and isinstance(found, TensorType)):
-        return known
-    return TensorType(known.dtype or found.dtype, _completed_shape(known.shape, found.shape))
-
-
-def _completed_shape(known: Shape, found: Shape) -> Shape:
-    """Return `known` with the extents of `found` that say more, where both have the same rank."""
-    if known is None or found is None:
-        return found if known is None else known
-    if len(known) != len(found):
-        return known
-    return tuple(
-        b if a is None or (isinstance(a, str) and isinstance(b, int)) else a
-        for a, b in zip(known, found, strict=True)
-    )
+    return merged(known, found)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...support.statement import states
+from ..extents import difference, exact_quotient, least, maximum, minimum, most, product, total
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
@@ -24,6 +25,8 @@ from .inference import (
     list_attribute,
     listed,
     number_of,
+    pieces_of,
+    target_shape,
 )
 from .interval import ZERO, Interval
 from .row import (
@@ -40,7 +43,7 @@ from .row import (
     number,
     text_of,
 )
-from .views import pads_of, resized_extent, scales_of, sliced_axes, slices_of
+from .views import pads_of, resized_extent, scales_of, slice_bounds, sliced_axes, slices_of
 
 
 @complete_by_types
@@ -78,10 +81,7 @@ def infer_concatenate(node: Node, constants: Constants) -> Types:
     axis %= rank
     dims = [_equal_extent(column) for column in zip(*known, strict=True)]
     along = [shape[axis] for shape in known]
-    extents = [dim for dim in along if isinstance(dim, int)]
-    dims[axis] = (
-        sum(extents) if len(extents) == len(shapes) else along[0] if len(shapes) == 1 else None
-    )
+    dims[axis] = total(*along) if len(known) == len(shapes) else None
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -102,24 +102,39 @@ def evaluate_concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_strided_slice(node: Node, constants: Constants) -> Types:
-    """Infer the length of each slice of a known extent; axes that are not sliced keep theirs."""
+    """Infer the length of each slice; axes that are not sliced keep theirs."""
     dtype, shape = input_dtype(node), input_shape(node)
     if shape is None:
         return (TensorType(dtype, None),)
-    dims, slices = list(shape), slices_of(node, constants)
-    if slices is None:
+    dims, bounds = list(shape), slice_bounds(node, constants)
+    if bounds is None:
         return (TensorType(dtype, (None,) * len(shape)),)
-    for axis, part in slices.items():
-        extent = dims[axis]
-        if isinstance(extent, int):
-            dims[axis] = (
-                len(range(extent)[part])
-                if _as_in_numpy(part.start, part.stop, part.step, extent)
-                else None
-            )
-        elif (part.start, part.step) != (-1, -1) or part.stop > -FAR:
-            dims[axis] = None  # else it reverses the whole axis
+    for axis, (start, end, step) in bounds.items():
+        dims[axis] = _sliced_extent(dims[axis], start, end, step)
     return (TensorType(dtype, tuple(dims)),)
+
+
+def _sliced_extent(extent: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
+    """Return the number of elements between two bounds, None where they are not known."""
+    if isinstance(start, int) and isinstance(end, int) and step is not None:
+        if isinstance(extent, int):
+            is_known = _as_in_numpy(start, end, step, extent)
+            return len(range(extent)[start:end:step]) if is_known else None
+        if (start, step) == (-1, -1) and end <= -FAR:  # it reverses the whole axis
+            return extent
+    if step != 1:
+        return None
+    return maximum(0, difference(_bound(end, extent), _bound(start, extent)))
+
+
+def _bound(bound: Dim, extent: Dim) -> Dim:
+    """Return a bound of a slice as it counts from the beginning, inside the axis."""
+    if isinstance(bound, int) and (bound in GREATEST or bound > FAR):
+        return extent
+    low, high = least(bound), most(bound)
+    if low is not None and low >= 0:
+        return minimum(bound, extent)
+    return maximum(0, total(bound, extent)) if high is not None and high < 0 else None
 
 
 FAR = 1 << 62
@@ -168,10 +183,22 @@ def infer_split(node: Node, constants: Constants) -> Types:
     if shape is None or not -len(shape) <= axis < len(shape):
         return dtype_only(node, constants) * count
     axis %= len(shape)
-    extents = (None,) * count if sizes is None else sizes
+    extents = _part_extents(node, constants) if sizes is None else sizes
     return tuple(
         TensorType(dtype, (*shape[:axis], extent, *shape[axis + 1 :])) for extent in extents
     )
+
+
+def _part_extents(node: Node, constants: Constants) -> tuple[Dim, ...]:
+    """Return the extents of the parts of a `split` as far as they are known."""
+    count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
+    unknown = (None,) * count
+    if node.input(1) is not None:
+        sizes = target_shape(node, 1, constants)
+        return sizes if sizes is not None and len(sizes) == count else unknown
+    if shape is None or isinstance(shape[axis], int):
+        return unknown
+    return (exact_quotient(shape[axis], count),) * count
 
 
 def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
@@ -200,11 +227,7 @@ def infer_pad(node: Node, constants: Constants) -> Types:
     pads = pads_of(node, constants)
     if shape is None or pads is None:
         return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
-    both = [sum(pads.get(axis, ())) for axis in range(len(shape))]
-    dims = [
-        dim + extra if isinstance(dim, int) else dim if not extra else None
-        for dim, extra in zip(shape, both, strict=True)
-    ]
+    dims = [total(dim, *pads.get(axis, ())) for axis, dim in enumerate(shape)]
     return (TensorType(dtype, tuple(dims)),)
 
 
@@ -212,11 +235,11 @@ def infer_pad(node: Node, constants: Constants) -> Types:
 def infer_resize(node: Node, constants: Constants) -> Types:
     """Infer the sizes if they are given, else the extents that are the same in every precision."""
     dtype, shape = input_dtype(node), input_shape(node)
-    sizes = listed(node, 3, constants)
+    sizes = None if node.input(3) is None else target_shape(node, 3, constants)
     if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
         return (TensorType(dtype, None),)
     if sizes is not None and len(sizes) == len(shape):
-        return (TensorType(dtype, tuple(sizes)),)
+        return (TensorType(dtype, sizes),)
     scales = scales_of(node, constants)
     if scales is None or len(scales) != len(shape):
         return (TensorType(dtype, (None,) * len(shape)),)
@@ -352,23 +375,26 @@ MAX_BLOCKS = 1 << 12
 
 @complete
 def infer_tile(node: Node, constants: Constants) -> Types:
-    """Infer every known extent times its repeats."""
-    dtype, shape, repeats = input_dtype(node), input_shape(node), listed(node, 1, constants)
+    """Infer every extent times its repeats."""
+    dtype, shape = input_dtype(node), input_shape(node)
+    repeats = pieces_of(node, 1, constants)
     if shape is None or repeats is None or len(repeats) != len(shape):
         return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
     return (TensorType(dtype, tuple(map(_times, shape, repeats))),)
 
 
-def _times(dim: Dim, factor: int) -> Dim:
+def _times(dim: Dim, factor: Dim) -> Dim:
     """Return a multiple of an extent, None if it is unknown or no tensor has so many elements."""
-    if not isinstance(dim, int):
-        return dim if factor == 1 else None
-    return dim * factor if 0 <= dim * factor < ELEMENT_COUNT_LIMIT else None
+    found = product(dim, factor)
+    if isinstance(found, int):
+        return found if 0 <= found < ELEMENT_COUNT_LIMIT else None
+    low = least(factor)
+    return found if low is not None and low >= 0 else None
 
 
 def _divided(dim: Dim, divisor: int) -> Dim:
     """Return a part of an extent, None if it is not known, or not whole."""
-    return dim // divisor if isinstance(dim, int) and not dim % divisor else None
+    return exact_quotient(dim, divisor)
 
 
 @complete_by_types

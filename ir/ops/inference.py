@@ -42,12 +42,17 @@ def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | No
     return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
 
 
+def pieces_of(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
+    """Return the integers of an input as far as they are known, None if not even how many."""
+    numbers = listed(node, index, constants)
+    return constants.extents(node.input(index)) if numbers is None else numbers
+
+
 def target_shape(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
     """Return the shape that an input lists, as far as it is known; None without its length."""
-    numbers = listed(node, index, constants)
-    target = constants.extents(node.input(index)) if numbers is None else numbers
+    target = pieces_of(node, index, constants)
     if target is not None:
-        return target
+        return tuple([None if isinstance(dim, int) and dim < 0 else dim for dim in target])
     length = input_shape(node, index)
     count = length[0] if length is not None and len(length) == 1 else None
     return (None,) * count if isinstance(count, int) and count <= MAX_RANK else None
@@ -111,9 +116,9 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
         return b
     if b == 1 or a == b:
         return a
-    if (isinstance(a, int) and b is None) or isinstance(b, str):
-        return a if isinstance(a, int) else None
-    return b if isinstance(b, int) and not isinstance(a, int) else None
+    if isinstance(a, int) == isinstance(b, int):
+        return None
+    return a if isinstance(a, int) else b
 
 
 def broadcast_shapes(a: Shape, b: Shape) -> Shape:

@@ -38,8 +38,7 @@ def infer_pool(node: Node, constants: Constants) -> Types:
     ceil = bool(node.attrs.get("ceil_mode"))
     dims: list[Dim] = []
     for i, dim in enumerate(shape[2:]):
-        known = window is not None and isinstance(dim, int)
-        dims.append(window.extent(i, dim, kernel[i], ceil=ceil) if known else None)  # type: ignore[arg-type, union-attr]
+        dims.append(None if window is None else window.extent(i, dim, kernel[i], ceil=ceil))
     return (TensorType(dtype, (*shape[:2], *dims)),)
 
 

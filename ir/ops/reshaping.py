@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from ...support.statement import states
+from ..extents import exact_quotient, least, product
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, numpy_dtype, round_to
@@ -33,6 +35,7 @@ from .inference import (
     integer_of,
     listed,
     normal_axes,
+    pieces_of,
     same,
     target_shape,
 )
@@ -54,52 +57,42 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 
 @complete
 def infer_reshape(node: Node, constants: Constants) -> Types:
-    """Infer the shape of a constant target, 0 and -1 resolved as far as can be."""
+    """Infer the shape of a target, 0 and -1 resolved as far as can be."""
     dtype, shape = input_dtype(node), input_shape(node)
-    target = listed(node, 1, constants)
-    if target is None or (node.attrs.get("allowzero") and 0 in target):
-        known = target_shape(node, 1, constants)
-        return (TensorType(dtype, None if known is None else _known_extents(node, known)),)
-    copied = dict(enumerate(shape or ()))
-    dims: list[Dim] = [
-        dim if dim > 0 else copied.get(i) if dim == 0 else None for i, dim in enumerate(target)
-    ]
+    target = pieces_of(node, 1, constants)
+    if target is None:
+        return (TensorType(dtype, target_shape(node, 1, constants)),)
+    copies = not node.attrs.get("allowzero")
+    copied = dict(enumerate(shape or ())) if copies else {}
+    dims = [_target_extent(dim, copied.get(i), copies=copies) for i, dim in enumerate(target)]
     if target.count(-1) == 1 and shape is not None:
-        rest = [dim for i, dim in enumerate(shape) if target[i : i + 1] != (0,)]
-        dims[target.index(-1)] = _remaining_extent(rest, [dim for dim in target if dim > 0], shape)
+        kept = [i for i, dim in enumerate(target) if dim == 0 and copies]
+        taken = [dim for i, dim in enumerate(dims) if i not in kept and target[i] != -1]
+        rest = [dim for i, dim in enumerate(shape) if i not in kept]
+        dims[target.index(-1)] = None if 0 in shape else _remaining_extent(rest, taken)
     return (TensorType(dtype, tuple(dims)),)
 
 
-def _known_extents(node: Node, target: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Return the extents of a target that is known in part.
+def _target_extent(dim: Dim, copied: Dim, *, copies: bool) -> Dim:
+    """Return the extent that an element of a target stands for.
 
-    A symbol may be 0, which copies an extent. It stands for itself if that extent has the same
-    symbol, or with `allowzero`, with which the number 0 may stand for itself, too.
+    One that may be 0 or below stands for itself only where it is the extent that a 0 copies, or
+    where a 0 `copies` none.
     """
-    if node.attrs.get("allowzero"):
-        return target
-    copied = dict(enumerate(input_shape(node) or ()))
-    return tuple(
-        dim
-        if dim == copied.get(i) or (isinstance(dim, int) and dim > 0)
-        else copied.get(i)
-        if dim == 0
-        else None
-        for i, dim in enumerate(target)
-    )
+    if dim == 0:
+        return copied if copies else 0
+    low = least(dim)
+    is_sure = dim == copied or (low is not None and low >= copies)
+    return dim if is_sure else None
 
 
-def _remaining_extent(extents: list[Dim], taken: list[int], shape: tuple[Dim, ...]) -> Dim:
+def _remaining_extent(extents: list[Dim], taken: list[Dim]) -> Dim:
     """Return the extent that -1 stands for: `extents` divided by `taken`; None if unknown."""
-    numbers = [dim for dim in extents if isinstance(dim, int)]
-    count, rest = element_count(numbers), element_count(taken)
-    if ELEMENT_COUNT_LIMIT in (count, rest):
-        return None
-    if len(numbers) == len(extents) and 0 not in shape:
-        return count // rest
-    if rest == count and len(numbers) == len(extents) - 1:
-        return next(dim for dim in extents if not isinstance(dim, int))
-    return None
+    # Beside an extent of 0, a -1 is an error: none of those that are taken is 0.
+    count, rest = _product(extents), _product(taken)
+    if isinstance(count, int) and isinstance(rest, int):
+        return count // rest if rest else None
+    return exact_quotient(count, rest)
 
 
 def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -172,7 +165,7 @@ def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete_by_types
 def infer_flatten(node: Node, constants: Constants) -> Types:
-    """Infer rank 2; an extent is known if its factors are, or if it is the only factor."""
+    """Infer rank 2; an extent is known where its factors are."""
     dtype, shape = input_dtype(node), input_shape(node)
     axis = integer_of(node, "axis", 1)
     if shape is None:
@@ -181,17 +174,12 @@ def infer_flatten(node: Node, constants: Constants) -> Types:
     return (TensorType(dtype, (_product(shape[:axis]), _product(shape[axis:]))),)
 
 
-def _product(dims: tuple[Dim, ...]) -> Dim:
-    """Return the product of extents, None if it is unknown or too large.
-
-    A symbol beside ones is the product.
-    """
-    others = [dim for dim in dims if dim != 1]
-    if len(others) == 1:
-        return others[0]
-    known = [dim for dim in others if isinstance(dim, int)]
-    count = element_count(known)
-    return count if len(known) == len(others) and count < ELEMENT_COUNT_LIMIT else None
+def _product(dims: Sequence[Dim]) -> Dim:
+    """Return the product of extents, None where it is unknown or too large."""
+    count = element_count(dim for dim in dims if isinstance(dim, int))
+    if count == ELEMENT_COUNT_LIMIT:
+        return None
+    return product(count, *[dim for dim in dims if not isinstance(dim, int)])
 
 
 def evaluate_flatten(node: Node, inputs: Inputs) -> tuple[Array, ...]:

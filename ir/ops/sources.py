@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..attributes import SparseTensor
+from ..extents import difference, maximum, quotient, total
 from ..graph import Node
 from ..tensor import Array, Tensor
 from ..types import (
@@ -22,7 +23,7 @@ from ..types import (
     static_dims,
 )
 from .evaluation import NotEvaluable, check_size, operand
-from .inference import Types, input_dtype, input_shape, target_shape
+from .inference import Types, input_dtype, input_shape, pieces_of, target_shape
 from .interval import Interval, interval
 from .row import Constants, Inputs, OpInfo, Trait, complete, complete_by_types, integer
 
@@ -74,12 +75,18 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete
 def infer_arange(node: Node, constants: Constants) -> Types:
-    """Infer one extent, known if all runtimes count alike for the constant bounds."""
+    """Infer one extent, known if all runtimes count alike, for whole bounds also with symbols."""
     arrays = [constants.array(node.input(i)) for i in range(3)]
     numbers = [array.ravel()[0] for array in arrays if array is not None and array.size == 1]
-    return (
-        TensorType(input_dtype(node), (range_length(*numbers) if len(numbers) == 3 else None,)),
-    )
+    dtype = input_dtype(node)
+    if len(numbers) == 3:
+        return (TensorType(dtype, (range_length(*numbers),)),)
+    bounds = [pieces_of(node, i, constants) for i in range(3)]
+    start, limit, delta = (None if each is None or len(each) != 1 else each[0] for each in bounds)
+    if dtype is not I64 or not isinstance(delta, int) or delta < 1:
+        return (TensorType(dtype, (None,)),)
+    count = quotient(total(difference(limit, start), delta - 1), delta)
+    return (TensorType(dtype, (maximum(0, count),)),)
 
 
 def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int | None:

@@ -6,11 +6,19 @@ import math
 
 import numpy as np
 
+from ..extents import quotient, total
 from ..graph import Node, Value
 from ..record import Record
 from ..tensor import Array
 from ..types import Dim, static_dims
-from .inference import input_shape, integers_of, list_attribute, listed, normal_axes
+from .inference import (
+    input_shape,
+    integers_of,
+    list_attribute,
+    listed,
+    normal_axes,
+    pieces_of,
+)
 from .row import Constants, text_of
 
 
@@ -121,11 +129,16 @@ class Window(Record):
         count, rest = divmod(beyond, stride)
         return count + (2 if ceil and rest and (count + 1) * stride < size + before else 1)
 
-    def extent(self, axis: int, size: int, kernel: int, *, ceil: bool = False) -> int | None:
+    def extent(
+        self, axis: int, size: Dim, kernel: int, *, ceil: bool = False, fits: bool = False
+    ) -> Dim:
         """Return `count`, or by `auto_pad` the number of windows that all runtimes count.
 
-        These are windows without dilations: runtimes disagree on the pads of others.
+        These are windows without dilations: runtimes disagree on the pads of others. An operator
+        that `fits` refuses data that are smaller than a window.
         """
+        if not isinstance(size, int):
+            return None if size is None or ceil else self._open_extent(axis, size, kernel, fits)
         if self.auto_pad == "NOTSET":
             return self.count(axis, size, kernel, ceil=ceil)
         if ceil or self.dilations[axis] != 1:
@@ -133,6 +146,21 @@ class Window(Record):
         if self.auto_pad == "VALID":
             return None if size < kernel else (size - kernel) // self.strides[axis] + 1
         return -(-size // self.strides[axis])
+
+    def _open_extent(self, axis: int, size: Dim, kernel: int, fits: bool) -> Dim:
+        """Return the number of windows along data of an open extent.
+
+        None where a window may be larger than the data with their pads: runtimes round the number
+        of these windows in several ways. Data without elements have none.
+        """
+        stride = self.strides[axis]
+        if self.pads is None:
+            return quotient(total(size, stride - 1), stride) if self.dilations[axis] == 1 else None
+        pads = self.pads[axis] + self.pads[len(self.strides) + axis]
+        spare = pads - self.reach(axis, 1, kernel)
+        if not fits and stride > 1 and spare < -1:
+            return None
+        return total(quotient(total(size, spare), stride), 1)
 
 
 def auto_pad_of(node: Node) -> str:
@@ -180,20 +208,34 @@ def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
 
     They are counted from the left if the rank is known.
     """
-    starts = listed(node, 1, constants)
+    starts = pieces_of(node, 1, constants)
     return _axes_of(node, None if starts is None else len(starts), constants)
+
+
+def slice_bounds(node: Node, constants: Constants) -> dict[int, tuple[Dim, Dim, int | None]] | None:
+    """Return start, end and step along each axis that a Slice slices, None if it is not known."""
+    axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
+    if axes is None:
+        return None
+    unknown = (None,) * len(axes)
+    starts, ends = (pieces_of(node, i, constants) or unknown for i in (1, 2))
+    columns = (starts, ends, unknown if steps is None else steps or (1,) * len(axes))
+    if any(len(column) != len(axes) for column in columns):
+        return None
+    return dict(zip(axes, zip(*columns, strict=True), strict=True))
 
 
 def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
     """Return the slice along each axis that a Slice slices, None if it is computed at run time."""
-    axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
-    starts, ends = listed(node, 1, constants), listed(node, 2, constants)
-    if axes is None or starts is None or ends is None or steps is None or 0 in steps:
+    bounds = slice_bounds(node, constants)
+    if bounds is None:
         return None
-    columns = (starts, ends, steps or (1,) * len(axes))
-    if any(len(column) != len(axes) for column in columns):
-        return None
-    return {axis: slice(*each) for axis, each in zip(axes, zip(*columns, strict=True), strict=True)}
+    found: dict[int, slice] = {}
+    for axis, (start, end, step) in bounds.items():
+        if not (isinstance(start, int) and isinstance(end, int) and step):
+            return None
+        found[axis] = slice(start, end, step)
+    return found
 
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
 
+from ..extents import product, total
 from ..graph import Node
 from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
@@ -37,9 +39,7 @@ _WINDOW = {
 }
 
 
-def _convolved(
-    node: Node, extent: Callable[[int, int, int], int | None] | None
-) -> tuple[Dim, list[Dim]]:
+def _convolved(node: Node, extent: Callable[[int, Dim, int], Dim] | None) -> tuple[Dim, list[Dim]]:
     """Return batch and spatial extents of a convolution.
 
     The spatial ones are `extent`(axis, extent of the input, extent of the kernel).
@@ -50,9 +50,9 @@ def _convolved(
         return None, [None] * (len(weight) - 2)
     dims: list[Dim] = []
     for i, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
-        static = extent is not None and isinstance(size, int) and isinstance(kernel, int)
-        result = extent(i, size, kernel) if static else None  # type: ignore[misc, arg-type]
-        dims.append(None if result is None or result < 0 else result)
+        is_known = extent is not None and isinstance(kernel, int)
+        result = extent(i, size, kernel) if is_known else None  # type: ignore[misc, arg-type]
+        dims.append(None if isinstance(result, int) and result < 0 else result)
     return x[0], dims
 
 
@@ -64,7 +64,8 @@ def infer_conv(node: Node, constants: Constants) -> Types:
     if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     window = window_of(node, len(weight) - 2)
-    batch, dims = _convolved(node, None if window is None else window.extent)
+    extent = None if window is None else partial(window.extent, fits=True)
+    batch, dims = _convolved(node, extent)
     return (TensorType(dtype, (batch, weight[0], *dims)),)
 
 
@@ -80,14 +81,11 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
     window = window_of(node, len(weight) - 2)
     extra = list_attribute(node, "output_padding", (0,) * (len(weight) - 2))
 
-    def extent(i: int, size: int, kernel: int) -> int:
+    def extent(i: int, size: Dim, kernel: int) -> Dim:
         assert window is not None and window.pads is not None and extra is not None
-        return (
-            window.reach(i, size, kernel)
-            + extra[i]
-            - window.pads[i]
-            - window.pads[len(window.strides) + i]
-        )
+        pads = window.pads[i] + window.pads[len(window.strides) + i]
+        beside = window.reach(i, 0, kernel) + extra[i] - pads
+        return total(product(size, window.strides[i]), beside)
 
     has_pads = window is not None and window.auto_pad == "NOTSET" and extra is not None
     known = has_pads and "output_shape" not in node.attrs

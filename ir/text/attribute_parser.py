@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ...support.limits import DEFAULT_LIMITS
 from ..attributes import Attribute, AttributeRef, EmptyList, RegionRef, Scalar, SparseTensor
+from ..extents import FUNCTIONS
 from ..tensor import ArrayTensor, OpaqueTensor, Tensor
 from ..types import (
     DTYPES,
@@ -130,7 +131,25 @@ class TypeParser(Lexer):
             return None
         if token[:1] == '"':
             return self.string()
-        return self.next() if token.isidentifier() else self.extent()
+        if not token.isidentifier():
+            return self.extent()
+        self.next()
+        return self.formula(token) if self.skip("(") else token
+
+    def formula(self, name: str) -> Dim:
+        """Read the operands of a function of extents."""
+        function = FUNCTIONS.get(name)
+        if function is None:
+            self.fail("a function of extents" + nearest(name, FUNCTIONS))
+        self._open_types += 1
+        if self._open_types > self.max_nesting:
+            self.fail(f"at most {self.max_nesting} nested types (--max-nesting)")
+        operands = self.listed(")", self.dim)
+        self._open_types -= 1
+        try:
+            return function(*operands)
+        except TypeError:
+            return self.fail("two operands of this function")
 
     def extent(self) -> int:
         """Read an extent, which ONNX stores in 64 bits with a sign."""

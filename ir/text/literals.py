@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...support.errors import IRError
+from ..extents import quote
 from ..tensor import Array, Tensor, numpy_dtype, round_to
-from ..types import DTYPES, F64, DType, quote
+from ..types import DTYPES, F64, DType
 
 BARE = r"(?:[A-Za-z0-9_.$-]|/(?!/)|::(?=[A-Za-z0-9_]))+"
 """Matches a name that needs no quotes after `%` and `@`; `//` begins a comment."""

@@ -15,7 +15,7 @@ r"""The parser of IR text. The grammar:
     value     = "%" name                  name = bare | string; word = dotted identifier | string
     type      = dtype "[" ("*" | {dim}) "]" | "?" | "sparse<" tensor ">" | "seq<" type ">"
               | "optional<" type ">" | "map<" dtype "," type ">" | "opaque<" string "," string ">"
-    dim       = INT | identifier | string | "?"
+    dim       = INT | identifier | string | "?" | ("add" | "mul" | "floordiv" | "max") "(" {dim} ")"
     attribute = scalar | "[" {scalar} "]" | kind "[]" | "@" name ":" word
     scalar    = INT | FLOAT | string | bytes | payload | "type" type | "region" INT
     payload   = tensor | "sparse" "[" {INT} "]" "(" tensor "," tensor ")"

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from ...support.errors import IRError
 from ..attributes import Attribute, AttributeRef, EmptyList, RegionRef, SparseTensor
+from ..extents import quote
 from ..graph import Function, FunctionKey, Graph, Node, Value
 from ..tensor import Tensor
-from ..types import UNKNOWN, Type, quote
+from ..types import UNKNOWN, Type
 from .literals import format_bytes, format_elements, format_float, format_name, format_word
 from .printed_names import printed_names
 

@@ -29,7 +29,6 @@ from ...ir.types import DType, dtype_of, element_count, shape_of
 from ..affine.algebra.affine import CANCELLATION
 from ..affine.algebra.recognise import AffineOp, made_of_little, recognise
 from ..affine.units.units import unit_of
-from .extents import ShapeEvaluator
 from .rules import (
     MAX_BYTES,
     become_constant,
@@ -38,6 +37,7 @@ from .rules import (
     check_keeps_shape,
     substitute,
 )
+from .shape_evaluator import ShapeEvaluator
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
 """The operator that computes each of these, once its constant is negated or inverted."""

@@ -14,8 +14,8 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
-from .extents import ShapeEvaluator
 from .rules import int_vector
+from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

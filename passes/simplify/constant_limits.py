@@ -28,8 +28,8 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype
 from ...ir.types import F64, DType, element_count
-from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, MAX_CHAIN, check_keeps_shape, substitute
+from .shape_evaluator import ShapeEvaluator
 
 _EXTREMA = ("maximum", "minimum")
 _CLAMPS = (*_EXTREMA, "clip", "nn.relu")

@@ -10,8 +10,8 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.type_inference import infer_types, merged
 from ...ir.types import shape_of
-from .extents import ShapeEvaluator
 from .impossible_ranks import must_fail
+from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

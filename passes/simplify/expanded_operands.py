@@ -11,7 +11,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor, Tensor
 from ...ir.types import dtype_of, shape_of, static_shape_of
-from .extents import ShapeEvaluator, piece_of
+from .shape_evaluator import ShapeEvaluator, piece_of
 
 
 @rule(

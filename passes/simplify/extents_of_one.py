@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.extents import Extent
 from ...ir.graph import Node
 from ...ir.matching import result_of
 from ...ir.ops import ops_with
@@ -12,9 +13,9 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
 from ..affine.units.attention import is_of_mask
-from .extents import Extent, ShapeEvaluator, piece_of
 from .rules import int_vector, substitute
 from .shape_arithmetic import MASK, become_reshape, wanted_extents
+from .shape_evaluator import ShapeEvaluator, piece_of
 
 
 def keeps_order(node: Node) -> bool:

@@ -32,8 +32,8 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
-from .extents import ShapeEvaluator
 from .rules import MAX_BYTES, int_vector, substitute
+from .shape_evaluator import ShapeEvaluator
 from .transposed_form import Perm, TransposedForm, transposed_form
 
 MAX_REGION = 1024

@@ -7,8 +7,8 @@ from ...ir.matching import is_only_reader
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import shape_of
-from .extents import ShapeEvaluator
 from .rules import broadcasts_into, check_dense_takes_bias, substitute
+from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

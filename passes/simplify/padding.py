@@ -13,7 +13,7 @@ from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import DType
-from .extents import ShapeEvaluator
+from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

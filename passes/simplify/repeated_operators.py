@@ -7,8 +7,8 @@ from ...ir.matching import result_of
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.types import dtype_of, shape_of
-from .extents import ShapeEvaluator
 from .rules import MAX_CHAIN, broadcasts_into
+from .shape_evaluator import ShapeEvaluator
 
 WHOLE, SIGN, POSITIVE = "whole", "sign", "positive"
 """Facts on all elements but NaN: whole or infinite; -1, 0 or 1; not below 0, nor -0."""

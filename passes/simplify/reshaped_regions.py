@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from ...ir.extents import Piece
 from ...ir.graph import Graph, Node, Value, producer_of
 from ...ir.matching import elements
 from ...ir.ops import has_trait, is_legal, ops_with
@@ -34,9 +35,9 @@ from ...ir.types import (
     static_dims,
     static_shape_of,
 )
-from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import MAX_BYTES
 from .shape_arithmetic import keeps_extents, wanted_extents
+from .shape_evaluator import ShapeEvaluator, piece_of
 
 MAX_REGION = 256
 """Operators in the largest region that is considered."""

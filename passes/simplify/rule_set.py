@@ -25,7 +25,7 @@ from . import (
     shape_readers,
     space_to_depth,
 )
-from .extents import ShapeEvaluator
+from .shape_evaluator import ShapeEvaluator
 
 MODULES = (
     elementwise,

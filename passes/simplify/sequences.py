@@ -11,8 +11,8 @@ from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from .extents import ShapeEvaluator
 from .rules import int_vector
+from .shape_evaluator import ShapeEvaluator
 
 MAX_PARTS = 1024
 """Parts of the longest sequence that is rewritten."""

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from ...ir.extents import Piece
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
 from ...ir.ops.inference import integer_of, list_attribute, normal_axes
@@ -16,10 +17,11 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import numpy_dtype
-from ...ir.types import TensorType, dtype_of, shape_of, static_dims
+from ...ir.type_inference import infer_types
+from ...ir.types import dtype_of, shape_of, static_dims
 from ..affine.units.attention import is_of_mask
-from .extents import Piece, ShapeEvaluator, piece_of
 from .rules import become_constant, int_vector, substitute
+from .shape_evaluator import ShapeEvaluator, piece_of
 
 MASK = "its result is the mask of an attention, which a runtime computes as one operator"
 
@@ -47,32 +49,18 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
         return rewriter.decline(
             "its target shape is a constant already, or is not computed from extents"
         )
-    wanted, found = _constant_target(
+    found = _constant_target(
         pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero"))
     )
+    infer_types(node, evaluator)  # a -1 no longer tells the extents of the target
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
-    _keep_extents(node.output, wanted)
     return True
 
 
-def _constant_target(
-    pieces: list[Piece], data: Value, *, allowzero: bool
-) -> tuple[list[Piece], list[int]]:
-    """Return the extents of a computed target, and a constant target for them."""
+def _constant_target(pieces: list[Piece], data: Value, *, allowzero: bool) -> list[int]:
+    """Return a constant target for a computed one."""
     wanted = _without_rest(pieces, data, allowzero=allowzero)
-    return wanted, reshape_target(wanted, data, allowzero=allowzero)
-
-
-def _keep_extents(result: Value, wanted: Sequence[Piece]) -> None:
-    """Write extents of `wanted`, which a -1 no longer tells, to unknown ones of `result`."""
-    known = shape_of(result.type) or (None,) * len(wanted)
-    if len(known) != len(wanted):
-        return  # a declared rank that is impossible
-    dims = [
-        piece if dim is None and piece != -1 and isinstance(piece, int | str) else dim
-        for dim, piece in zip(known, wanted, strict=True)
-    ]
-    result.type = TensorType(dtype_of(result.type), tuple(dims))
+    return reshape_target(wanted, data, allowzero=allowzero)
 
 
 def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = False) -> list[int]:

@@ -14,8 +14,8 @@ from ...ir.ops.views import slices_of
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
-from .extents import ShapeEvaluator, data_of_shape
 from .rules import MAX_BYTES, int_vector, substitute
+from .shape_evaluator import ShapeEvaluator, data_of_shape
 
 
 @rule(

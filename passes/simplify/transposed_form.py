@@ -14,7 +14,7 @@ from ...ir.ops.inference import integer_of, listed
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from .extents import ShapeEvaluator
+from .shape_evaluator import ShapeEvaluator
 
 Perm = tuple[int, ...]
 

@@ -36,9 +36,10 @@ class Grower:
         self.constants[name] = items
         return name
 
-    def add(self, op: str, inputs: Sequence[str], **attrs: object) -> str:
+    def add(self, op: str, inputs: Sequence[str], results: int = 1, **attrs: object) -> str:
         name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], **attrs))
+        others = [f"{name}_{i}" for i in range(1, results)]
+        self.nodes.append(helper.make_node(op, inputs, [name, *others], **attrs))
         return name
 
     def extent(self, value: str, axis: int) -> str:
@@ -63,14 +64,22 @@ class Grower:
         """Add arithmetic of extents."""
         a, b = self.number(), self.number()
         op = self.random.choice(
-            ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Where", "Undo"]
+            [
+                *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Where", "Undo"),
+                *("Abs", "ReduceProd", "ReduceSum", "Size"),
+            ]
         )
-        if op == "Neg":
+        if op in ("Neg", "Abs"):
             made = self.add(op, [a])
+        elif op in ("ReduceProd", "ReduceSum"):
+            made = self.add(op, [self.add("Concat", [a, b], axis=0)])
+        elif op == "Size":
+            size = self.add(op, [self.random.choice(list(self.ranks))])
+            made = self.add("Unsqueeze", [size, "c0"])
         elif op == "Cast":
             made = self.add(op, [self.add(op, [a], to=TensorProto.INT32)], to=TensorProto.INT64)
         elif op == "Where":
-            compare = self.random.choice(["Equal", "Less"])
+            compare = self.random.choice(["Equal", "Less", "GreaterOrEqual"])
             made = self.add(op, [self.add(compare, [a, self.number()]), "c1", b])
         elif op == "Undo":
             made = self.add("Sub", [self.add("Add", [a, b]), b])
@@ -99,7 +108,12 @@ class Grower:
         """Add an operator whose shape is computed, or one that keeps the shape."""
         value = self.random.choice(list(self.ranks))
         rank = self.ranks[value]
-        op = self.random.choice(["Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"])
+        op = self.random.choice(
+            [
+                *("Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"),
+                *("Tile", "Pad", "Range", "Split", "MaxPool", "Concat", "Flatten"),
+            ]
+        )
         if op in ("Expand", "Reshape"):
             least, is_own = 0 if op == "Expand" else -1, self.random.random() < 0.8
             target = self.own_target(value, least) if is_own else self.target(2, least)
@@ -115,6 +129,34 @@ class Grower:
             end = self.extent(value, axis) if self.random.random() < 0.5 else self.number()
             start = self.random.choice(["c0", "c0", self.number()])
             made = self.add(op, [value, start, end, self.constant([axis])])
+        elif op in ("Tile", "Pad"):
+            parts = ["c1" if op == "Tile" else "c0"] * rank
+            parts[self.random.randrange(rank)] = self.number(0 if op == "Tile" else -1)
+            parts = parts if op == "Tile" else [*parts, *["c0"] * rank]
+            made = self.add(op, [value, self.add("Concat", parts, axis=0)])
+        elif op == "Range":
+            bounds = [self.add("Squeeze", [each]) for each in ("c0", self.number(), "c1")]
+            made = self.add("Cast", [self.add(op, bounds)], to=TensorProto.FLOAT)
+            rank = 1
+        elif op == "Split":
+            axis = self.random.randrange(rank)
+            half = self.add("Div", [self.extent(value, axis), "c2"])
+            sizes = [half, self.add("Sub", [self.extent(value, axis), half])]
+            made = self.add(op, [value, self.add("Concat", sizes, axis=0)], axis=axis, results=2)
+        elif op == "MaxPool":
+            if rank < 3:
+                return
+            made = self.add(
+                op,
+                [value],
+                kernel_shape=[3] * (rank - 2),
+                pads=[self.random.randrange(2)] * (2 * rank - 4),
+                strides=[self.random.randrange(1, 3)] * (rank - 2),
+            )
+        elif op == "Concat":
+            made = self.add(op, [value, self.add("Neg", [value])], axis=self.random.randrange(rank))
+        elif op == "Flatten":
+            made, rank = self.add(op, [value], axis=self.random.randrange(rank)), 2
         elif op == "Add":
             other = self.random.choice(list(self.ranks))
             rank = max(rank, self.ranks[other])

@@ -60,6 +60,9 @@ FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in TO_ONNX.items(
 GENERATED_SYMBOL = "unk__"
 """The prefix of the symbols that onnx's shape inference generates for unknown extents."""
 
+UNNAMED = ("", "?", "*")
+"""What exporters write for any extent that they do not know: it is the same in no two places."""
+
 
 def import_dtype(number: int) -> DType:
     """Return the element type of an ONNX number; an unknown one is named `onnx` and the number."""
@@ -114,7 +117,7 @@ def _import_dim(dim: object) -> Dim:
         symbol: str = dim.dim_param  # type: ignore[attr-defined]
         if not isinstance(symbol, str):  # protobuf gives bytes if a string is not UTF-8
             return None
-        return None if not symbol or symbol.startswith(GENERATED_SYMBOL) else symbol
+        return None if symbol in UNNAMED or symbol.startswith(GENERATED_SYMBOL) else symbol
     return None
 
 
@@ -149,7 +152,7 @@ def _export_tensor(
         dim = proto.shape.dim.add()
         if isinstance(extent, int):
             dim.dim_value = extent
-        elif extent is not None:
+        elif isinstance(extent, str):
             dim.dim_param = extent
 
 

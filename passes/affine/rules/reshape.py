@@ -91,7 +91,7 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
     """Return the product of `a` over the product of `b`, None if they have different symbols."""
     if None in a or None in b:
         return None
-    symbols = [Counter(dim for dim in dims if isinstance(dim, str)) for dims in (a, b)]
+    symbols = [Counter(dim for dim in dims if not isinstance(dim, int)) for dims in (a, b)]
     if symbols[0] != symbols[1]:
         return None
     from fractions import Fraction

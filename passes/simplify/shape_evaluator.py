@@ -1,45 +1,47 @@
 """Evaluation of shape vectors element by element, some of which are constants.
 
-The result of Shape, and of the integer arithmetic on it, is an array of pieces: numbers, symbols
-and extents of values.
+The result of Shape, and of the integer arithmetic on it, is an array of pieces: ir/extents.py has
+their normal form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
 from ...ir.evaluate import ConstantEvaluator
+from ...ir.extents import (
+    Extent,
+    Piece,
+    are_equal,
+    atoms,
+    difference,
+    is_less,
+    maximum,
+    minimum,
+    product,
+    remainder,
+    total,
+    truncated_quotient,
+)
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait, op_info
 from ...ir.ops.evaluation import NotEvaluable
 from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Evaluate, Inputs, Trait
-from ...ir.record import ValueRecord
 from ...ir.tensor import Array
 from ...ir.types import BOOL, DTYPES, I64, Dim, dtype_of, shape_of
 
-_MOVES = ("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape")
+_MOVES = (
+    *("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape"),
+    "broadcast_to",
+)
 """Operators that move elements and do not depend on their values."""
 
 _MAX_ELEMENTS = 64
 """Elements of the longest vector that is taken for a shape."""
-
-
-class Extent(ValueRecord):
-    """The extent of `value` along `axis`, where neither a number nor a symbol is known."""
-
-    value: Value
-    axis: int
-
-
-Piece = int | str | Extent | None
-"""One element of a shape: a number, a symbol of the model, the extent of a value, or None if
-unknown.
-
-A comparison of pieces has True, False, or None if unknown.
-"""
 
 
 class ShapeEvaluator(ConstantEvaluator):
@@ -71,22 +73,21 @@ class ShapeEvaluator(ConstantEvaluator):
         return self._pieces[value]
 
     def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
-        """Return the elements of a vector of which some are numbers or symbols that types have."""
+        """Return the elements of a scalar or vector as far as types can have them."""
         pieces = self.pieces(value)
-        if pieces is None or pieces.ndim != 1:
+        if pieces is None:
             return None
-        return tuple(_extent_of(piece) for piece in pieces)
+        return tuple(None if _is_of_value(piece) else piece for piece in pieces.ravel())
 
     def _operands(self, value: Value) -> list[Value]:
         """Return the operands that determine the pieces of `value`."""
         node = value.node
         if node is None or len(node.outputs) != 1 or not _may_be_shape(value):
             return []
-        if node.op in _MOVES or node.op in ("cast", "cast_like"):
-            count = len(node.inputs) if node.op == "concatenate" else 1
+        if node.op in _FIRST:
+            count = 1
         else:
-            function = _ARITHMETIC.get(node.op) or _CHOICE.get(node.op)
-            count = 0 if function is None else len(node.inputs)
+            count = len(node.inputs) if node.op in _ELEMENTWISE or node.op == "concatenate" else 0
         return [operand for operand in node.inputs[:count] if operand is not None]
 
     def _compute(self, value: Value) -> Array | None:
@@ -95,16 +96,32 @@ class ShapeEvaluator(ConstantEvaluator):
             return None
         if node.op == "shape_of":
             return shape_pieces(node)
+        if node.op == "ndarray_size":
+            return _size(node)
         parts = [self._pieces[operand] for operand in self._operands(value)]
         if not parts or any(part is None for part in parts):
             return self._constant_pieces(value)
+        found = self._evaluated(node, parts)
+        return None if found is None or not _fits(found, value) else found
+
+    def _evaluated(self, node: Node, parts: list[Array | None]) -> Array | None:
         if node.op in ("cast", "cast_like"):
-            return _cast(value, parts[0])
-        if node.op in _ARITHMETIC:
-            return _combined(node, parts[0], parts[1])
-        if node.op in _CHOICE:
-            return _elementwise(_CHOICE[node.op], parts)
+            return parts[0]
+        if node.op in _ELEMENTWISE:
+            return None if "axis" in node.attrs else _elementwise(_ELEMENTWISE[node.op], parts)
+        if node.op in _REDUCTIONS:
+            return self._reduced(node, parts[0])
         return self._moved_pieces(node, parts)
+
+    def _reduced(self, node: Node, pieces: Array | None) -> Array | None:
+        """Return the sum or product of all elements of a vector."""
+        if pieces is None or pieces.ndim != 1 or node.attrs.get("noop_with_empty_axes"):
+            return None
+        if node.input(1) is not None and self.array(node.input(1)) is None:
+            return None
+        found = np.empty((1,) if integer_of(node, "keepdims", 1) else (), object)
+        found[...] = reduce(_REDUCTIONS[node.op], pieces.tolist())
+        return found
 
     def _constant_pieces(self, value: Value) -> Array | None:
         """Return the elements of a small constant, None for any other value."""
@@ -126,21 +143,26 @@ class ShapeEvaluator(ConstantEvaluator):
         return _moved(node, info.evaluate, [*parts, *rest])
 
 
-def _cast(value: Value, pieces: Array | None) -> Array | None:
-    """Return `pieces` cast to the integers of `value`, None if a number would wrap."""
+def _fits(pieces: Array, value: Value) -> bool:
+    """Return whether `pieces` are elements of `value` that did not wrap."""
     dtype = dtype_of(value.type)
-    if pieces is None or dtype is None or dtype.kind != "int":
-        return None
-    bound = 1 << (dtype.bits - 1)
-    fits = all(-bound <= item < bound for item in pieces.ravel() if isinstance(item, int))
-    return pieces if fits else None
+    if dtype is None or dtype.kind not in ("int", "bool"):
+        return False
+    kinds = {True: bool, False: int}
+    for piece in pieces.ravel():
+        if isinstance(piece, int):
+            if not isinstance(piece, kinds[dtype is BOOL]):
+                return False
+            if dtype is not BOOL and not -(1 << (dtype.bits - 1)) <= piece < 1 << (dtype.bits - 1):
+                return False
+        elif piece is not None and dtype is not I64 and not isinstance(piece, str | Extent):
+            return False
+    return True
 
 
-def _extent_of(piece: Piece) -> Dim:
-    """Return an element as the extent of a type, None for a negative one and where none has it."""
-    if isinstance(piece, str):
-        return piece
-    return piece if isinstance(piece, int) and piece >= 0 else None
+def _is_of_value(piece: Piece) -> bool:
+    """Return whether a piece is computed from an extent that has no name in a type."""
+    return any(isinstance(atom, Extent) for atom in atoms(piece))
 
 
 def _may_be_shape(value: Value) -> bool:
@@ -158,6 +180,16 @@ def shape_pieces(node: Node) -> Array | None:
     end = node.attrs.get("end")
     pieces = [piece_of(node.operand(), axis) for axis in range(len(dims))]
     return _objects(pieces[integer_of(node, "start", 0) : end if isinstance(end, int) else None])
+
+
+def _size(node: Node) -> Array | None:
+    """Return the element of the result of a Size, if the rank of its data is known."""
+    data, dims = node.operand(), input_shape(node)
+    if dims is None:
+        return None
+    found = np.empty((), object)
+    found[()] = product(*[piece_of(data, axis) for axis in range(len(dims))])
+    return found
 
 
 def piece_of(value: Value, axis: int) -> Piece:
@@ -214,49 +246,52 @@ def _moved(node: Node, evaluate: Evaluate, inputs: Inputs) -> Array | None:
     return array if array.ndim <= 1 and array.size <= _MAX_ELEMENTS else None
 
 
-def _product(a: Piece, b: Piece) -> Piece:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    return a if b == 1 else b if a == 1 else None
-
-
-def _sum(a: Piece, b: Piece) -> Piece:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    return a if b == 0 else b if a == 0 else None
-
-
-def _difference(a: Piece, b: Piece) -> Piece:
-    if isinstance(a, int) and isinstance(b, int):
-        return a - b
-    return a if b == 0 else None
-
-
-def _quotient(a: Piece, b: Piece) -> Piece:
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if a >= 0 and b > 0 else None
-    return a if b == 1 else None
-
-
-_ARITHMETIC = {"multiply": _product, "add": _sum, "subtract": _difference, "divide": _quotient}
-
-
-def _equal(a: Piece, b: Piece) -> bool | None:
-    """Compare two elements; no extent is negative."""
-    if a is None or b is None:
-        return None
-    if a == b:
-        return True
-    numbers = [item for item in (a, b) if isinstance(item, int)]
-    return False if len(numbers) == 2 or (numbers and numbers[0] < 0) else None
-
-
 def _chosen(condition: Piece, a: Piece, b: Piece) -> Piece:
+    if a is not None and a == b:
+        return a
     return None if condition is None else a if condition else b
 
 
-_CHOICE: dict[str, Callable[..., Piece]] = {"equal": _equal, "where": _chosen}
-"""Operators by which torch replaces the -1 in the target of an Expand."""
+def _either(a: Piece, b: Piece) -> Piece:
+    if True in (a, b):
+        return True
+    return None if None in (a, b) else False
+
+
+def _opposite(a: Piece) -> Piece:
+    return None if a is None else not a
+
+
+def _absolute(a: Piece) -> Piece:
+    return maximum(a, product(-1, a))
+
+
+_ELEMENTWISE: dict[str, Callable[..., Piece]] = {
+    "multiply": product,
+    "add": total,
+    "subtract": difference,
+    "divide": truncated_quotient,
+    "mod": remainder,
+    "negative": lambda a: product(-1, a),
+    "abs": _absolute,
+    "maximum": lambda *pieces: reduce(maximum, pieces),
+    "minimum": lambda *pieces: reduce(minimum, pieces),
+    "equal": are_equal,
+    "less": is_less,
+    "greater": lambda a, b: is_less(b, a),
+    "less_equal": lambda a, b: _opposite(is_less(b, a)),
+    "greater_equal": lambda a, b: _opposite(is_less(a, b)),
+    "logical_not": _opposite,
+    "logical_or": _either,
+    "logical_and": lambda a, b: _opposite(_either(_opposite(a), _opposite(b))),
+    "where": _chosen,
+}
+"""Operators that work element by element, by what they do to pieces."""
+
+_REDUCTIONS = {"sum": total, "prod": product}
+
+_FIRST = {*_MOVES, "cast", "cast_like", *_REDUCTIONS} - {"concatenate"}
+"""Operators of whose operands the first one has pieces."""
 
 
 def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) -> Array | None:
@@ -265,13 +300,3 @@ def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) 
         return np.asarray(np.frompyfunc(function, len(parts), 1)(*parts), object)
     except ValueError:
         return None
-
-
-def _combined(node: Node, a: Array | None, b: Array | None) -> Array | None:
-    """Return the elementwise arithmetic of `node` on pieces, unless i32 may overflow."""
-    assert a is not None and b is not None
-    result = None if "axis" in node.attrs else _elementwise(_ARITHMETIC[node.op], [a, b])
-    if result is None:
-        return None
-    overflows = any(isinstance(item, int) and abs(item) >= 1 << 31 for item in result.ravel())
-    return None if overflows else result
