@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .tools.cli.compile_many import Outcome, compile_many
     from .tools.int8.quantized_model import Quantized
     from .tools.int8.static import quantize
+    from .tools.verify.both_models import align, verify
+    from .tools.verify.tolerance import Tolerance
 
 __all__ = [
     "EmitError",
@@ -53,8 +55,10 @@ __all__ = [
     "Quantized",
     "Rejected",
     "Result",
+    "Tolerance",
     "UsageError",
     "VerifyError",
+    "align",
     "certify",
     "compile",
     "compile_many",
@@ -64,6 +68,7 @@ __all__ = [
     "parse",
     "passes",
     "quantize",
+    "verify",
 ]
 
 provide(
@@ -73,6 +78,7 @@ provide(
         "constant runtime": "irc.backends.runtime.evaluator:RuntimeEvaluator",
         "from_model": "irc.frontends.onnx:from_model",
         "certificate_of": "irc.tools.certify:certificate_of",
+        "VerifyNumerics": "irc.tools.verify:VerifyNumerics",
         "progress": "irc.tools.cli.terminal:progress",
         "module_html": "irc.tools.report.notebook_views:module_html",
         "result_html": "irc.tools.report.notebook_views:result_html",
@@ -96,6 +102,8 @@ __getattr__, __dir__ = lazy_exports(
         "ir.module": ("Module",),
         "tools.int8.quantized_model": ("Quantized",),
         "tools.int8.static": ("quantize",),
+        "tools.verify.both_models": ("align", "verify"),
+        "tools.verify.tolerance": ("Tolerance",),
         "support.errors": (
             "EmitError",
             "FoldMapError",

@@ -12,12 +12,12 @@ from .frontends.onnx.codec.protos import ModelProto
 from .frontends.onnx.folded_before import folded_before
 from .ir.module import Module
 from .passes.affine.records.fold_records import fold_records
-from .passes.infra import Pass, PassContext, Sequential
+from .passes.infra import Instrument, PassContext, Passes, Sequential, context_of
 from .passes.keeping import keep_nodes, kept_nodes
 from .passes.registry import pipeline_of
-from .passes.watching import counting_passes
+from .passes.watching import counting_passes, instrumented
 from .result import Result
-from .support.errors import UsageError
+from .support.hooks import provided
 from .support.limits import DEFAULT_LIMITS, Limits
 from .support.output_paths import is_text
 from .support.progress import shown_progress
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
     model: str | Path | ModelProto | Module | Any,
-    passes: str | Sequential | Iterable[Pass | type[Pass]] | None = None,
+    passes: str | Passes | None = None,
     *,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -38,7 +38,8 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     keep: Iterable[str] = (),
     certificate: bool = False,
     input_shapes: InputShapes | None = None,
-    context: PassContext | None = None,
+    context: PassContext | Iterable[Instrument] | None = None,
+    verify: bool = False,
     progress: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Result:
@@ -54,28 +55,35 @@ def compile(  # noqa: A001 - irc.compile is what a user looks for
     notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and
     UsageError for a name in `keep` that the model does not have.
 
+    With `verify` the result of each pass, and the model that is made, is compared with the source
+    on generated inputs: VerifyError says which pass changed which tensor, and `Result.verdicts` has
+    the outcomes. It needs onnxruntime. `context` is a PassContext or a list of instruments.
+
     With `certificate`, the rewrites are logged for `Result.certificate`, which proves the result.
     """
-    if context is not None and not isinstance(context, PassContext):
-        raise UsageError(
-            f"{type(context).__name__} is no PassContext: write context=PassContext([Timing()])"
-        )
-    module = read(
+    module = load(
         model,
         limits,
-        input_shapes,
+        input_shapes=input_shapes,
         args=args,
         kwargs=kwargs,
         dynamic_shapes=dynamic_shapes,
         export=export,
     )
     keep_nodes(module, keep)
-    ctx = context or PassContext()
+    ctx = context_of(context)
     pipeline = pipeline_of(passes)
     if certificate:
         module.debug_counter.log = []
+    checks = [provided("VerifyNumerics")()] if verify else []
     with shown_progress("compiling", wanted=progress) as advance, counting_passes(ctx, advance):
-        return _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
+        with instrumented(ctx, *checks):
+            result = _run(module, pipeline, ctx, freeze_initializers=freeze_initializers)
+        for check in checks:
+            check.finish(module, result.model, module.base_dir)
+            result.warnings.extend(check.warnings())
+            result.verdicts = check.verdicts
+    return result
 
 
 def _run(
@@ -129,27 +137,6 @@ def read_again(module: Module) -> Module:
     again.files = module.files
     keep_nodes(again, kept_nodes(module).names)
     return again
-
-
-def read(
-    model: str | Path | ModelProto | Module | Any,
-    limits: Limits = DEFAULT_LIMITS,
-    input_shapes: InputShapes | None = None,
-    **more: Any,
-) -> Module:
-    """Return the module of a model; a Module is returned as it is.
-
-    `more` are further arguments of `load`.
-    """
-    if not isinstance(model, Module | ModelProto):
-        return load(model, limits, input_shapes=input_shapes, **more)
-    if any(value is not None for value in more.values()):
-        raise UsageError("args, kwargs, dynamic_shapes and export are for torch modules")
-    if isinstance(model, ModelProto):
-        return from_model(model, limits=limits, input_shapes=input_shapes)
-    if input_shapes:
-        raise UsageError("input_shapes are fixed when a model is read: give them to irc.load")
-    return model
 
 
 def read_onnx(

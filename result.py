@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -51,6 +51,8 @@ class Result:
         self.module = module
         self.warnings = warnings if warnings is not None else []
         self.held_back = held_back
+        self.verdicts: Sequence[Any] = ()
+        """The outcomes of the comparisons of `irc.compile(verify=True)`, one for each pass."""
         self._model, self._layers, self._names = emit_model(module)
         self._folded = list(_folded(module))  # kept alive: the model has placeholders for them
 

@@ -33,12 +33,13 @@ def load(
     """Read a model into a module.
 
     `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on
-    standard input), a ModelProto (do not change it while the module is in use), a torch module, or
-    an ExportedProgram. A torch module needs example inputs: `args=(x,)` and `kwargs`.
-    `dynamic_shapes` goes to torch.export, and `export` are other keyword arguments of
-    torch.onnx.export. `data` is the file with the constants of IR text, by default the .npz file
-    beside it. `input_shapes` fixes the extents of inputs before anything else is done: `{"x": (1,
-    3, 224, 224)}`, with None for one that stays.
+    standard input), a ModelProto (do not change it while the module is in use), a torch module, an
+    ExportedProgram, or a Module, which is returned as it is. A torch module needs example inputs:
+    `args=(x,)` and `kwargs`. `dynamic_shapes` goes to torch.export, and `export` are other keyword
+    arguments of torch.onnx.export. `data` is the file with the constants of IR text, by default the
+    .npz file beside it. `input_shapes` fixes the extents of inputs before anything else is done:
+    `{"x": (1, 3, 224, 224)}`, with None for one that stays; a model with one input takes the shape
+    alone.
 
     Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch
     cannot export the model; ParseError if IR text does not parse; UsageError for arguments that do
@@ -52,6 +53,13 @@ def load(
         module = _load_file(model, limits, data, input_shapes)
         module.files = _files_of(model, data)
         return module
+    if isinstance(model, Module):
+        if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5 or input_shapes:
+            raise UsageError(
+                "args, kwargs, dynamic_shapes, export, data and input_shapes are for models that"
+                " are read, and this is a Module"
+            )
+        return model
     if isinstance(model, ModelProto):
         if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5:
             raise UsageError(
@@ -72,8 +80,8 @@ def load(
 
     if not is_torch(model):
         raise UsageError(
-            f"{type(model).__name__} is no model: give a path, a ModelProto, a torch module or an"
-            " ExportedProgram"
+            f"{type(model).__name__} is no model: give a path, a ModelProto, a Module, a torch"
+            " module or an ExportedProgram"
         )
     return from_torch(
         model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits

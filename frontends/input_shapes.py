@@ -14,8 +14,9 @@ from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
 from ..support.errors import UsageError, clipped, did_you_mean
 from .onnx.codec.protos import GraphProto, ModelProto, ValueInfoProto
 
-InputShapes = Mapping[str, Sequence[int | None]]
-"""Extents by the name of the input. None leaves an extent as it is."""
+InputShapes = Mapping[str, Sequence[int | None]] | Sequence[int | None]
+"""Extents by the name of the input, of one input the extents alone. None leaves an extent as it is.
+"""
 
 
 def fix_model(model: ModelProto, shapes: InputShapes) -> None:
@@ -25,6 +26,8 @@ def fix_model(model: ModelProto, shapes: InputShapes) -> None:
     each other.
     """
     graph = model.graph
+    defaults = {tensor.name for tensor in graph.initializer}
+    shapes = _named(shapes, [info.name for info in graph.input if info.name not in defaults])
     infos = {info.name: info for info in graph.input}
     declared = {name: _declared_shape(infos[name]) for name in _inputs(shapes, infos)}
     for tensor in graph.initializer:
@@ -75,6 +78,8 @@ def complete_declarations(module: Module) -> None:
 def fix_module(module: Module, shapes: InputShapes) -> None:
     """Give the inputs of a module from IR text the extents of `shapes`, as `fix_model` does."""
     values = {value.name: value for value in module.graph.inputs}
+    defaults = module.graph.defaults
+    shapes = _named(shapes, [name for name, value in values.items() if value not in defaults])
     declared: dict[str, Shape] = {}
     for name in _inputs(shapes, values):
         type_, default = values[name].type, module.graph.defaults.get(values[name])
@@ -109,17 +114,28 @@ def _number_for(dim: Dim, symbols: Mapping[str, int]) -> Dim:
     return dim if symbols.keys().isdisjoint(atoms(dim)) else None
 
 
-def _inputs(shapes: InputShapes, known: Iterable[str]) -> Iterator[str]:
+NamedShapes = Mapping[str, Sequence[int | None]]
+
+
+def _named(shapes: InputShapes, required: Sequence[str]) -> NamedShapes:
+    """Return shapes by name. Raises UsageError for one shape, unless there is one input."""
+    if isinstance(shapes, Mapping):
+        return shapes
+    if len(required) != 1 or isinstance(shapes, str):
+        name = next(iter(required), "x")
+        raise UsageError(
+            f"input_shapes are given by name: write {{{name!r}: (1, 3, 224, 224)}} (inputs:"
+            f" {', '.join(required) or 'none'})"
+        )
+    return {required[0]: shapes}
+
+
+def _inputs(shapes: NamedShapes, known: Iterable[str]) -> Iterator[str]:
     """Yield the names in `shapes`.
 
     Raises UsageError for an unknown name, and for anything that is not a shape.
     """
     known = list(known)
-    if not isinstance(shapes, Mapping):
-        raise UsageError(
-            f"input_shapes are given by name: write {{{next(iter(known), 'x')!r}: (1, 3, 224,"
-            " 224)}"
-        )
     for name, shape in shapes.items():
         if name not in known:
             hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
@@ -158,7 +174,7 @@ def _no_tensor(name: str) -> UsageError:
 
 
 def _resolved(
-    shapes: InputShapes, declared: Mapping[str, Shape]
+    shapes: NamedShapes, declared: Mapping[str, Shape]
 ) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
     """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..support.extras import needing
 from .graph import Graph, Node
 
 if TYPE_CHECKING:
@@ -16,10 +15,9 @@ def to_networkx(graph: Graph) -> networkx.MultiDiGraph[Node]:
 
     Each use is an edge with the attributes `value` and `input`, the index of the input that reads
     it. A use inside a region is a use by the node that has the region. Values that no node of this
-    graph defines have no edge. Raises MissingPackageError without networkx.
+    graph defines have no edge.
     """
-    with needing("networkx"):
-        import networkx
+    import networkx
 
     result: networkx.MultiDiGraph[Node] = networkx.MultiDiGraph(name=graph.name)
     result.add_nodes_from([*graph, graph.return_])

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -126,7 +126,8 @@ class Pass:
         super().__init_subclass__()
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
-        if cls.name not in CATALOG:
+        is_own = cls.__module__.partition(".")[0] != __name__.partition(".")[0]
+        if is_own and cls.name not in CATALOG:
             DEFINED[cls.name] = f"{cls.__module__}:{cls.__qualname__}"
 
     @property
@@ -212,10 +213,16 @@ def fields_of(pass_: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(pass_) if dataclasses.is_dataclass(pass_) else ()
 
 
+Passes: TypeAlias = "Pass | Repeat | Sequential | type[Pass] | Iterable[Passes]"
+"""Passes, classes of passes, and sequences and lists of them."""
+
+
 def context_of(ctx: PassContext | Iterable[Instrument] | None) -> PassContext:
     """Return a context; a list of instruments makes one."""
     if isinstance(ctx, PassContext):
         return ctx
+    if not isinstance(ctx, Iterable | None) or isinstance(ctx, str):
+        raise UsageError(f"{ctx!r} is no context: give a PassContext, or a list of instruments")
     return PassContext() if ctx is None else PassContext(tuple(ctx))
 
 
@@ -291,7 +298,7 @@ class Sequential:
     A sequence among them counts as its passes, and a class as an instance without options.
     """
 
-    def __init__(self, passes: Iterable[Pass | Repeat | Sequential | type[Pass]]) -> None:
+    def __init__(self, passes: Passes) -> None:
         self.passes = steps_of(passes)
 
     def __repr__(self) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..support.errors import UsageError, did_you_mean
 from .catalog import CATALOG
-from .infra import Pass, Repeat, Sequential, fields_of, steps_of
+from .infra import Pass, Passes, Repeat, Sequential, fields_of, steps_of
 from .pipelines import DEFAULT
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def default_pipeline() -> Sequential:
     return parse_pipeline(DEFAULT)
 
 
-def pipeline_of(passes: str | Sequential | Iterable[Pass | type[Pass]] | None) -> Sequential:
+def pipeline_of(passes: str | Passes | None) -> Sequential:
     """Return the pipeline of a text, a Sequential or passes; None stands for the default.
 
     Raises UsageError.

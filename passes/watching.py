@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ..ir.module import Module
-from .infra import Pass, PassContext
+from .infra import Instrument, Pass, PassContext
 
 
 class PassCounter:
@@ -24,14 +24,18 @@ class PassCounter:
 
 
 @contextmanager
-def counting_passes(ctx: PassContext, advance: Callable[[str], None]) -> Iterator[None]:
-    """Call `advance` with the name of each pass that ends within the block.
-
-    The context is as before after it.
-    """
+def instrumented(ctx: PassContext, *instruments: Instrument) -> Iterator[None]:
+    """Add instruments to a context within the block."""
     before = ctx.instruments
-    ctx.instruments = (*before, PassCounter(advance))
+    ctx.instruments = (*before, *instruments)
     try:
         yield
     finally:
         ctx.instruments = before
+
+
+def counting_passes(
+    ctx: PassContext, advance: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """Call `advance` with the name of each pass that ends within the block."""
+    return instrumented(ctx, PassCounter(advance))

@@ -216,11 +216,11 @@ def models_of_tests(package: Path, chosen: set[str]) -> list[Sample]:
 def compiled(sample: Sample) -> tuple[bytes, str] | None:
     """The result of a compile and its certificate, None where there is none."""
     from irc.compiler import compile as compile_model
-    from irc.compiler import read
+    from irc.frontends import load
 
     model = ModelProto.FromString(sample.model)
     try:
-        result = compile_model(read(model), sample.passes or None, certificate=True)
+        result = compile_model(load(model), sample.passes or None, certificate=True)
         return result.model.SerializeToString(deterministic=True), json.dumps(result.certificate())
     except Exception:  # a mutant may fail in any way
         return None

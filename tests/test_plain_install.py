@@ -144,7 +144,7 @@ def test_constant_expressions_of_onnxruntime_stay_with_a_warning(
 
 @pytest.mark.parametrize(
     ("use", "extra"),
-    [("irc.quantize", "verify"), ("irc.ir.to_networkx(irc.ir.Graph())", "networkx")],
+    [("irc.quantize", "verify")],
 )
 def test_a_name_of_an_extra_says_what_to_install(
     use: str, extra: str, plain: Path, workplace: Path

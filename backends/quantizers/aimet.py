@@ -123,7 +123,7 @@ def to_aimet_encodings(
     model: ModelProto,
     fold_map: FoldMap,
     *,
-    input_ranges: Mapping[str, Range] | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
     tensors: Collection[str] | None = None,

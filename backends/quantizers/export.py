@@ -15,6 +15,7 @@ from .ranges import Range, activations
 from .tensorrt import to_tensorrt_cache
 
 Ranges = Mapping[str, Range]
+InputRanges = Ranges | Range
 Document = Mapping[str, object] | str
 """A JSON document, or the text of another format."""
 
@@ -28,7 +29,7 @@ class Exported:
     guessed: tuple[str, ...] = ()
 
 
-Exporter = Callable[[ModelProto, FoldMap, Ranges, Ranges, float], Exported]
+Exporter = Callable[[ModelProto, FoldMap, InputRanges, Ranges, float], Exported]
 """Exports from a folded model, its map, ranges of inputs and other values, and deviations.
 
 The last number says how many standard deviations a range covers.
@@ -36,7 +37,7 @@ The last number says how many standard deviations a range covers.
 
 
 def aimet(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export gamma and beta by node name, for `BNLayer(None, gamma, beta)`.
 
@@ -51,7 +52,7 @@ def aimet(
 
 
 def aimet_encodings(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export encodings 1.0.0 of activations, for `load_encodings_to_sim`."""
     found = to_aimet_encodings(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
@@ -59,7 +60,7 @@ def aimet_encodings(
 
 
 def aimet_encodings_0_6_1(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export encodings 0.6.1 of activations, for Qualcomm's `--quantization_overrides`."""
     found = to_aimet_encodings(
@@ -69,7 +70,7 @@ def aimet_encodings_0_6_1(
 
 
 def tensorrt(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export TensorRT's calibration cache."""
     found = to_tensorrt_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
@@ -77,7 +78,7 @@ def tensorrt(
 
 
 def ort_calibration(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export the calibration cache of onnxruntime's `quantize_static`."""
     found = to_calibration_cache(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)
@@ -85,7 +86,7 @@ def ort_calibration(
 
 
 def ort_overrides(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export onnxruntime's `TensorQuantOverrides`."""
     found = to_tensor_quant_overrides(
@@ -99,7 +100,7 @@ def ort_overrides(
 
 
 def nncf(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export minimum, maximum, mean and origin by tensor, for NNCF's statistics.
 
@@ -121,7 +122,7 @@ def nncf(
 
 
 def ranges_by_name(
-    model: ModelProto, fold_map: FoldMap, inputs: Ranges, ranges: Ranges, sigmas: float
+    model: ModelProto, fold_map: FoldMap, inputs: InputRanges, ranges: Ranges, sigmas: float
 ) -> Exported:
     """Export the range of every tensor, and its origin."""
     found = activations(model, fold_map, input_ranges=inputs, ranges=ranges, sigmas=sigmas)

@@ -53,7 +53,7 @@ def fill_statistic_points(
     model: ModelProto,
     fold_map: FoldMap,
     *,
-    input_ranges: Mapping[str, Range] | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
     input_means: Mapping[str, Array | float] | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,

@@ -93,7 +93,7 @@ def activations(
     model: ModelProto,
     fold_map: FoldMap,
     *,
-    input_ranges: Mapping[str, Range] | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
 ) -> Activations:
@@ -101,9 +101,9 @@ def activations(
 
     A tensor with a statistic ranges from mean - `sigmas` * std to mean + `sigmas` * std in each
     channel; ranges of other tensors are derived from these. `input_ranges` are the ranges of graph
-    inputs, which have no statistic. `ranges` override the range of any tensor. Raises FoldMapError
-    if the map does not describe the model, UsageError for an invalid range and for a name that is
-    not in the model.
+    inputs, which have no statistic; with one input the range alone will do. `ranges` override the
+    range of any tensor. Raises FoldMapError if the map does not describe the model, UsageError for
+    an invalid range and for a name that is not in the model.
     """
     if not (np.isfinite(sigmas) and sigmas > 0):
         raise UsageError(f"sigmas must be positive, not {sigmas}")
@@ -164,9 +164,11 @@ def _is_activation(value: Value) -> bool:
 
 
 def _checked(
-    ranges: Mapping[str, Range] | None, names: Collection[str], kind: str
+    ranges: Mapping[str, Range] | Range | None, names: Collection[str], kind: str
 ) -> dict[str, Range]:
     found: dict[str, Range] = {}
+    if isinstance(ranges, tuple) and len(ranges) == 2 and len(names) == 1:
+        ranges = {next(iter(names)): ranges}
     if not isinstance(ranges, Mapping | None):
         raise UsageError(
             f"ranges are given by name: write {{{next(iter(names), 'x')!r}: (low, high)}}"

@@ -44,7 +44,7 @@ def to_tensorrt_cache(
     model: ModelProto,
     fold_map: FoldMap,
     *,
-    input_ranges: Mapping[str, Range] | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
     tensorrt_version: int = TENSORRT_VERSION,

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from graphs import Graph, batch_norm, function_model
 from ir_text import Case, cases, drawn
-from irc.compiler import read
+from irc.frontends import load
 from irc.ir import Module, Node, Rewriter, to_text
 from irc.ir.debug_counter import DebugCounter
 from irc.ir.evaluate import ConstantEvaluator
@@ -231,7 +231,7 @@ def test_every_pass_counts_its_steps_and_stops_at_the_limit(passes: str) -> None
     *before, last = parse_pipeline(passes).passes
 
     def run(limit: int | None) -> tuple[Module, str]:
-        module = read(PASSES[passes])
+        module = load(PASSES[passes])
         for pass_ in before:
             pass_(module)
         module.debug_counter.limit = None if limit is None else module.debug_counter.count + limit
@@ -257,11 +257,11 @@ def test_bisect_finds_a_fault_inside_every_pass(
     """Some step of the last pass negates the first result of the model."""
     pipeline, modules = parse_pipeline(passes), []
 
-    def load() -> Module:
-        modules.append(read(PASSES[passes]))
+    def again() -> Module:
+        modules.append(load(PASSES[passes]))
         return modules[-1]
 
-    module = load()
+    module = again()
     first = Sequential(pipeline.passes[:-1])(module).debug_counter.count + 1
     last = Sequential(pipeline.passes[-1:])(module).debug_counter.count
     assert first <= last
@@ -281,7 +281,7 @@ def test_bisect_finds_a_fault_inside_every_pass(
         return "a Neg" if any(node.op_type == "Neg" for node in model.graph.node) else None
 
     monkeypatch.setattr(DebugCounter, "note", faulty)
-    found = bisect(load, pipeline, judge)
+    found = bisect(again, pipeline, judge)
     assert found is not None
     assert (found.pass_, found.step, found.wrong) == (str(pipeline.passes[-1]), fault, "a Neg")
     assert found.rule
@@ -290,7 +290,7 @@ def test_bisect_finds_a_fault_inside_every_pass(
 
 def test_the_instrument_prints_a_tree() -> None:
     lines: list[str] = []
-    parse_pipeline("SimplifyExpr")(read(everything()), PassContext([TraceRules(lines.append)]))
+    parse_pipeline("SimplifyExpr")(load(everything()), PassContext([TraceRules(lines.append)]))
     assert lines[0] == "SimplifyExpr"
     at = next(i for i, line in enumerate(lines) if line.startswith("  Identity"))
     assert lines[at + 1] == "    drop_identity: applied"
@@ -367,7 +367,7 @@ def test_the_trace_names_what_is_in_the_file() -> None:
     graph.output(graph.node("Sigmoid", [value], "y"))
     model, lines = graph.model(), []
     known = {tensor.name for tensor in model.graph.initializer} | {"x", "c", "r", "n", "y"}
-    module = parse_pipeline("default")(read(model), PassContext([TraceRules(lines.append)]))
+    module = parse_pipeline("default")(load(model), PassContext([TraceRules(lines.append)]))
     assert {value.name for node in module.graph for value in node.outputs} - known
     traced = {
         line.partition("'")[2].rstrip("'")

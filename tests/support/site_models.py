@@ -210,6 +210,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "contributing.md": contributing,
     "fold_map.md": fold_map,
     "index.md": digits,
+    "ir.md": nets("net.onnx"),
     "jobs.md": nets("models/a.onnx", "models/b.onnx"),
     "large_models.md": nets("big.onnx"),
     "passes.md": passes,

@@ -111,8 +111,8 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
     from ..verify.alignment_drawing import alignment_drawing
+    from ..verify.both_models import compare_with
     from ..verify.branch_outputs import expose_branch_tensors
-    from ..verify.comparison import Comparison
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
     from .align_quantized import align_layers, judges_layers
@@ -143,18 +143,17 @@ def run(options: argparse.Namespace) -> int:
     fold_map = None if options.map is None else FoldMap.load(options.map, limits)
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
-        inside = (expose_branch_tensors(first, base_dir), expose_branch_tensors(second, other_dir))
+        other = expose_branch_tensors(second, other_dir)
         with _blaming(options):
-            comparison = Comparison(
-                inside[0],
+            comparison = compare_with(
+                first,
                 base_dir,
                 inputs=inputs,
                 advance=advance,
-                frozen=True,
                 thorough=options.thorough,
                 tolerance=tolerance_of(options),
             )
-            found = align(comparison, inside[1], other_dir, fold_map)
+            found = align(comparison, other, other_dir, fold_map)
     warnings = comparison.warnings(found.differences, first)
     warn(warnings)
     with FileTransaction(options.json, options.html, options.svg) as files:
@@ -176,7 +175,7 @@ def run(options: argparse.Namespace) -> int:
         if options.dump:
             dump(
                 Path(options.dump),
-                (("a", comparison.source.runner), ("b", Runner(inside[1], other_dir))),
+                (("a", comparison.source.runner), ("b", Runner(other, other_dir))),
                 comparison,
             )
     if not options.quiet and options.json != "-":

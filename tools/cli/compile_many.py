@@ -16,7 +16,7 @@ from traceback import format_exception_only, print_exc
 from types import FrameType
 from typing import Any
 
-from ...passes.infra import Pass, Sequential
+from ...passes.infra import Passes
 from ...passes.registry import parse_pipeline, pipeline_of
 from ...support.errors import EXPECTED, UsageError, describe_error
 from ...support.files import make_folder, remove_stale_files
@@ -114,10 +114,10 @@ class CompileJob:
 
 
 def compile_many(
-    models: Iterable[str | Path],
+    models: str | Path | Iterable[str | Path],
     outputs: str | Path | None = None,
     *,
-    passes: str | Sequential | Iterable[Pass] | None = None,
+    passes: str | Passes | None = None,
     freeze_initializers: bool = False,
     in_place: bool = False,
     fold_maps: str | Path | None = None,
@@ -140,9 +140,7 @@ def compile_many(
     from .terminal import in_notebook
     from .terminal import progress as show_progress
 
-    if isinstance(models, str | Path):
-        raise UsageError(f"give a list of paths: [{str(models)!r}]")
-    paths = list(models)
+    paths = [models] if isinstance(models, str | Path) else list(models)
     for path in paths:
         if not isinstance(path, str | Path):
             raise UsageError(

@@ -179,13 +179,13 @@ def data_file(path: str, data: str | None = None) -> str | None:
 
 def module_of(path: str, options: argparse.Namespace) -> Module:
     """Return the module at `path`, read within the limits and by the options of inputs."""
-    from ...compiler import read
+    from ...frontends import load
     from ...passes.keeping import keep_nodes
 
-    module = read(
+    module = load(
         path,
         limits_of(options),
-        input_shapes_of(options) or None,
+        input_shapes=input_shapes_of(options) or None,
         data=getattr(options, "data", None),
     )
     keep_nodes(module, getattr(options, "keep", ()))
@@ -239,9 +239,18 @@ def add_ranges(command: argparse.ArgumentParser) -> None:
     )
 
 
-def ranges_of(options: argparse.Namespace) -> tuple[dict[str, Range], dict[str, Range]]:
-    """Return the ranges of graph inputs and of other tensors by the options of `add_ranges`."""
-    return dict(map(_read_range, options.input_range)), dict(map(_read_range, options.range))
+def ranges_of(
+    options: argparse.Namespace,
+) -> tuple[dict[str, Range] | Range, dict[str, Range]]:
+    """Return the ranges of graph inputs and of other tensors by the options of `add_ranges`.
+
+    A range of the only input needs no name. Raises UsageError.
+    """
+    if len(options.input_range) == 1 and "=" not in options.input_range[0]:
+        inputs: dict[str, Range] | Range = _read_range(f"={options.input_range[0]}")[1]
+    else:
+        inputs = dict(map(_read_range, options.input_range))
+    return inputs, dict(map(_read_range, options.range))
 
 
 def _read_range(text: str) -> tuple[str, Range]:
@@ -255,7 +264,7 @@ def _read_range(text: str) -> tuple[str, Range]:
             raise ValueError
         return name, (float(low), float(high))
     except ValueError:
-        raise UsageError(f"{text!r} is not a range: write NAME=LOW:HIGH") from None
+        raise UsageError(f"{text.lstrip('=')!r} is not a range: write NAME=LOW:HIGH") from None
 
 
 def add_inputs(command: Arguments) -> None:

@@ -37,15 +37,17 @@ MAX_CELL = 6
 """Generated values are constant over cells of 1 to 2**MAX_CELL elements along inner axes."""
 
 
-def read_samples(data: str | Path | Mapping[str, Array], model: ModelProto) -> list[Feeds]:
+def read_samples(data: str | Path | Mapping[str, Array] | Array, model: ModelProto) -> list[Feeds]:
     """Return the samples of `data`, split into batches that the model takes.
 
-    `data` has an array for each input of the model, samples along its first axis: a mapping, an
-    `.npz` file, or a folder with `.npz` files, for a model with one input also `.npy` and
-    TensorProto (`.pb`) files. Raises VerifyError if a file cannot be read or does not fit the
-    model, and UsageError for other data.
+    `data` has an array for each input of the model, samples along its first axis: a mapping, for
+    one input the array alone, an `.npz` file, or a folder with `.npz` files, for a model with one
+    input also `.npy` and TensorProto (`.pb`) files. Raises VerifyError if a file cannot be read or
+    does not fit the model, and UsageError for other data.
     """
     infos = {info.name: info for info in required_inputs(model)}
+    if isinstance(data, np.ndarray) and len(infos) == 1:
+        data = {next(iter(infos)): data}
     if isinstance(data, Mapping):
         arrays = {name: np.asarray(array) for name, array in data.items() if name in infos}
         found = [Stimulus("data", arrays)]

@@ -57,9 +57,9 @@ UNDONE = "no range does its work"
 def quantize(
     model: str | Path | ModelProto,
     *,
-    data: str | Path | Mapping[str, Array] | None = None,
-    test_data: str | Path | Mapping[str, Array] | None = None,
-    input_ranges: Mapping[str, Range] | None = None,
+    data: str | Path | Mapping[str, Array] | Array | None = None,
+    test_data: str | Path | Mapping[str, Array] | Array | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
     per_channel: bool = False,
@@ -118,6 +118,9 @@ def quantize(
         known = activations(
             folded, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas
         )
+        if isinstance(input_ranges, tuple):  # of the one input that takes a range
+            (name,) = [info.name for info in folded.graph.input if info.name in known.shapes]
+            input_ranges = {name: input_ranges}
         advance("ranges")
         calibration = None if data is None else read_samples(data, prepared)
         tests = None if test_data is None else read_samples(test_data, prepared)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...compiler import compile as compile_model
-from ...compiler import read
+from ...frontends import load
 from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.module import Module
 from ...passes.infra import Pass, PassContext, Sequential
@@ -61,7 +61,7 @@ def show(
 
     A Module is changed in place.
     """
-    module = read(model)
+    module = load(model)
     name = module.graph.name or "model"
     recorder = Recorder(module)
     result = compile_model(module, passes, context=PassContext([recorder]))

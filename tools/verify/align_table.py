@@ -14,7 +14,7 @@ from rich.text import Text
 from ...support.errors import listed, visible
 from .alignment import Alignment
 from .correspondence import NAME
-from .difference import TensorDifference, undecided_share, undecided_tensors
+from .difference import TensorDifference, undecided_tensors
 
 PADDING = 3
 """Width that a column takes beside its text."""
@@ -42,7 +42,8 @@ class Column:
 
 def print_alignment(alignment: Alignment, console: Console) -> None:
     """Print the verdict, a table of the worst differences, and the tensors left out."""
-    print_verdict(alignment, console)
+    for line in alignment.lines():
+        print_line(console, line)
     if alignment.differences:
         worst = alignment.worst
         styles = ["bold red" if difference.deviates else "" for difference in worst]
@@ -62,30 +63,6 @@ def print_names(console: Console, title: str, names: Iterable[str]) -> None:
     if found:
         count = "1 tensor" if len(found) == 1 else f"{len(found)} tensors"
         print_line(console, f"{title}: {count}: {listed(found, MAX_NAMED)}")
-
-
-def print_verdict(alignment: Alignment, console: Console) -> None:
-    """Print whether the models agree, and the first tensor in which they do not."""
-    undecided = undecided_tensors(alignment.differences)
-    first, tolerance = alignment.first_divergence, alignment.tolerance
-    if first is None:
-        share = undecided_share(alignment.differences)
-        rest = f"; {share:.2g} of their elements are undecided" if share else ""
-        within = "their rounding bounds" if tolerance is None else "the tolerance"
-        print_line(
-            console, f"{len(alignment.worst) - len(undecided)} tensors agree within {within}{rest}"
-        )
-    else:
-        limit = "its bound" if tolerance is None else "the tolerance"
-        if first.found:
-            how = f"it {first.sentence(limit)}"
-        else:
-            how = f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
-        print_line(console, f"the first to diverge is {first.tensor!r}: {how}")
-    if tolerance is not None:
-        print_line(
-            console, f"judged by {tolerance}: whether rounding explains a difference is not asked"
-        )
 
 
 def print_columns(

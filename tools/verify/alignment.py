@@ -19,7 +19,14 @@ from ...support.errors import EmitError, VerifyError
 from ...support.files import replacing
 from .comparison import Comparison
 from .correspondence import Counterpart, find_counterparts, reused_names
-from .difference import TensorDifference, json_value, report_rows, worst_by_tensor
+from .difference import (
+    TensorDifference,
+    json_value,
+    report_rows,
+    undecided_share,
+    undecided_tensors,
+    worst_by_tensor,
+)
 from .onnx_graph import tensor_names
 from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
 from .tensor_blocks import is_tensor, widen
@@ -55,6 +62,24 @@ class Alignment:
     def first_divergence(self) -> TensorDifference | None:
         """The difference of the first tensor that rounding does not explain, or None."""
         return next((difference for difference in self.worst if difference.deviates), None)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict: whether the models agree, and the first tensor to diverge."""
+        first, tolerance = self.first_divergence, self.tolerance
+        if first is None:
+            share = undecided_share(self.differences)
+            rest = f"; {share:.2g} of their elements are undecided" if share else ""
+            within = "their rounding bounds" if tolerance is None else "the tolerance"
+            agree = len(self.worst) - len(undecided_tensors(self.differences))
+            yield f"{agree} tensors agree within {within}{rest}"
+        else:
+            limit = "its bound" if tolerance is None else "the tolerance"
+            how = f"{first.max_abs:.3g}, {first.share:.3g} times {limit}"
+            if first.found:
+                how = f"it {first.sentence(limit)}"
+            yield f"the first to diverge is {first.tensor!r}: {how}"
+        if tolerance is not None:
+            yield f"judged by {tolerance}: whether rounding explains a difference is not asked"
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `irc align --json`."""

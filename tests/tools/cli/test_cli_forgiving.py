@@ -226,8 +226,8 @@ def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> 
             "new/a.html: cannot be written: there is no folder new",
         ),
         (
-            ["quantize", "net.onnx", "-o", "q.onnx", "--input-range", "0:1"],
-            "'0:1' is not a range: write NAME=LOW:HIGH",
+            ["quantize", "net.onnx", "-o", "q.onnx", "--input-range", "0-1"],
+            "'0-1' is not a range: write NAME=LOW:HIGH",
         ),
         *(
             (

@@ -1,0 +1,118 @@
+"""Comparison of two models in one call: `irc.verify` and `irc.align`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto
+
+from ...backends.foldmap.fold_map import FoldMap
+from ...compiler import read_onnx
+from ...ir.module import Module
+from ...ir.tensor import Array
+from ...result import emit
+from ...support.errors import VerifyError
+from .alignment import Alignment
+from .alignment import align as align_with
+from .branch_outputs import expose_branch_tensors
+from .comparison import Comparison
+from .inputs import Stimulus, check_feeds, overridable_inputs, required_inputs
+from .tolerance import Tolerance
+
+if TYPE_CHECKING:
+    from ...frontends.input_shapes import InputShapes
+
+Model = str | Path | ModelProto | Module
+
+
+def align(
+    first: Model,
+    second: Model,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    fold_map: FoldMap | str | Path | None = None,
+    input_shapes: InputShapes | None = None,
+    tolerance: Tolerance | None = None,
+    thorough: bool = False,
+) -> Alignment:
+    """Run two models on the same inputs, and compare all tensors of the first.
+
+    A model is a path, a ModelProto or a Module. `inputs` are arrays by name, by default generated
+    ones. With the fold map of `second`, tensors that it does not compute are explained.
+    `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
+    explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read.
+    """
+    one, base_dir = _read(first, input_shapes)
+    two, other_dir = _read(second, input_shapes)
+    comparison = compare_with(
+        one, base_dir, inputs=_stimuli(inputs, one), tolerance=tolerance, thorough=thorough
+    )
+    known = FoldMap.load(fold_map) if isinstance(fold_map, str | Path) else fold_map
+    return align_with(comparison, expose_branch_tensors(two, other_dir), other_dir, known)
+
+
+def verify(
+    first: Model,
+    second: Model,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    input_shapes: InputShapes | None = None,
+    tolerance: Tolerance | None = None,
+    thorough: bool = False,
+) -> Alignment:
+    """Compare two models as `irc.align` does, and raise VerifyError if they do not agree.
+
+    The message names the first tensor of `first` that rounding, or the `tolerance`, does not
+    explain.
+    """
+    found = align(
+        first,
+        second,
+        inputs=inputs,
+        input_shapes=input_shapes,
+        tolerance=tolerance,
+        thorough=thorough,
+    )
+    if found.first_divergence is not None:
+        raise VerifyError("\n".join(found.lines()))
+    return found
+
+
+def compare_with(
+    model: ModelProto,
+    base_dir: Path,
+    *,
+    inputs: Sequence[Stimulus] = (),
+    tolerance: Tolerance | None = None,
+    thorough: bool = False,
+    advance: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Return the comparison of other models with `model`, also of what its branches compute."""
+    return Comparison(
+        expose_branch_tensors(model, base_dir),
+        base_dir,
+        inputs=inputs,
+        advance=advance,
+        frozen=True,
+        thorough=thorough,
+        tolerance=tolerance,
+    )
+
+
+def _read(model: Model, input_shapes: InputShapes | None) -> tuple[ModelProto, Path]:
+    if isinstance(model, str | Path):
+        return read_onnx(model, input_shapes=input_shapes)
+    if isinstance(model, Module):
+        return emit(model).model, model.base_dir
+    return model, Path()
+
+
+def _stimuli(inputs: Mapping[str, Array] | None, model: ModelProto) -> tuple[Stimulus, ...]:
+    if inputs is None:
+        return ()
+    infos = {info.name: info for info in (*required_inputs(model), *overridable_inputs(model))}
+    stimulus = Stimulus("inputs", dict(inputs))
+    check_feeds(stimulus, infos)
+    return (stimulus,)
