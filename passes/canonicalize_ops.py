@@ -57,11 +57,8 @@ def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEva
 @rule(affine="untouched")
 def canonicalize_constant(node: Node, rewriter: Rewriter, context: None) -> bool:
     """Constant() -> an initializer"""
-    if (
-        "form" not in node.attrs
-        or not isinstance(node.attrs["value"], Tensor)
-        or node.output.is_returned
-    ):
+    is_dense_node = "form" in node.attrs and isinstance(node.attrs["value"], Tensor)
+    if not is_dense_node or node.output.is_returned:
         return rewriter.decline("it is a result of its graph, or no dense tensor")
     rewriter.drop_attr(node, "form")
     return True

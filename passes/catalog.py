@@ -66,10 +66,9 @@ def describe_entry_point(point: EntryPoint) -> Description:
             found = _described(Path(spec.origin), point.attr)
     except Exception:  # the package of the module is imported, and may do anything
         found = None
-    found = found or {
-        "summary": "its source cannot be read: its package has its options",
-        "options": {},
-    }
+    if not found:
+        unread = "its source cannot be read: its package has its options"
+        found = {"summary": unread, "options": {}}
     return {**found, "package": point.value}
 
 

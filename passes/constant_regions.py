@@ -128,11 +128,8 @@ class ConstantRegions:
                 continue
             elif any(value in foreign for value in operands):
                 foreign.update(node.outputs)
-                if (
-                    has_trait(node, Trait.EXACT_AT_RUNTIME)
-                    and "axis" not in node.attrs
-                    and self.fits(node)
-                ):
+                is_exact = has_trait(node, Trait.EXACT_AT_RUNTIME) and "axis" not in node.attrs
+                if is_exact and self.fits(node):
                     found.add(node)
             self.constants.update(node.outputs)
             order.append(node)
@@ -152,9 +149,9 @@ class ConstantRegions:
         if self.may_write(node, made):
             return True
         results = [value for reader in _readers(node) for value in reader.outputs]
-        return not self.constants.isdisjoint(results) and (
-            not for_runtime or self.evaluator.budget.pay_kept(made)
-        )
+        if self.constants.isdisjoint(results):
+            return False
+        return not for_runtime or self.evaluator.budget.pay_kept(made)
 
     def may_write(self, node: Node, made: int) -> bool:
         """Return whether results of `node`, of `made` bytes, are not too large for constants."""
@@ -168,9 +165,9 @@ class ConstantRegions:
 
     def is_done(self, reader: Node) -> bool:
         """Return whether `reader` is computed, by the runtime or by the operator table."""
-        return reader in self.computed or any(
-            self.evaluator.array(value) is not None for value in reader.outputs
-        )
+        if reader in self.computed:
+            return True
+        return any(self.evaluator.array(value) is not None for value in reader.outputs)
 
     def is_computed(self, value: Value | None) -> bool:
         """Return whether `value` is absent, a constant, or the result of a constant expression."""
@@ -180,21 +177,16 @@ class ConstantRegions:
         """Return whether `node` is a deterministic ONNX operator beyond the operator table."""
         info = op_info(node.op)
         if info is None:
-            standard = node.op.rpartition("::")[2] not in KEPT and is_deterministic(
-                node, self.module
-            )
+            is_kept = node.op.rpartition("::")[2] in KEPT
+            standard = not is_kept and is_deterministic(node, self.module)
         elif info.evaluate is not None:
             dtype = dtype_of(node.output.type)
-            standard = (
-                has_trait(node, Trait.EVALUATED_FOR_INTEGERS)
-                and dtype is not None
-                and dtype.is_float
-            )
+            is_float = dtype is not None and dtype.is_float
+            standard = is_float and has_trait(node, Trait.EVALUATED_FOR_INTEGERS)
         else:
             parameter = None if info.wide is None else node[info.wide]
-            wide = parameter is not None and dtype_of(parameter.type) is F64 is not dtype_of(
-                node.output.type
-            )
+            given = None if parameter is None else dtype_of(parameter.type)
+            wide = given is F64 and dtype_of(node.output.type) is not F64
             standard = info.pure and not wide and Trait.GROWS not in info.traits
         return standard and bool(node.inputs) and self.fits(node)
 
@@ -232,13 +224,14 @@ class ConstantRegions:
     def ready(self, waiting: Sequence[Node]) -> dict[Node, None]:
         """Return the nodes whose operands are all known, or computed by other ready nodes."""
         ready: dict[Node, None] = {}
+        array_of = self.evaluator.array
         if not waiting or self.ctx.runtime.gave_up:
             return ready
         for node in waiting:
             operands = [value for value in node.inputs if value is not None]
-            if node.op not in self.ctx.runtime.blamed and all(
-                value.node in ready or self.evaluator.array(value) is not None for value in operands
-            ):
+            if node.op in self.ctx.runtime.blamed:
+                continue
+            if all(value.node in ready or array_of(value) is not None for value in operands):
                 ready[node] = None
         return ready
 
@@ -285,9 +278,9 @@ class ConstantRegions:
         runtime = self.ctx.runtime
         for node in islice(ready, MAX_SINGLE_SESSIONS):
             operands = [value for value in node.inputs if value is not None]
-            if node.op in runtime.blamed or any(
-                self.evaluator.array(value) is None for value in operands
-            ):
+            if node.op in runtime.blamed:
+                continue
+            if any(self.evaluator.array(value) is None for value in operands):
                 continue
             if runtime.gave_up:
                 self.ctx.warnings.append(

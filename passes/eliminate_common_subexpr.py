@@ -127,16 +127,15 @@ def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bo
     if has_trait(node, Trait.ATOMIC) or not is_deterministic(node, rewriter.module):
         return rewriter.decline("two runs on equal operands may give different results")
     pairs = list(zip(node.outputs, known.outputs, strict=False))
-    if any(a.is_returned and b.is_returned for a, b in pairs) or any(
-        a.is_returned for a, _ in pairs[1:]
-    ):
+    are_both = any(a.is_returned and b.is_returned for a, b in pairs)
+    if are_both or any(a.is_returned for a, _ in pairs[1:]):
         return rewriter.decline("one of its results is a result of the graph")
     if any(a.users and not b.name for a, b in pairs):
         return rewriter.decline("the equal operator omits an optional result that is read here")
     merged = [rewriter.forward(old, new) for old, new in pairs if old.users]
-    return any(merged) or rewriter.decline(
-        "its result cannot be replaced in the interface of the graph"
-    )
+    if any(merged):
+        return True
+    return rewriter.decline("its result cannot be replaced in the interface of the graph")
 
 
 CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}

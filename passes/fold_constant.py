@@ -172,9 +172,8 @@ class _Constants:
         for node in graph.operators():
             first = node.inputs[0] if node.inputs else None
             producer = None if first is None else first.node
-            if first is None or (
-                producer is not None and (producer.op == "constant" or producer in found)
-            ):
+            is_found = producer is not None and (producer.op == "constant" or producer in found)
+            if first is None or is_found:
                 found.add(node)
                 yield node
                 continue
@@ -210,11 +209,9 @@ class _Constants:
             return False
         for node in reversed(list(graph.operators())):
             readers = [reader for value in node.outputs for reader in value.users]
-            if (
-                not self.staying.isdisjoint(readers)
-                and self.holds(node)
-                and not self.is_frontier(node)
-            ):
+            if self.staying.isdisjoint(readers):
+                continue
+            if self.holds(node) and not self.is_frontier(node):
                 self.staying.add(node)
         return True
 
@@ -299,12 +296,9 @@ def write_computed(node: Node, rewriter: Rewriter, constants: _Constants) -> boo
 def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """op(c) -> the constant that the op table computes"""
     info = op_info(node.op)
-    if (
-        info is None
-        or info.evaluate is None
-        or Trait.ATOMIC in info.traits
-        or len(node.outputs) != 1
-    ):
+    if info is None or info.evaluate is None or Trait.ATOMIC in info.traits:
+        return rewriter.decline("the op table cannot compute it")
+    if len(node.outputs) != 1:
         return rewriter.decline("the op table cannot compute it")
     if node in constants.computed or not constants.is_frontier(node):
         return rewriter.decline("it is not constant, or only constant expressions read it")

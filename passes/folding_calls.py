@@ -140,9 +140,8 @@ class _Body:
         self.passes &= (calls - 1) * (self._operators - 1) <= 1
         layers, affines = self._layers, self._affines
         self.ends = AFFINE * self._left | LAYER * bool(layers)
-        self.holds_back = self._given_norm or (
-            bool(layers and affines) and not all(layers | affines)
-        )
+        has_pair = bool(layers and affines) and not all(layers | affines)
+        self.holds_back = self._given_norm or has_pair
         self.opens_shapes = (
             self._works_on_shapes
             and any(is_constant(value) for value in call.inputs)
@@ -156,9 +155,9 @@ class _Body:
             return True
         if self.ends == AFFINE | LAYER:
             return self._calls
-        return self.passes and bool(
-            (before & AFFINE and after & LAYER) or (before & LAYER and after & AFFINE)
-        )
+        if before & AFFINE and after & LAYER:
+            return self.passes
+        return self.passes and bool(before & LAYER and after & AFFINE)
 
     def _enter(self, node: Node, known: Sequence[bool]) -> None:
         """Put the body of the function that `node` calls on the stack, once."""
@@ -188,11 +187,8 @@ class _Body:
             self._enter(node, known)
             self._operators += node.op not in ("constant", "return")
             if node.inputs and not all(known):
-                self.passes &= (
-                    node.op in AFFINE_RULES
-                    or node.op == "return"
-                    or call_key(node) in self.module.functions
-                )
+                has_rule = node.op in AFFINE_RULES or node.op == "return"
+                self.passes &= has_rule or call_key(node) in self.module.functions
 
     def _note(self, node: Node, inside: Sequence[bool], known: Sequence[bool]) -> None:
         """Note an affine or a layer, and whether its parameters are constant in the body itself."""

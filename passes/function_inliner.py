@@ -41,9 +41,9 @@ class Inliner:
                 self.refused[key] = reason
         self.read: dict[FunctionKey, frozenset[Value]] = {}
         for key, function in module.functions.items():
-            if key not in self.refused and any(
-                self.is_misfit(node) for node in function.graph.walk()
-            ):
+            if key in self.refused:
+                continue
+            if any(self.is_misfit(node) for node in function.graph.walk()):
                 self.refused[key] = (
                     "it calls a function without an operand that is read, or with too many results"
                 )

@@ -50,9 +50,9 @@ class InferTypes(Pass):
         state.follows = False
         before = state.operands
         state.operands = after = _open_operands(module)
-        if not module.changed or not any(
-            _may_learn(node, before.get(node), found) for node, found in after.items()
-        ):
+        if not module.changed:
+            return False
+        if not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
             return False
         from .type_completion import complete_types
 
@@ -88,11 +88,8 @@ def _open_operands(module: Module) -> dict[Node, Operands]:
     for node in chain.from_iterable([graph.operators() for graph in module.graphs()]):
         for value in node.outputs:
             if value.name and not is_static(value.type):
-                if (
-                    op_info(node.op) is not None
-                    or node.op.startswith("::")
-                    or call_key(node) in functions
-                ):
+                is_onnx = op_info(node.op) is not None or node.op.startswith("::")
+                if is_onnx or call_key(node) in functions:
                     found[node] = _operands(node)
                 break
     return found

@@ -69,11 +69,9 @@ def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
             for name in {node.name, *(value.source_name for value in node.outputs)}:
                 found.setdefault(name, []).append(node)
         for name, result in zip(graph.output_names, graph.outputs, strict=False):
-            if (
-                result is not None
-                and result.node is not None
-                and result.node not in found.setdefault(name, [])
-            ):
+            if result is None or result.node is None:
+                continue
+            if result.node not in found.setdefault(name, []):
                 found[name].append(result.node)
     found.pop("", None)
     return found

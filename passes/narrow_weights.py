@@ -43,13 +43,9 @@ def _widens(node: Node) -> bool:
     if node.op != "cast" or not isinstance(payload_of(node.operand()), Tensor):
         return False
     source, target = dtype_of(node.operand().type), dtype_of(node.output.type)
-    return (
-        source is not None
-        and target is not None
-        and target.is_float
-        and source.kind in ("float", "float8", "int", "uint")
-        and source.bits < target.bits
-    )
+    if source is None or target is None or not target.is_float:
+        return False
+    return source.kind in ("float", "float8", "int", "uint") and source.bits < target.bits
 
 
 def _growth(node: Node) -> int:

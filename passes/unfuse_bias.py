@@ -42,13 +42,10 @@ class UnfuseBias(Pass):
 def has_vector_bias(node: Node) -> bool:
     """Return whether a layer has a bias with one value for each of its known channels."""
     shape, result = input_shape(node, 2), shape_of(node.output.type)
-    if (
-        shape is None
-        or len(shape) != 1
-        or result is None
-        or len(result) < 2
-        or node.attrs.get("beta", 1.0) != 1.0
-    ):
+    if shape is None or len(shape) != 1 or result is None or len(result) < 2:
+        return False
+    # alpha * (a @ b) + beta * bias
+    if node.attrs.get("beta", 1.0) != 1.0:
         return False
     return isinstance(shape[0], int) and shape[0] == result[1]
 

@@ -453,9 +453,9 @@ def is_depthwise(node: Node) -> bool:
 
 def is_whole(node: Node) -> bool:
     """Return whether a layer is a convolution without groups or depthwise, as in the paper."""
-    return node.op in ("nn.conv", "nn.conv_transpose") and (
-        integer_of(node, "group", 1) == 1 or is_depthwise(node)
-    )
+    if node.op not in ("nn.conv", "nn.conv_transpose"):
+        return False
+    return integer_of(node, "group", 1) == 1 or is_depthwise(node)
 
 
 @rule(affine="merges")

@@ -135,9 +135,9 @@ class LayerPairs:
 
 def applied(reference: StatisticRef, affine: Affine) -> StatisticRef | None:
     """Return the statistic of an affine of its value, if both have the same channels."""
-    same_channels = affine.axis is None or (
-        affine.axis == reference.source.axis and affine.channels == reference.source.channels
-    )
+    source = reference.source
+    is_of_source = affine.axis == source.axis and affine.channels == source.channels
+    same_channels = affine.axis is None or is_of_source
     if same_channels and not affine.extents:
         return reference.applied(affine.scale, affine.shift)
     return None

@@ -313,9 +313,8 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     if not isinstance(axis, int):
         return constant
     rank = len(known_shape(data))
-    if not 0 <= axis <= rank - constant.ndim or (
-        data.node is not None and has_trait(data.node, Trait.BIASED)
-    ):
+    is_bias = data.node is not None and has_trait(data.node, Trait.BIASED)
+    if is_bias or not 0 <= axis <= rank - constant.ndim:
         raise Declined("it adds the bias of a layer, or its constant does not fit its axis")
     return align(constant, axis, rank)
 

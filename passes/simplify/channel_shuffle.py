@@ -92,18 +92,14 @@ def _is_scalar(take: Node) -> bool:
 
 def _is_first_axis(take: Node, node: Node) -> bool:
     """Return whether `take` is a Gather of one index along axis 0 of the result of `node`."""
-    if (
-        take.op != "take"
-        or take.graph is not node.graph
-        or take.inputs[0] is not node.output
-        or not _is_scalar(take)
-    ):
+    if take.op != "take" or take.graph is not node.graph:
+        return False
+    if take.inputs[0] is not node.output or not _is_scalar(take):
         return False
     shape = shape_of(node.output.type)
-    return take.inputs[1] is not node.output and integer_of(take, "axis", 0) in (
-        0,
-        -len(shape or ()),
-    )
+    if take.inputs[1] is node.output:
+        return False
+    return integer_of(take, "axis", 0) in (0, -len(shape or ()))
 
 
 def _static(node: Node) -> tuple[int, ...]:

@@ -77,12 +77,8 @@ def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     shape, axis = shape_of(data.type), integer_of(node, "axis", 0)
     if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] != 1:
         return rewriter.decline("its axis has an extent other than 1, or an unknown one")
-    if (
-        indices is None
-        or indices.size != 1
-        or indices.ndim > 1
-        or int(indices.ravel()[0]) not in (0, -1)
-    ):
+    is_one = indices is not None and indices.size == 1 and indices.ndim <= 1
+    if indices is None or not is_one or int(indices.ravel()[0]) not in (0, -1):
         return rewriter.decline("its index is not a constant, or not one index")
     if indices.ndim == 1:
         return rewriter.forward(node.output, data)
@@ -119,9 +115,8 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     # a Squeeze may list an axis twice, once from either end: it removes one then, where Unsqueeze
     # adds two
     else:
-        equal = sorted(inner) == sorted(outer) and (
-            producer.op == "expand_dims" or are_distinct(inner)
-        )
+        have_same = sorted(inner) == sorted(outer)
+        equal = have_same and (producer.op == "expand_dims" or are_distinct(inner))
     if equal:
         return rewriter.forward(node.output, producer.operand())
     return rewriter.decline("their axes differ")

@@ -36,12 +36,8 @@ def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
         top = stack.pop()
         for reader in top.users:
             data = reader.op in RECURRENT and reader.operand() is top
-            if (
-                data
-                and RECURRENT_RANK not in known[top]
-                and reader.graph in always
-                and _is_needed(reader)
-            ):
+            is_impossible = data and RECURRENT_RANK not in known[top]
+            if is_impossible and reader.graph in always and _is_needed(reader):
                 return True
             for result, ranks in _ranks_of(reader, top, known, evaluator):
                 if result not in known:

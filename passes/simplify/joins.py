@@ -25,11 +25,8 @@ def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     found: list[Value | None] = []
     for value in node.inputs:
         inner = producer_of(value, "concatenate")
-        if (
-            inner is None
-            or not is_only_reader(value, node)
-            or not _same_axis(node, _concat_axis(inner))
-        ):
+        is_inner = inner is not None and is_only_reader(value, node)
+        if inner is None or not is_inner or not _same_axis(node, _concat_axis(inner)):
             found.append(value)
         else:
             found.extend(inner.inputs)

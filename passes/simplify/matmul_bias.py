@@ -45,11 +45,9 @@ def _is_matrix(value: Value | None) -> bool:
 def _is_bias(bias: Value | None, product: Value) -> bool:
     """Return whether `bias` has one or two axes, and broadcasts into the shape of `product`."""
     shape = None if bias is None else shape_of(bias.type)
-    return (
-        shape is not None
-        and 1 <= len(shape) <= 2
-        and broadcasts_into(shape, shape_of(product.type))
-    )
+    if shape is None or not 1 <= len(shape) <= 2:
+        return False
+    return broadcasts_into(shape, shape_of(product.type))
 
 
 RULES: Rules[ShapeEvaluator] = {"add": (add_to_dense,)}

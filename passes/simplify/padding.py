@@ -161,9 +161,10 @@ def _check_windows(node: Node, pad: _SpatialPad) -> None:
     (window, own), kernel = _explicit_window(node, pad), list_attribute(node, "kernel_shape") or ()
     if integer_of(node, "ceil_mode", 0) or any(item != 1 for item in window.dilations):
         raise Declined("it has ceil_mode or dilations")
-    if 2 * len(kernel) != len(own) or any(
-        a + b >= n for a, b, n in zip(own, pad.pads, kernel * 2, strict=True)
-    ):
+    # a window at the border has an element of the data if the pads are less than its extent
+    if 2 * len(kernel) != len(own):
+        raise Declined("a window would have no element of the data")
+    if any(a + b >= n for a, b, n in zip(own, pad.pads, kernel * 2, strict=True)):
         raise Declined("a window would have no element of the data")
 
 

@@ -93,11 +93,8 @@ class _Unshaped(Struct, eq=False):
             node = stack.pop()
             if node in self.nodes:
                 continue
-            if (
-                not _is_elementwise(node)
-                or node.graph is not self.graph
-                or len(self.nodes) >= MAX_REGION
-            ):
+            is_inside = node.graph is self.graph and len(self.nodes) < MAX_REGION
+            if not is_inside or not _is_elementwise(node):
                 raise Declined("an operator between the two is not elementwise")
             self.nodes[node] = None
             operands = node.inputs[:1] if has_trait(node, Trait.ELEMENTWISE) else node.inputs
@@ -153,11 +150,8 @@ class _Unshaped(Struct, eq=False):
         """
         shape, target = self.shapes
         given, dims = static_shape_of(value.type), static_dims(target)
-        if (
-            given is None
-            or element_count(given) > MAX_BYTES
-            or not self.evaluator.is_constant(value)
-        ):
+        is_small = given is not None and element_count(given) <= MAX_BYTES
+        if given is None or not is_small or not self.evaluator.is_constant(value):
             raise Declined("an operand is not constant, or too large")
         array = elements(value, self.evaluator)
         if varying is not None:
@@ -212,9 +206,9 @@ def _is_elementwise(node: Node) -> bool:
     """Return whether every element of the only result depends on its place alone."""
     if len(node.outputs) != 1 or "axis" in node.attrs or "folded" in node.attrs:
         return False
-    return has_trait(node, Trait.ELEMENTWISE) or (
-        has_trait(node, Trait.BROADCASTS) and is_legal(node.op, NUMPY_BROADCAST, node)
-    )
+    if has_trait(node, Trait.ELEMENTWISE):
+        return True
+    return has_trait(node, Trait.BROADCASTS) and is_legal(node.op, NUMPY_BROADCAST, node)
 
 
 def _extents(value: Value) -> list[Piece]:

@@ -78,9 +78,8 @@ def broadcasts_into(small: Shape, shape: Shape) -> bool:
 
 def check_keeps_shape(data: Value, constant: Array) -> None:
     """Decline unless `data` and `constant` certainly broadcast to the shape of `data`."""
-    if not broadcasts_into(constant.shape, shape_of(data.type)) and constant.shape != (
-        _columns(data),
-    ):
+    is_row = constant.shape == (_columns(data),)
+    if not is_row and not broadcasts_into(constant.shape, shape_of(data.type)):
         raise Declined("broadcasting its constant may change the shape")
 
 

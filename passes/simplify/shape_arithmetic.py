@@ -102,9 +102,9 @@ def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> l
     for piece in wanted:
         if isinstance(piece, int):
             taken *= piece
-        elif piece in left and (
-            allowzero or _stands_at(piece, wanted.index(piece), data, len(dims))
-        ):
+        elif piece not in left:
+            return list(wanted)
+        elif allowzero or _stands_at(piece, wanted.index(piece), data, len(dims)):
             left.remove(piece)
         else:
             return list(wanted)
@@ -268,9 +268,8 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     for axis, part in slices.items():
         extent = None if shape is None else shape[axis]
         whole = range(extent) if isinstance(extent, int) else None
-        if part.step != 1 or (
-            part != slice(0, limit, 1) if whole is None else whole[part] != whole
-        ):
+        is_part = part != slice(0, limit, 1) if whole is None else whole[part] != whole
+        if part.step != 1 or is_part:
             return rewriter.decline("it may select only a part of its data")
     return rewriter.forward(node.output, data)
 

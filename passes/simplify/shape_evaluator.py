@@ -167,9 +167,9 @@ def _is_of_value(piece: Piece) -> bool:
 
 def _may_be_shape(value: Value) -> bool:
     dtype, shape = dtype_of(value.type), shape_of(value.type)
-    return (dtype is I64 or dtype is BOOL or dtype is DTYPES["i32"]) and (
-        shape is None or len(shape) <= 1
-    )
+    if dtype is not I64 and dtype is not BOOL and dtype is not DTYPES["i32"]:
+        return False
+    return shape is None or len(shape) <= 1
 
 
 def shape_pieces(node: Node) -> Array | None:

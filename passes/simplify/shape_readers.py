@@ -60,11 +60,8 @@ def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator
     """shape(transpose(x, p)) -> take(shape(x), p), or a part, where only shapes are read"""
     transpose = result_of(node.operand(), "transpose")
     perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
-    if (
-        perm is None
-        or len(perm) != len(known_shape(data))
-        or not _only_shape_is_read(transpose.output)
-    ):
+    is_permuted = perm is not None and len(perm) == len(known_shape(data))
+    if perm is None or not is_permuted or not _only_shape_is_read(transpose.output):
         return rewriter.decline(
             "the permutation is unknown, or the result of the Transpose is read"
         )
@@ -96,11 +93,8 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     rank = len(known_shape(inner.operand()))
     axes = [integer_of(each, "axis", 0) for each in (inner, node)]
     first, second = (elements(each.inputs[1], evaluator) for each in (inner, node))
-    if (
-        first.ndim != 1
-        or not all(-rank <= axis < rank for axis in axes)
-        or (axes[0] - axes[1]) % rank
-    ):
+    are_axes = all(-rank <= axis < rank for axis in axes)
+    if first.ndim != 1 or not are_axes or (axes[0] - axes[1]) % rank:
         return rewriter.decline("they take along different axes, or the first takes one index")
     if second.size and not (-len(first) <= second.min() and second.max() < len(first)):
         return rewriter.decline("an index is out of range")
@@ -121,12 +115,8 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     """take(x, i)[a:b] -> take(x, i[a:b]), of constant indices of a vector"""
     inner, slices = result_of(node.operand(), "take"), slices_of(node, evaluator)
     indices = elements(inner.inputs[1], evaluator)
-    if (
-        slices is None
-        or len(known_shape(inner.operand())) != 1
-        or indices.ndim != 1
-        or len(indices) > MAX_BYTES // 8
-    ):
+    is_list = indices.ndim == 1 and len(indices) <= MAX_BYTES // 8
+    if slices is None or not is_list or len(known_shape(inner.operand())) != 1:
         return rewriter.decline(
             "it slices no few elements of a vector, or its bounds are not constant"
         )

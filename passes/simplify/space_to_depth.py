@@ -83,12 +83,8 @@ def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 
 def _slice_of(value: Value | None, node: Node) -> Node:
     part = None if value is None else value.node
-    if (
-        part is None
-        or value is None
-        or part.op != "strided_slice"
-        or not is_only_reader(value, node)
-    ):
+    is_slice = part is not None and part.op == "strided_slice"
+    if part is None or value is None or not is_slice or not is_only_reader(value, node):
         raise Declined("an operand is not the result of a Slice without other readers")
     return part
 
@@ -103,9 +99,9 @@ def _offsets(
         extent = shape[axis]
         if part.step != size or not 0 <= part.start < size:
             raise Declined("a part starts after the first rows or columns, or has another step")
-        if part.stop < (extent if isinstance(extent, int) else limit) or (
-            isinstance(extent, int) and extent % size
-        ):
+        end = extent if isinstance(extent, int) else limit
+        is_divided = not isinstance(extent, int) or not extent % size
+        if part.stop < end or not is_divided:
             raise Declined("a part may end before the last row or column")
     return slices[2].start, slices[3].start
 

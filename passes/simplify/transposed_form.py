@@ -92,9 +92,9 @@ def _aligned(node: Node, axis: int, perm: Perm) -> TransposedForm | None:
 
 def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     axis = node.attrs.get("axis", 1)
-    if not isinstance(axis, int) or not all(
-        value is not None and _has_rank(value, perm) for value in node.inputs
-    ):
+    if not isinstance(axis, int):
+        return None
+    if not all(value is not None and _has_rank(value, perm) for value in node.inputs):
         return None
     form = TransposedForm([], attrs={"axis": perm.index(axis % len(perm))})
     for i, value in enumerate(node.inputs):
@@ -109,12 +109,8 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
     pads = listed(node, 1, evaluator)
     rank = len(perm)
-    if (
-        pads is None
-        or len(pads) != 2 * rank
-        or node.input(3) is not None
-        or not _has_rank(node.operand(), perm)
-    ):
+    has_axes = node.input(3) is not None
+    if pads is None or len(pads) != 2 * rank or has_axes or not _has_rank(node.operand(), perm):
         return None
     return _with_integers([pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 

@@ -274,9 +274,9 @@ class Affine(Record, dict=True):
     def equals(self, other: Affine) -> bool:
         """Return whether both are the same function."""
         same = self.axis == other.axis and self.scale.shape == other.scale.shape
-        return same and bool(
-            (self.scale == other.scale).all() and (self.shift == other.shift).all()
-        )
+        if not same:
+            return False
+        return bool((self.scale == other.scale).all() and (self.shift == other.shift).all())
 
 
 def _together(stages: Sequence[tuple[int | None, Stage]]) -> Iterator[Affine]:

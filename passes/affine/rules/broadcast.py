@@ -71,9 +71,8 @@ def _at_rank(
     if node.op == "nn.bias_add" and affine.axis not in (None, axis):
         detail = f"{node.description}: its parameter is a vector along another axis"
         raise Refused("axis_mismatch", detail)
-    misaligned = has_trait(node, Trait.ALIGNED) and (
-        axis is None or affine.axis not in (None, axis)
-    )
+    is_elsewhere = axis is None or affine.axis not in (None, axis)
+    misaligned = is_elsewhere and has_trait(node, Trait.ALIGNED)
     if misaligned and not is_legal(node.op, NUMPY_BROADCAST, node):
         detail = f"{node.description}: constants do not broadcast before opset 7"
         raise Refused("unsupported_op", detail)

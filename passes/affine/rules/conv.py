@@ -108,11 +108,8 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         return _with_map(fold, numbers, taps.reshape(-1, *kernel))
     padding = constant_padding(node, affine) if params.border == "pad" else None
     pads = explicit_pads(node, kernel)
-    if (
-        padding is None
-        or pads is None
-        or not fits_operand("nn.pad", "constant_value", node, padding)
-    ):
+    fits = padding is not None and fits_operand("nn.pad", "constant_value", node, padding)
+    if padding is None or pads is None or not fits:
         detail = f"{node.description} pads its data with zeros, which the shift is not"
         raise Refused("nonzero_padding", detail)
     return of_data(replace(fold, padding=(pads, padding)), numbers, response)

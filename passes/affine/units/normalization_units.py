@@ -95,10 +95,7 @@ def _parameter(match: UnitMatch, last: Node, op: str) -> Node:
     )
     shape = () if parameter is None else static_shape_of(parameter.type) or ()
     is_row = shape[-1:] == (element_count(shape),) and "axis" not in node.attrs
-    if (
-        not is_row
-        or len(node.inputs) != 2
-        or producer_of(parameter, "nn.batch_norm_to_affine") is not None
-    ):
+    is_of_norm = producer_of(parameter, "nn.batch_norm_to_affine") is not None
+    if not is_row or len(node.inputs) != 2 or is_of_norm:
         raise Declined("the parameter is no constant along the last axis")
     return node
