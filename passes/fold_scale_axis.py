@@ -75,14 +75,16 @@ class FoldScaleAxis(Pass):
        type and is rounded to the nearest step, or becomes float with `quantized_bias=float`. A
        positive scale without a shift goes into that of a DequantizeLinear of computed data.
        `quantized_weights=false` leaves all of these alone.
-    10. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are
+    10. One number before a normalization divides epsilon by its square, and negates gamma where it
+        is negative.
+    11. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are
         no affines.
-    11. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written
+    12. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written
         out) are units: an affine of one stays in it, and no other enters it. The constants of gamma
         and beta take the affines after them.
-    12. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators
+    13. What only stands in the way goes first, by the rules of SimplifyExpr that remove operators
         and touch no affine.
-    13. What stays is recorded with the reason.
+    14. What stays is recorded with the reason.
     """
 
     name: ClassVar[str] = "FoldScaleAxis"

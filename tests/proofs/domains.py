@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .operators import Op
+from .operators import EPSILON, Op
 from .tensors import Tensor
 
 
@@ -530,10 +530,9 @@ def _layers() -> dict[str, Domain]:
         for k in (1, 2)
         if k >= a
     )
+    scaled = {"u": 4.0, "m": -0.5, "e": EPSILON}
     removed = (
-        *named(
-            *[{"k": k, "s": const(n), "t": const(n)} for k, n in ((0, 1), (1, 2), (2, 2))], **norm
-        ),
+        *named(*[{"k": k, "t": const(n)} for k, n in ((0, 1), (1, 2), (2, 2))], **norm),
         *named(
             *[
                 {
@@ -541,7 +540,6 @@ def _layers() -> dict[str, Domain]:
                     "a": a,
                     "g": const(*[2] * (3 - a)),
                     "b": const(*[2] * (3 - a)),
-                    "s": const(n),
                     "t": const(n),
                 }
                 for k, n in ((1, 2), (2, 2))
@@ -549,13 +547,13 @@ def _layers() -> dict[str, Domain]:
             ],
             x=data(1, 2, 2),
         ),
+        {**norm, **scaled, "a": 2},
         {
             "x": data(1, 4, 1),
             "g": const(4),
             "b": const(4),
             "n": 2,
             "c": 2,
-            "s": const(4),
             "t": const(4),
         },
     )
@@ -580,6 +578,9 @@ def _layers() -> dict[str, Domain]:
             size="extents of 2",
         ),
         "norm_data": Domain(removed, size="extents of 2"),
+        "rms_norm_data": Domain(
+            named({"x": data(1, 2, 2), "g": const(2), "a": 2, **scaled}), size="extents of 2"
+        ),
     }
 
 

@@ -572,10 +572,12 @@ def matmul(x: Tensor, w: Tensor) -> Tensor:
 EPSILON = 2.0**-10
 
 
-def standardized(x: Tensor, axes: Sequence[int], *, centered: bool = True) -> Tensor:
+def standardized(
+    x: Tensor, axes: Sequence[int], *, centered: bool = True, epsilon: float = EPSILON
+) -> Tensor:
     """Return data with the mean 0 and nearly the variance 1 over the axes."""
     data = x - mean(x, axes) if centered else x
-    return data / _elementwise(lambda f, e: f.root(e), mean(data * data, axes) + EPSILON)
+    return data / _elementwise(lambda f, e: f.root(e), mean(data * data, axes) + epsilon)
 
 
 def _norm_node(kind: str, *names: str) -> Function:
@@ -583,15 +585,15 @@ def _norm_node(kind: str, *names: str) -> Function:
 
     def write(x: Value, *operands: Any) -> Value:
         tensors = [each for each in operands if isinstance(each, Tensor)]
-        attrs = dict(zip(names, operands[len(tensors) :], strict=True))
-        return x.node(kind, x, *tensors, epsilon=EPSILON, **attrs)
+        attrs = dict(zip((*names, "epsilon"), operands[len(tensors) :], strict=False))
+        return x.node(kind, x, *tensors, **{"epsilon": EPSILON, **attrs})
 
     return write
 
 
 @operator(_norm_node("InstanceNormalization"))
-def instance_norm(x: Tensor, g: Tensor, b: Tensor) -> Tensor:
-    return affine(standardized(x, range(2, x.rank)), g, b, 1)  # type: ignore[no-any-return]
+def instance_norm(x: Tensor, g: Tensor, b: Tensor, epsilon: float = EPSILON) -> Tensor:
+    return affine(standardized(x, range(2, x.rank), epsilon=epsilon), g, b, 1)  # type: ignore[no-any-return]
 
 
 @operator(_norm_node("GroupNormalization", "num_groups"))
@@ -612,13 +614,14 @@ def group_norm_by_group(x: Tensor, g: Tensor, b: Tensor, num_groups: int) -> Ten
 
 
 @operator(_norm_node("LayerNormalization", "axis"))
-def layer_norm(x: Tensor, g: Tensor, b: Tensor, axis: int = -1) -> Tensor:
-    return standardized(x, range(axis % x.rank, x.rank)) * g + b  # type: ignore[no-any-return]
+def layer_norm(x: Tensor, g: Tensor, b: Tensor, axis: int = -1, epsilon: float = EPSILON) -> Tensor:
+    return standardized(x, range(axis % x.rank, x.rank), epsilon=epsilon) * g + b  # type: ignore[no-any-return]
 
 
 @operator(_norm_node("RMSNormalization", "axis"))
-def rms_norm(x: Tensor, g: Tensor, axis: int = -1) -> Tensor:
-    return standardized(x, range(axis % x.rank, x.rank), centered=False) * g  # type: ignore[no-any-return]
+def rms_norm(x: Tensor, g: Tensor, axis: int = -1, epsilon: float = EPSILON) -> Tensor:
+    axes = range(axis % x.rank, x.rank)
+    return standardized(x, axes, centered=False, epsilon=epsilon) * g  # type: ignore[no-any-return]
 
 
 def deviation(v: Tensor) -> Tensor:

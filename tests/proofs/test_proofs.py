@@ -50,7 +50,12 @@ NOT_MOVED = {
 """Lines about one affine: nothing passes another operator."""
 OPTIONS = {("conv_data", 1): "border=pad", ("conv_data", 2): "border=map"}
 """Lines that need an option of FoldScaleAxis."""
-OPSETS = {("rms_norm_result", 0): 23, ("group_norm_result", 1): 18}
+OPSETS = {
+    ("rms_norm_result", 0): 23,
+    ("rms_norm_data", 0): 23,
+    ("rms_norm_data", 1): 23,
+    ("group_norm_result", 1): 18,
+}
 UNSEEN = {
     ("backward_quotient", 1): "the numerator takes the scale before the denominator is asked",
     ("clip_backward", 1): "the bounds of the Clip are chosen by the rule, not by the model",

@@ -75,6 +75,7 @@ class Fold(Record):
     - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the
       weight.
     - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
+    - `epsilon` is that of a normalization whose data lose a scale; None leaves it alone.
     - `quantized_weight` and `quantized_bias` take the place of weight and bias that a
       DequantizeLinear makes; `bias_error` is the largest error of a bias that is rounded.
     """
@@ -94,6 +95,7 @@ class Fold(Record):
     quantized_weight: QuantizedConstant | None = None
     quantized_bias: QuantizedConstant | None = None
     bias_error: float = 0.0
+    epsilon: float | None = None
 
     def writing(self, factor: Array | None, bias: Array | None) -> Fold:
         """Return the fold of the same affine into the same layer that writes other numbers."""
@@ -106,7 +108,8 @@ class Fold(Record):
     def changes_layer(self) -> bool:
         """Whether anything of the layer changes."""
         numbers = self.factor is not None or self.bias is not None or self.shift is not None
-        return numbers or self.padding is not None or self.is_quantized
+        others = self.padding is not None or self.epsilon is not None
+        return numbers or others or self.is_quantized
 
     @property
     def is_quantized(self) -> bool:

@@ -6,9 +6,10 @@ import numpy as np
 
 from ....ir.graph import Node
 from ....ir.ops.inference import input_dtype, input_shape, integer_of
+from ....ir.ops.normalization import DEFAULT_EPSILON
 from ....ir.provenance import Refused
-from ....ir.tensor import Array, to_float64
-from ....ir.types import shape_of
+from ....ir.tensor import Array, largest_finite, smallest_normal, to_float64
+from ....ir.types import F16, F32, shape_of
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.layers import (
@@ -22,7 +23,7 @@ from ..algebra.layers import (
     read_bias,
     read_weight,
 )
-from ..algebra.operands import Parameters
+from ..algebra.operands import Parameters, fits_attribute
 from .affine_rule import layer
 
 
@@ -126,29 +127,87 @@ def rms_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
 
 
 @states(
-    "instance_norm(affine(x, s, t, k, 3), g, b) == instance_norm(x, g, b) if s == 1 and k <= 1;"
-    " layer_norm(affine(x, s, t, k, 3), g, b, a) == layer_norm(x, g, b, a) if s == 1 and k < a;"
-    " group_norm(affine(x, s, t, 1, 3), g, b, n) == group_norm(x, g, b, n) if s == 1 and t =="
-    " repeat(t[::c], c)"
+    "instance_norm(x + along(t, k, 3), g, b) == instance_norm(x, g, b) if k <= 1;"
+    " layer_norm(x + along(t, k, 3), g, b, a) == layer_norm(x, g, b, a) if k < a;"
+    " group_norm(x + along(t, 1, 3), g, b, n) == group_norm(x, g, b, n) if t == repeat(t[::c], c);"
+    " instance_norm(x * u, g, b, e) == instance_norm(x, g, b, e / (u * u));"
+    " instance_norm(x * m, g, b, e) == instance_norm(x, -g, b, e / (m * m));"
+    " layer_norm(x * u, g, b, a, e) == layer_norm(x, g, b, a, e / (u * u));"
+    " layer_norm(x * m, g, b, a, e) == layer_norm(x, -g, b, a, e / (m * m))"
 )
 def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Remove a shift that the normalization subtracts again with the mean, which it is part of.
 
-    A scale has an effect, because of epsilon. InstanceNormalization has a mean for each channel,
-    GroupNormalization for each group, LayerNormalization over all axes from `axis` on.
+    InstanceNormalization has a mean for each channel, GroupNormalization for each group,
+    LayerNormalization over all axes from `axis` on. A scale passes as `scaled_norm_data` says.
     """
-    if affine.has_scale:
-        detail = f"{node.description}: epsilon does not scale with the data"
-        raise Refused("activation_between", detail)
     if any(value.users for value in node.outputs[1:]):
         raise Refused("unsupported_op", f"{node.description}: its mean is read, too")
-    if affine.axis is not None:
+    if affine.has_shift and affine.axis is not None:
         _check_is_removed(node, affine)
+    if affine.has_scale:
+        return scaled_norm_data(node, affine, params)
     dtype = input_dtype(node, 1)
     if dtype is None or not dtype.is_float:
         detail = f"{node.description}: the type of its parameters is unknown"
         raise Refused("dtype_mismatch", detail)
     return Fold(node, affine, 1, 0, 1, dtype)
+
+
+@states(
+    "rms_norm(x * u, g, a, e) == rms_norm(x, g, a, e / (u * u));"
+    " rms_norm(x * m, g, a, e) == rms_norm(x, -g, a, e / (m * m))"
+)
+def rms_norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """RMSNormalization: as the others, but it subtracts no mean, and removes no shift."""
+    if affine.has_shift:
+        raise Refused("bias_slot", f"{node.description} subtracts no mean")
+    return norm_data(node, affine, params)
+
+
+GROWTH = 2.0**16
+"""The greatest scale, or reciprocal of one, that passes: squares of the data grow by its square."""
+
+
+def scaled_norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
+    """Remove one number s from the data: norm(s x; epsilon) = sign(s) norm(x; epsilon / s^2).
+
+    The roots of s^2 v + epsilon and of v + epsilon / s^2 differ by the factor |s| of the data. A
+    negative number negates gamma.
+    """
+    scale = affine.scale.reshape(-1)
+    number = float(scale[0])
+    if (scale != number).any():
+        detail = f"{node.description}: epsilon does not scale with the channels of the data"
+        raise Refused("activation_between", detail)
+    if not number:
+        raise Refused("zero_scale", f"{node.description}: its data are scaled by zero")
+    if not 1 / GROWTH <= abs(number) <= GROWTH:
+        detail = f"{node.description}: squares of its data would be {number**2:.3g} times as far"
+        raise Refused("overflow", f"{detail} from those of the source")
+    _check_squares(node, number)
+    weight = read_weight(node, 1, params)
+    factor = None if number > 0 else np.full((1,) * weight.rank, -1.0)
+    epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
+    assert isinstance(epsilon, float)
+    exact = epsilon / number**2
+    if exact and not smallest_normal(F32) <= exact <= largest_finite(F32):
+        raise Refused("underflow", f"{node.description}: epsilon would be {exact:.3g}")
+    if not fits_attribute(node, exact):
+        detail = (
+            f"{node.description}: epsilon is a float32 attribute, which cannot hold {exact:.17g}"
+        )
+        raise Refused("unsupported_attr", detail)
+    return Fold(node, affine, 1, 0, 1, weight.dtype, factor, epsilon=exact)
+
+
+def _check_squares(node: Node, number: float) -> None:
+    """Refuse data whose squares are computed in float16 and would be larger."""
+    dtype = input_dtype(node)
+    is_wide = node.op != "nn.instance_norm" and integer_of(node, "stash_type", 1) == 1
+    if dtype is F16 and not is_wide and abs(number) < 1:
+        detail = f"{node.description}: squares of its data may exceed float16"
+        raise Refused("overflow", detail)
 
 
 def _check_is_removed(node: Node, affine: Affine) -> None:
@@ -183,6 +242,6 @@ RULES = {
     "nn.instance_norm": layer(instance_norm_result, norm_data),
     "nn.group_norm": layer(group_norm_result, norm_data),
     "nn.layer_norm": layer(layer_norm_result, norm_data),
-    "nn.rms_norm": layer(rms_norm_result),
+    "nn.rms_norm": layer(rms_norm_result, rms_norm_data),
 }
 """The rules by operator."""

@@ -155,6 +155,8 @@ class Committer:
         is_other_beta = fold.node.attrs.get("beta", 1.0) != fold.beta
         if writes_bias and fold.node.op == "nn.dense" and is_other_beta:
             self.rewriter.set_attr(fold.node, "beta", fold.beta)
+        if fold.epsilon is not None:
+            self.rewriter.set_attr(fold.node, "epsilon", fold.epsilon)
         if fold.padding is not None:
             self._pad(fold.node, *fold.padding)
         if fold.node.op == "nn.batch_norm_to_affine":

@@ -381,7 +381,7 @@ JOINS = [
 NORMS = [
     case("3.3 InstanceNormalization", "shift is dead", add(*C), norm("InstanceNormalization", 3)),
     case("3.3 InstanceNormalization", "scale is not", SCALE, norm("InstanceNormalization", 3), left="Mul"),
-    case("3.3 InstanceNormalization", "uniform scale is not", mul(c=2.0), norm("InstanceNormalization", 3), left="Mul"),
+    case("3.3 InstanceNormalization", "uniform scale goes into epsilon", mul(c=2.0), norm("InstanceNormalization", 3)),
     case("3.3 InstanceNormalization", "BatchNormalization", bn(3), norm("InstanceNormalization", 3), left=BN),
     case("3.3 InstanceNormalization", "shift per row", add(6, 1), norm("InstanceNormalization", 3), left="Add"),
     case("3.3 InstanceNormalization", "shift that is returned", add(*C), expose, norm("InstanceNormalization", 3),
