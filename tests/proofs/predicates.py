@@ -196,7 +196,7 @@ def extents(n: Sequence[int | str], shape: Sequence[int], e: Sequence[int | str]
 def constant_target(n: Sequence[int | str], e: Sequence[int | str]) -> list[int]:
     """Return the constant target that the code finds for data with the extents `e`."""
     data = parse(f"graph @main(%x: f32[{','.join(map(str, e))}]) {{ return(%x) }}").graph.inputs[0]
-    return _constant_target(list(n), data, allowzero=False)[1]
+    return _constant_target(list(n), data, allowzero=False)
 
 
 def is_reshape(n: Sequence[int | str], shape: Sequence[int], e: Sequence[int | str]) -> bool:
