@@ -19,6 +19,7 @@ from .affine.algebra.recognise import AffineOp, find_affine
 from .affine.records.fold_records import fold_records
 from .fold_scale_axis import FoldScaleAxis
 from .infra import Pass, PassContext
+from .simplify_expr import SimplifyExpr
 
 RANKS = (3, 4, 5)
 """Ranks of the data of a convolution: batch, channels, and one to three spatial axes."""
@@ -51,6 +52,7 @@ class BatchNormToConv(Pass):
             changed = True
         if changed:
             FoldScaleAxis().run(module, ctx)  # affines before the new layers go into them, too
+            SimplifyExpr().run(module, ctx)  # so does a Pad, or another operator beside them
         return changed
 
 
