@@ -20,7 +20,7 @@ from .backends.onnx.kept_files import check_kept
 from .backends.onnx.output_stream import Tap
 from .backends.onnx.saving import Check, save_model
 from .frontends.onnx.codec.external_data import external_location
-from .frontends.onnx.codec.protos import ModelProto
+from .frontends.onnx.codec.protos import ModelProto, NodeProto
 from .frontends.onnx.codec.streaming import materialize
 from .frontends.onnx.codec.traversal import external_tensors, operators
 from .ir.graph import Value
@@ -135,7 +135,11 @@ class Result:
     @property
     def operators(self) -> int:
         """Number of nodes in all graphs and functions of the model, without Constant nodes."""
-        return sum(1 for _ in operators(self._model))
+        return sum(1 for _ in self.nodes())
+
+    def nodes(self) -> Iterator[NodeProto]:
+        """Yield the operators that `operators` counts; their constants may be placeholders."""
+        return operators(self._model)
 
     def name_of(self, value: Value) -> str:
         """Return the name that a value of the module has in the model."""

@@ -18,14 +18,15 @@ from typing import Any
 
 from ...passes.infra import Passes
 from ...passes.registry import parse_pipeline, pipeline_of
-from ...support.errors import EXPECTED, UsageError, describe_error
+from ...support.errors import EXPECTED, UsageError, describe_error, visible
 from ...support.files import make_folder, remove_stale_files
 from ...support.jobs import JobResult, run_jobs
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
 from .compile_one import compile_one
 from .options import GC_THRESHOLDS, LIMITS, default_compile_options, document_head
-from .summary import Summary
+from .size_table import model_rows, table_lines
+from .summary import Summary, wants_table
 
 SINGLE = (
     "certificate",
@@ -187,6 +188,9 @@ def run_many(options: argparse.Namespace) -> int:
                     printed += 1
         ordered = [outcomes[index] for index in range(len(jobs))]
         summary.write([document_of(outcome) for outcome in ordered])
+    if wants_table(options):
+        rows = model_rows([(outcome.model, outcome.summary) for outcome in ordered])
+        sys.stderr.writelines(f"{visible(line)}\n" for line in table_lines(rows))
     if options.json == "-":
         sys.stderr.writelines(map("{}\n".format, _explanations(ordered)))
     else:
@@ -227,7 +231,9 @@ def jobs_of(options: argparse.Namespace) -> list[CompileJob]:
 def _jobs(options: argparse.Namespace, found: Sequence[OutputPaths]) -> list[CompileJob]:
     return [
         CompileJob(
-            argparse.Namespace(**{**vars(options), **vars(paths), "models": [], "json": None}),
+            argparse.Namespace(
+                **{**vars(options), **vars(paths), "models": [], "json": None, "table": False}
+            ),
             paths,
         )
         for paths in found

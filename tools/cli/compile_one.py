@@ -31,6 +31,7 @@ from ...support.output_paths import (
     is_drawing,
     is_text,
 )
+from ..report.inspection import result_size, source_size
 from .options import (
     complete_outputs,
     data_file,
@@ -41,7 +42,7 @@ from .options import (
     warn,
     writing_json,
 )
-from .summary import Summary, describe_result, summarize
+from .summary import Summary, describe_result, summarize, wants_table
 
 if TYPE_CHECKING:
     from ...passes import Timing
@@ -87,6 +88,8 @@ def _compile(
     instruments = [timing, recorder, *_text_instruments(options), verify]
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
+    has_sizes = summary.is_wanted or wants_table(options)
+    sizes = [source_size(module)] if has_sizes else []
     files = FileTransaction(
         output, text_data(output), options.fold_map, options.json, options.certificate
     )
@@ -100,6 +103,7 @@ def _compile(
         )
 
         result.module.constants.drop_kept()
+        sizes += [result_size(result)] if has_sizes else []
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
         guessed = folded_before(source, guess=True) if has_map and source is not None else None
@@ -140,13 +144,13 @@ def _compile(
                 files=files,
             )
         if summary.is_wanted:
-            summary.write(describe_result(result, verify, before, perf_counter() - start))
+            summary.write(describe_result(result, verify, before, perf_counter() - start, sizes))
         if options.explain:
             _explain(options, result, output, summary)
         if summary.is_printed:
             summary.print()
     written = _written_files(options, output, files)
-    summarize(options, result, before, timing, perf_counter() - start, written)
+    summarize(options, result, before, timing, perf_counter() - start, written, sizes)
     if verify is not None:
         warn(verify.warnings())
         if not options.quiet:

@@ -13,6 +13,7 @@ from .options import (
     add_data,
     add_limits,
     add_module_options,
+    check_once,
     complete_outputs,
     data_file,
     document_head,
@@ -39,6 +40,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         epilog=EPILOG,
     )
     command.add_argument("model", metavar="MODEL", help=MODEL)
+    command.add_argument(
+        "other", metavar="OTHER", nargs="?", help="a second model, to compare the sizes of both"
+    )
     add_data(command)
     add_module_options(command)
     command.add_argument(
@@ -56,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     from ...support.output_paths import check_apart
     from ..report.inspection import affine_facts, inspect_module
 
+    if options.other is not None:
+        return _compare(options)
     pipeline = parse_pipeline(options.passes)
     complete_outputs(options, options.model, json=".json")
     check_apart([options.json], [options.model, data_file(options.model, options.data)])
@@ -77,6 +83,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json != "-":
         lines = _lines(name_of(options.model), facts, affines, result.operators)
         sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Print the sizes of two models side by side."""
+    from ...support.errors import UsageError, visible
+    from ..report.inspection import source_size
+    from .size_table import size_rows, table_lines
+
+    check_once(options.model, options.other)
+    if options.json is not None or options.data is not None:
+        raise UsageError("--json and --data go with one model")
+    models = (options.model, options.other)
+    sizes = [source_size(module_of(model, options)) for model in models]
+    rows = size_rows(sizes, [name_of(model) for model in models])
+    sys.stdout.writelines(f"{visible(line)}\n" for line in table_lines(rows))
     return 0
 
 

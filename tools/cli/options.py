@@ -506,6 +506,12 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
             " (REPORT.svg) a drawing of both graphs"
         ),
     )
+    add(
+        "--table",
+        action="store_true",
+        help="print operators, parameters and multiplications before and after (default on a"
+        " terminal, but for -q)",
+    )
     add("--no-durations", action="store_true", help=NO_DURATIONS)
     add("--json", metavar="OUT.json", help="write the summary as JSON; - is standard output")
     add("-q", "--quiet", action="store_true", help="do not print a summary")

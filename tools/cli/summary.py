@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ...passes import Timing
     from ...result import Result
+    from ..report.inspection import SizeFacts
     from ..verify import VerifyNumerics
 
 
@@ -113,8 +114,17 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
     }
 
 
+def wants_table(options: argparse.Namespace) -> bool:
+    """Return whether the table of --table is printed."""
+    return options.table or (sys.stderr.isatty() and not options.quiet)
+
+
 def describe_result(
-    result: Result, verify: VerifyNumerics | None, before: int, seconds: float
+    result: Result,
+    verify: VerifyNumerics | None,
+    before: int,
+    seconds: float,
+    sizes: Sequence[SizeFacts],
 ) -> dict[str, Any]:
     """Return the document of a compile; the source had `before` operators."""
     from dataclasses import asdict
@@ -123,6 +133,7 @@ def describe_result(
         **document_head("compile"),
         "error": None,
         "operators": [before, result.operators],
+        "sizes": list(sizes),
         "affines": dict(sorted(result.count().items())),
         "held_back": result.held_back,
         "seconds": round(seconds, 6),
@@ -164,10 +175,12 @@ def summarize(
     timing: Timing | None,
     seconds: float,
     written: Sequence[str | Path | None],
+    sizes: Sequence[SizeFacts],
 ) -> None:
     """Print warnings, durations and the summary to standard error, as `options` say."""
     from ...backends.foldmap.status_counts import statuses
     from ...passes.narrow_weights import narrow_weights
+    from ...support.errors import visible
 
     warn(result.warnings)
     lines: list[str] = []
@@ -193,4 +206,8 @@ def summarize(
         if written:
             parts.append(files_text(written))
         lines.append("; ".join(parts))
+    if sizes and wants_table(options):
+        from .size_table import size_rows, table_lines
+
+        lines += map(visible, table_lines(size_rows(sizes, ("before", "after"))))
     sys.stderr.writelines(f"{line}\n" for line in lines)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Literal, TypedDict
 
 from ...backends.foldmap.fold_map import FoldMap
 from ...frontends.onnx.codec.onnx_types import import_type
-from ...frontends.onnx.codec.protos import ModelProto, is_compiled
+from ...frontends.onnx.codec.protos import ModelProto, NodeProto, is_compiled
 from ...frontends.onnx.codec.traversal import operators
 from ...frontends.onnx.folded_before import folded_before
 from ...ir.graph import Node, Value
@@ -59,7 +59,16 @@ class AffineFacts(TypedDict):
     layers: list[str]
 
 
-class ModelInspection(TypedDict):
+class SizeFacts(TypedDict):
+    """How large a model is: operators by type, parameters, multiplications."""
+
+    operators: dict[str, int]
+    parameters: int
+    parameter_bytes: int
+    macs: MacFacts
+
+
+class ModelInspection(SizeFacts):
     """The facts of a model as it is read."""
 
     producer: str
@@ -67,10 +76,6 @@ class ModelInspection(TypedDict):
     opsets: dict[str, int]
     inputs: list[ValueFacts]
     outputs: list[OutputFacts]
-    operators: dict[str, int]
-    parameters: int
-    parameter_bytes: int
-    macs: MacFacts
     compiled: bool
     folded_before: str | None
 
@@ -79,9 +84,23 @@ def inspect_module(module: Module) -> ModelInspection:
     """Return the facts of a module on which no pass has run."""
     is_text = not isinstance(module.source, ModelProto)
     source = Result(module).model if is_text else module.source
+    return {
+        **size_facts(module, operators(source)),
+        "producer": f"{source.producer_name} {source.producer_version}".strip(),
+        "ir_version": source.ir_version,
+        "opsets": {entry.domain or "ai.onnx": entry.version for entry in source.opset_import},
+        "inputs": _values(module.graph.inputs),
+        "outputs": _outputs(module),
+        "compiled": is_compiled(source),
+        "folded_before": None if is_text else folded_before(source, guess=True),
+    }
+
+
+def size_facts(module: Module, nodes: Iterable[NodeProto]) -> SizeFacts:
+    """Return the size of a module, which has the operators `nodes` in ONNX."""
     counts = Counter(
         node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}::{node.op_type}"
-        for node in operators(source)
+        for node in nodes
     )
     types = [
         node.output.type
@@ -89,23 +108,27 @@ def inspect_module(module: Module) -> ModelInspection:
         if node.op in ("constant", "variable") and node.outputs
     ]
     parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
+    bits = sum(
+        (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters
+    )
     return {
-        "producer": f"{source.producer_name} {source.producer_version}".strip(),
-        "ir_version": source.ir_version,
-        "opsets": {entry.domain or "ai.onnx": entry.version for entry in source.opset_import},
-        "inputs": _values(module.graph.inputs),
-        "outputs": _outputs(module),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
-        "parameter_bytes": sum(
-            (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0)
-            for kind in parameters
-        )
-        // 8,
+        "parameter_bytes": bits // 8,
         "macs": count_macs(module),
-        "compiled": is_compiled(source),
-        "folded_before": None if is_text else folded_before(source, guess=True),
     }
+
+
+def source_size(module: Module) -> SizeFacts:
+    """Return the size of a module on which no pass has run."""
+    is_read = isinstance(module.source, ModelProto)
+    source = module.source if is_read else Result(module).model
+    return size_facts(module, operators(source))
+
+
+def result_size(result: Result) -> SizeFacts:
+    """Return the size of a result."""
+    return size_facts(result.module, result.nodes())
 
 
 def affine_facts(fold_map: FoldMap) -> list[AffineFacts]:

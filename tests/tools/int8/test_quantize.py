@@ -469,7 +469,7 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
             "the passes replaced 'a.relu.out' by a value of another range",
         ),
         (["--input-range", "x=1"], 2, "'x=1' is not a range: write NAME=LOW:HIGH"),
-        (["--data", "missing.npz"], 1, "missing.npz: no inputs can be read from it"),
+        (["--data", "missing.npz"], 1, "missing.npz: there is no such file"),
         (
             ["--data", "{model}"],
             1,
