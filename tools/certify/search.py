@@ -16,6 +16,7 @@ from .checker.congruence import SOURCE
 from .checker.constant_operands import TOGETHER
 from .checker.crossing import CROSSINGS
 from .checker.kernels import BOUNDS, ulps_between
+from .checker.linear_maps import SUMS
 from .checker.lines import Line
 from .checker.movement import is_move
 from .checker.pools import POOLS
@@ -56,6 +57,9 @@ MAX_PARTS = 8
 
 MAX_SNAPPED = 1 << 14
 """Most numbers of an affine that are compared with others."""
+
+MERGED = frozenset(("Conv", "Gemm", "MatMul"))
+"""Layers that sums of layers, and layers in a row, may become."""
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
 """Operators whose weights take affines."""
@@ -264,6 +268,10 @@ class Search(Proof):
         is_layer = operation.kind in LAYERS and (
             weights_of(operation) is not None or operation.kind not in WEIGHTED
         )
+        if is_layer and operation.kind in MERGED:
+            yield from (
+                {"identity": "same map", "source": each} for each in self._merged(operation)
+            )
         for source in self._counterparts(operation):
             if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):
                 yield {"identity": "same windows", "source": source.label}
@@ -285,6 +293,33 @@ class Search(Proof):
                     () if line is None else self._snapped(operation, line, source.outputs[0])
                 ):
                     yield {"identity": "layer", "source": source.label, "applies": [part]}
+
+    def _merged(self, operation: Operation) -> Iterator[str]:
+        """Yield values of the source that sums of layers, or layers in a row, are, by their names.
+
+        A layer without a bias has the name of the sum behind it.
+        """
+        results = [
+            operation.outputs[0],
+            *(each.outputs[0] for each in operation.outputs[0].readers),
+        ]
+        labels = dict.fromkeys(name for each in results for name in (each.label, stem(each.label)))
+        data = operation.operand(0)
+        for label in labels:
+            last = self._layer_of(self.source.data.get(label))
+            inner = None if last is None else self._layer_of(last.operand(0))
+            is_row = inner is not None and data is not None and inner.outputs[0].term != data.term
+            if last is not None and (last.kind in SUMS or is_row):
+                yield label
+
+    def _layer_of(self, value: Datum | None) -> Operation | None:
+        """Return the layer or sum before a value, and affines between."""
+        while value is not None and value.producer is not None:
+            own = own_line(value.producer)
+            if own is None:
+                return value.producer if value.producer.kind in MERGED | SUMS else None
+            value = own[0]
+        return None
 
     def _crossings(self, operation: Operation, source: Operation) -> Iterator[dict[str, Any]]:
         """Yield steps by which affines cross an operator, with affines of constants beside."""

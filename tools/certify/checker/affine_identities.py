@@ -14,6 +14,7 @@ from .clamps import Bounds, check_restored_bounds, check_same_bounds, clamps
 from .constant_operands import TOGETHER, are_constants, check_padding, constant_lines
 from .crossing import CROSSINGS, centred
 from .equalities import Identity
+from .linear_maps import DENSE, Maps, check_map
 from .lines import Line, is_rounding, shared_scale
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved, static
@@ -363,6 +364,16 @@ def _layer_of_constants(
     return check_layer(source, result, free.without_shift(fixed), claim, padding)
 
 
+def _same_map(proof: Relations, step: Step, operation: Operation) -> None:
+    """Prove that the operation is a layer that computes layers of the source, in a row or added."""
+    source, data = proof.value_of_source(step.get("source")), operation.operand(0)
+    first = None if data is None else proof.known.get(proof.term_of(data))
+    if first is None:
+        raise Unproved("the data are no value of the source")
+    exact = Maps(proof, first, is_dense=operation.kind in DENSE).of(source)
+    proof.relate(operation.outputs[0], source, check_map(exact, operation), DOWN)
+
+
 def _same_constant(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result is a constant: the rounding of one that a value of the source is."""
     source, result = proof.value_of_source(step.get("source")), operation.outputs[0]
@@ -427,6 +438,7 @@ AFFINES: dict[str, Identity] = {
     "crosses": _crosses,
     "same bounds": _same_bounds,
     "layer": _layer,
+    "same map": _same_map,
     "rounded affine": _rounded,
     "same constant": _same_constant,
 }
