@@ -55,7 +55,7 @@ def describe(name: str) -> Description:
 def describe_entry_point(point: EntryPoint) -> Description:
     """Return the description of a pass of another package, read from its source, which is not run.
 
-    Where the source does not have the class the summary says so, and there are no options.
+    If the source does not have the class the summary says so, and there are no options.
     """
     from importlib.util import find_spec
 

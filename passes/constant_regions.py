@@ -25,8 +25,9 @@ MISSING = (
 )
 
 KEPT = ("BatchNormalization", "DequantizeLinear")
-"""Never folded: training-mode BatchNormalization (onnxruntime may crash) and DequantizeLinear (its
-result is larger than its input).
+"""Never folded: training-mode BatchNormalization and DequantizeLinear.
+
+onnxruntime may crash on the first; the result of the second is larger than its input.
 """
 
 EXCHANGED = frozenset(
@@ -37,8 +38,9 @@ EXCHANGED = frozenset(
 """Element types that numpy and onnxruntime can exchange."""
 
 MAX_READ = 16 << 20
-"""Most bytes that the operands of one operator may have, and its results if only constant
-expressions read them, unless constants that become unused are as large.
+"""Most bytes of the operands of one operator, unless as many bytes of constants become unused.
+
+The same bound holds for results that only constant expressions read.
 """
 
 HEAVY = (

@@ -43,7 +43,7 @@ class DeadCodeElimination(Pass):
 
 @rule(affine="merges")
 def erase_without_effect(node: Node, rewriter: Rewriter, module: Module) -> bool:
-    """op(x) -> nothing, where nothing reads a result"""
+    """op(x) -> nothing, if nothing reads a result"""
     if node.op == "return" or node.is_read:
         return rewriter.decline("a result of it is read")
     if node.op == "constant" and node.output.name in module.notes.annotating:

@@ -27,11 +27,11 @@ SMALL = 1024
 """Bytes of constants in a body that several calls may copy."""
 
 AFFINE, LAYER = 1, 2
-"""What an affine that goes along the edges of a graph may meet."""
+"""The parts that an affine may meet on its way along the edges of a graph."""
 
 
 def folding_calls(module: Module, calls: Sequence[Node]) -> list[Node]:
-    """Return those of `calls` that free an affine or a shape once inlined, in their order.
+    """Return the `calls` that free an affine or a shape once inlined, in their order.
 
     O(nodes of the bodies) for each call.
     """
@@ -108,7 +108,7 @@ def _is_left(module: Module, node: Node) -> bool:
 
 
 class _Body:
-    """What stands in the body of a called function, and in the bodies of its own calls.
+    """The parts of the body of a called function, and of the bodies of its own calls.
 
     An operand is constant in the body itself, or because the call gives a constant. `holds_back`
     tells whether an affine would meet a layer, of which one is what it is only with the operands of
@@ -168,7 +168,7 @@ class _Body:
             self._stack.append((self.module.functions[key], known))
 
     def _read(self, function: Function, given: Sequence[bool]) -> None:
-        """Note the operators of a body whose inputs are constant where `given` says so."""
+        """Note the operators of a body whose inputs are constant if `given` says so."""
         own: set[Value] = set()
         constants = {
             value for value, is_given in zip(function.graph.inputs, given, strict=False) if is_given

@@ -19,7 +19,7 @@ Operands = tuple[Hashable, ...]
 
 
 class InferenceState(SideTable):
-    """What inference knew when it ran last."""
+    """The types that inference knew when it ran last."""
 
     def __init__(self) -> None:
         self.follows = False
@@ -70,7 +70,7 @@ def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
 
 
 def _is_by_types(module: Module) -> bool:
-    """Return whether every type follows from those of the inputs, by the operator table.
+    """Return whether every type follows from the types of the inputs, by the operator table.
 
     If that holds of the module as it was read, no rewrite adds to the types while it holds.
     """

@@ -47,7 +47,7 @@ class ConstantRuntime(Protocol):
 
     @property
     def gave_up(self) -> bool:
-        """Whether there is no runtime, or it crashed too often."""
+        """Whether the runtime is not installed, or crashed too often."""
 
     def evaluate(
         self, values: Sequence[Value], feeds: Mapping[Value, Array], opset: int
@@ -318,9 +318,9 @@ class Sequential:
     ) -> Module:
         """Run every pass on `module` and return it.
 
-        Raises PassError, which names the pass and the passes before it, where a pass fails. Raises
-        VerifyError if an instrument finds a fault, ModelError where external data cannot be
-        read, and EmitError where an instrument cannot write.
+        Raises PassError, which names the pass and the passes before it, if a pass fails. Raises
+        VerifyError if an instrument finds a fault, ModelError if external data cannot be read, and
+        EmitError if an instrument cannot write.
         """
         ctx = context_of(ctx)
         ctx.warnings.extend(note for note in self.misplaced() if note not in ctx.warnings)

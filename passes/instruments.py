@@ -124,7 +124,7 @@ class Verify:
         self._text = to_text(module)
 
     def after(self, pass_: Pass, module: Module, changed: bool) -> None:
-        """Verify the module. Raises PassError, which names the pass, where a check fails."""
+        """Verify the module. Raises PassError, which names the pass, if a check fails."""
         try:
             verify(module)
         except VerifyError as error:

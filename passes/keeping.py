@@ -33,9 +33,9 @@ def kept_nodes(module: Module) -> KeptNodes:
 def keep_nodes(module: Module, names: Iterable[str]) -> None:
     """Let passes leave alone the nodes with these names, or whose results have them.
 
-    A text is one name. A name may be that of a node or value of any graph or function body, and of
-    several. Inputs of graphs stay in any case. Raises UsageError for a name that the module does
-    not have, with the nearest one.
+    A text is one name. A node or value of any graph or function body may have a name, and several
+    may. Inputs of graphs stay in any case. Raises UsageError for a name that the module does not
+    have, with the nearest one.
     """
     wanted = dict.fromkeys((names,) if isinstance(names, str) else names)
     if not wanted:
@@ -60,7 +60,7 @@ def _keep(module: Module, node: Node, reason: str) -> None:
 
 
 def _nodes_by_name(module: Module) -> dict[str, list[Node]]:
-    """Return the nodes by their names, and by those of results and graph outputs."""
+    """Return the nodes by their names, and by the names of results and graph outputs."""
     found: dict[str, list[Node]] = {}
     for graph in module.graphs():
         for value in graph.inputs:

@@ -10,7 +10,7 @@ from ..ir.tensor import Tensor
 from ..ir.types import dtype_of, element_count
 
 CAST_BYTES = 64
-"""About the bytes of a Cast in a file, which a result may need beyond those of its operand."""
+"""About the bytes of a Cast in a file, which a result may need beyond its operand."""
 
 
 def narrow_weights(module: Module) -> Iterator[Node]:

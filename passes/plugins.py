@@ -12,7 +12,7 @@ from .infra import Pass
 def load_own(name: str) -> type[Pass]:
     """Return the class of a user's pass: `module:Class`, an entry point, or an imported class.
 
-    Raises UsageError if there is none, and PassError where its module fails.
+    Raises UsageError if there is none, and PassError if its module fails.
     """
     if ":" in name:
         module_name, _, class_name = name.partition(":")

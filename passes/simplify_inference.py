@@ -77,7 +77,7 @@ def lower_batch_norm(node: Node, rewriter: Rewriter, numbers: Numbers) -> bool:
         name=node.name,
         type_=vector,
     )
-    # With its source, the node is written as the same BatchNormalization where no pass changes the
+    # With its source, the node is written as the same BatchNormalization if no pass changes the
     # pair.
     affine.stand_for(node)
     for value, array in zip(affine.outputs, found, strict=True):

@@ -56,8 +56,8 @@ def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
 def _completed(known: Type, found: Type, symbols: set[str]) -> Type:
     """Return `known` with extents of `found` that are numbers, or computed from known `symbols`.
 
-    Inference numbers the symbols that it makes anew, so that only those of the inputs mean the same
-    in both.
+    Inference numbers the symbols that it makes anew, so that only the symbols of the inputs mean
+    the same in both.
     """
     if isinstance(found, TensorType) and found.shape is not None:
         kept = [dim if symbols.issuperset(atoms(dim)) else None for dim in found.shape]

@@ -25,7 +25,7 @@ def write_layer(
 ) -> tuple[Node, Value]:
     """Make the layer `op` of `data` that computes a kernel, like the layer `base`.
 
-    Returns its node and its result. The result is that of an `add` after a MatMul with a bias.
+    Returns its node and its result. A MatMul with a bias has the result of an `add` after it.
     """
     assert kernel.dtype is not None
     stem = base.operand(1).name.removesuffix(".folded")

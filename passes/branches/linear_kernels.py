@@ -100,7 +100,7 @@ class LinearKernel(Record):
 
 
 def kernel_of(node: Node, params: Parameters) -> LinearKernel:
-    """Return the kernel of a layer or pool. Raises Refused where it is none.
+    """Return the kernel of a layer or pool. Raises Refused if it has none.
 
     A pool has one channel in its weight, and fits any number of channels: see `diagonal`.
     """
@@ -215,7 +215,7 @@ def identity(like: LinearKernel) -> LinearKernel:
 
 
 def composed(last: LinearKernel, first: LinearKernel) -> LinearKernel:
-    """Return the kernel of `last` of the result of `first`. Raises Refused where it is none.
+    """Return the kernel of `last` of the result of `first`. Raises Refused if there is none.
 
     One of two convolutions has one tap, at offset 0, of stride 1. The zeros that the last one pads
     with are the bias of the first one only if that is zero.
@@ -255,7 +255,7 @@ def with_groups(kernel: LinearKernel, group: int) -> Array:
 
 
 def added(kernels: Sequence[LinearKernel]) -> LinearKernel:
-    """Return the sum of kernels of one value. Raises Refused where it is no kernel."""
+    """Return the sum of kernels of one value. Raises Refused if it is not a kernel."""
     first = kernels[0]
     full = [each for each in kernels if not each.is_diagonal]
     group = full[0].group if full else first.group

@@ -62,7 +62,7 @@ def _last_axis(layer: Node) -> int:
 
 
 def _folds(module: Module, affine: AffineOp) -> list[FoldedAffine]:
-    """Return the records of an affine of a branch, which is no operator any more."""
+    """Return the records of an affine of a branch, which is not an operator any more."""
     records = fold_records(module)
     found = []
     for origin in affine.origins:

@@ -11,8 +11,9 @@ from ...ir.types import shape_of
 from .intervals import Ends, ends_of
 
 ROUNDS = 4
-"""Most times that the body of a loop is visited until the ranges of its states stand still; then as
-often again, where a state that still grows is unbounded.
+"""Most visits of a loop's body until the ranges of its states stand still.
+
+Then it is visited as often again, and a state that still grows is unbounded.
 """
 
 
@@ -20,13 +21,13 @@ class Walk(Protocol):
     """The walk over a graph that bodies are visited by."""
 
     def enter(self, value: Value, ends: Ends | None) -> None:
-        """Record the range of an input of a body, none where it is unbounded."""
+        """Record the range of an input of a body, none if it is unbounded."""
 
     def visit_graph(self, graph: Graph) -> None:
         """Record the ranges of all values of a body."""
 
     def interval(self, value: Value | None) -> Interval:
-        """Return the range of a value, unbounded where it has none."""
+        """Return the range of a value, unbounded if it has none."""
 
 
 def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:

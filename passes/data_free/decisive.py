@@ -14,8 +14,8 @@ def decisive_values(module: Module, evaluator: ConstantEvaluator) -> set[Value]:
 
     They are the results of the main graph, the data of operators with the trait DECIDES and of
     operators without a row, and what these are computed from, up to layers with constant weights,
-    normalizations and recurrent layers: what goes into one of these is averaged there. Sums,
-    concatenations, poolings, gates and attention are passed.
+    normalizations and recurrent layers: these average their data. Sums, concatenations, poolings,
+    gates and attention are passed.
     """
     found: set[Value] = set()
     for graph in module.graphs():

@@ -37,7 +37,7 @@ def clipped(mean: Array, std: Array, low: Array | float, high: Array | float) ->
     """
     unit = np.where(std > 0, std, 1.0)
     a, b = (low - mean) / unit, (high - mean) / unit
-    # The products with a and b below have the limit 0 at infinity, where the product of the factors
+    # The products with a and b below have the limit 0 at infinity, if the product of the factors
     # would be NaN.
     tails = (np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0))
     under, over = below(a), below(-b)

@@ -1,11 +1,11 @@
 """Likely mean and deviation of values that `moments` cannot tell: guesses, for ranges.
 
-- The axis along which channels are known is changed where an operator needs another one: channels
+- The axis along which channels are known is changed if an operator needs another one: channels
   are pooled.
 - The greatest of some elements is taken to be distributed as the elements are.
 - The results of a normalization have its scale for their deviation and its shift for their mean.
 - Elements of a product of two matrices that are computed at run time are taken to be independent.
-- Any other result is as its operand where it has about the same range, else it is spread evenly
+- Any other result is as its operand if it has about the same range, else it is spread evenly
   over its interval.
 """
 
@@ -86,7 +86,7 @@ class LikelyMoments(Propagator):
         return axis if 0 <= axis < len(shape) else None
 
     def concatenated(self, node: Node) -> Moments | None:
-        """Return the moments of a Concat, along its axis where the extents are known."""
+        """Return the moments of a Concat, along its axis if the extents are known."""
         parts = [self.get(node, i) for i in range(len(node.inputs))]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):

@@ -55,7 +55,7 @@ class Linear(Record):
         """Return the mean response [M] of `weight`, without the bias, to data `vector` [C].
 
         A tap of a convolution counts by the share of windows in which it is inside the data. The
-        share is 1 where extents are unknown, or `padding` is not exact. A tap of a transposed
+        share is 1 if extents are unknown, or `padding` is not exact. A tap of a transposed
         convolution reaches a position in one of its strides.
         """
         node = self.node

@@ -4,7 +4,7 @@ The assumptions are taken from Nagel et al. (2019): the data of an activation ar
 channel; the channels, positions and operands that a layer or sum combines are independent.
 
 - Deviations are rough: neighbouring pixels are alike, so an average leaves them as they are.
-- Means are good: linear operators keep them, dependent or not. Zero padding counts where extents
+- Means are good: linear operators keep them, dependent or not. Zero padding counts if extents
   are known.
 - The product of two functions of one value is taken as one function: x * sigmoid(x), x * clip(x +
   3, 0, 6).
@@ -52,7 +52,7 @@ class Moments(Record):
 
     Without an axis there is one channel, the whole value.
 
-    All are float64 vectors [C]. `mean` and `std` are NaN where only the range is known, as after a
+    All are float64 vectors [C]. `mean` and `std` are NaN if only the range is known, as after a
     MaxPool.
     """
 
@@ -279,7 +279,7 @@ class Propagator:
         return self.bounded(Moments(x.axis, x.mean * y.mean, std, low, high))
 
     def bounded(self, found: Moments) -> Moments:
-        """Limit the range to `sigmas` deviations, where these are known."""
+        """Limit the range to `sigmas` deviations, if these are known."""
         reach = self.sigmas * found.std
         return replace(
             found,
@@ -339,7 +339,7 @@ class Propagator:
         return None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
 
     def linear(self, node: Node) -> Linear | None:
-        """Return a layer as a linear map, None if it is none; the last one is kept."""
+        """Return a layer as a linear map, None if it is not linear; the last one is kept."""
         if self.last_linear is None or self.last_linear[0] is not node:
             self.last_linear = (node, read_linear(node, self.params))
         return self.last_linear[1]

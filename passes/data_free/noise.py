@@ -69,8 +69,8 @@ def noise_gain(tensors: Sequence[QuantizedTensor], scales: Array) -> float:
 def least_noise(tensors: Sequence[QuantizedTensor], start: Array) -> Array:
     """Return the scales [n, C] of least noise of all tensors, searched from `start` [n, C].
 
-    Returns `start` where no better ones are found, or a number is infinite or not a number. O(C
-    n^3) for each step.
+    Returns `start` if no better ones are found, or a number is infinite or not a number. O(C n^3)
+    for each step.
     """
     with np.errstate(all="ignore"):
         problem, first = _problem(tensors), np.log(start)

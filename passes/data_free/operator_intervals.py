@@ -61,7 +61,7 @@ class OperatorIntervals:
         return narrow if is_likely else intervals, is_likely
 
     def of(self, value: Value | None) -> Interval:
-        """Return the range of an operand; where it has none, the bounds of its element type."""
+        """Return the range of an operand; if it has none, the bounds of its element type."""
         if value is None:
             return UNBOUNDED
         found = self.likely.of(value)
@@ -88,7 +88,7 @@ class OperatorIntervals:
         return interval_of(replace(data, low=low, high=high), shape_of(value.type))
 
     def intervals(self, node: Node, found: Found, x: list[Interval]) -> list[Interval]:
-        """Return the intervals of the results of a node by those of its operands."""
+        """Return the intervals of the results of a node by the intervals of its operands."""
         # The limited broadcast of old opsets.
         if "axis" in node.attrs and has_trait(node, Trait.BROADCASTS):
             x = [each.whole for each in x]

@@ -29,7 +29,7 @@ from .operator_intervals import ASTRONOMICAL, OperatorIntervals
 from .statistic_ranges import statistic_moments
 
 GROWTH = 1.08
-"""Factor of the deviation of a layer's result where that of its data is itself a guess.
+"""Factor of the deviation of a layer's result if the deviation of its data is a guess.
 
 Activations depend on each other, so that guesses for independent ones fall behind with each layer.
 With 1.08, two nets of 52 and 49 layers have the accuracy without a single statistic that they have
@@ -38,7 +38,7 @@ with those of all layers; with 1.03 and 1.2 one of them has not.
 
 
 class Origin(Enum):
-    """Where a range comes from."""
+    """The origin of a range."""
 
     GIVEN = "given"
     """The user gave it."""
@@ -161,7 +161,7 @@ class RangeWalk:
             values.discard(value)
 
     def interval(self, value: Value | None) -> Interval:
-        """Return the range of a value, unbounded where it has none."""
+        """Return the range of a value, unbounded if it has none."""
         return self.operators.of(value)
 
     def settle(

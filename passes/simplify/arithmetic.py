@@ -63,7 +63,7 @@ def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 
 
 def _check_no_unit(node: Node, evaluator: ShapeEvaluator, producer: Node | None = None) -> None:
-    """Decline to take apart what a runtime fuses: `node`, or `producer`, which becomes part of it.
+    """Decline to take apart fused operators: `node`, or `producer`, which becomes part of it.
 
     The constant at the end of a unit may take the next one.
     """
@@ -247,8 +247,8 @@ def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
 class _Operands(Record):
     """The operands of an operator `data` op `constant`, of element type `dtype`.
 
-    The constant is float64 where an earlier rewrite computed it, and `rounded` as the operator
-    reads it.
+    The constant is float64 if an earlier rewrite computed it, and `rounded` as the operator reads
+    it.
     """
 
     op: str

@@ -75,7 +75,7 @@ def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value |
 def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
     """Give `node` other data.
 
-    Where that has another rank, the parameter becomes one that numpy broadcasts alike.
+    If that has another rank, the parameter becomes one that numpy broadcasts alike.
     """
     parameter, payload = node.operand(1), payload_of(node.operand(1))
     before, after = shape_of(node.operand(0).type), shape_of(data.type)

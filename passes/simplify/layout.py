@@ -11,8 +11,7 @@ operators around it. If the region is computed on data transposed by `perm`
 - any other value that it reads needs a Transpose by `perm`, and any of its values that is read
   elsewhere the inverse.
 
-It is moved only where more Transposes go than come. Everything is decided before anything is
-changed.
+It is moved only if more Transposes go than come. Everything is decided before anything is changed.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ class _Region(Struct, eq=False):
     def grow(self, seed: Node) -> bool:
         """Collect the region around `seed`.
 
-        Return False if `seed` is no member, or the region is too large.
+        Return False if `seed` is not a member, or the region is too large.
         """
         stack = [seed]
         while stack:
@@ -221,7 +220,7 @@ class _Region(Struct, eq=False):
         return [value for value in found if value.node not in self.nodes]
 
     def untransposed(self, value: Value) -> Value | None:
-        """Return x where `value` is transpose(x, inverse of `perm`), else None."""
+        """Return x if `value` is transpose(x, inverse of `perm`), else None."""
         node = producer_of(value, "transpose")
         if node is None or permutation(node) != inverse(self.perm):
             return None

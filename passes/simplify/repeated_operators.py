@@ -23,13 +23,13 @@ _MADE = {
     "abs": {POSITIVE},
     "sign": {WHOLE, SIGN},
 }
-"""What operators make of all numbers."""
+"""Facts about the results of operators, whatever the data."""
 
 _KEPT = {
     **{op: {WHOLE, SIGN, POSITIVE} for op in ("floor", "ceil", "round", "nn.relu", "identity")},
     **{op: {WHOLE, SIGN} for op in ("abs", "negative", "sign")},
 }
-"""What is known of a result where it is known of the data.
+"""Facts that hold for a result if they hold for the data.
 
 Abs keeps the least integer, of which Sign makes -1.
 """

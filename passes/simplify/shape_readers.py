@@ -37,7 +37,7 @@ def shape_of_same(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 def _read_instead(node: Node, source: Value, rewriter: Rewriter) -> bool:
     """Let a Shape read `source`.
 
-    What computed its data goes without an heir: nothing of it is in the result.
+    The operators that computed its data go without an heir: nothing of it is in the result.
     """
     old = node.operand().node
     node.set_inputs([source])

@@ -300,7 +300,7 @@ def _verification(
 def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str | Path | None]:
     """Return the outputs beside the model.
 
-    Raises UsageError where one file would replace another.
+    Raises UsageError if one file would replace another.
     """
     if options.fold_map == "-":
         raise UsageError("--fold-map needs a file, not standard output")

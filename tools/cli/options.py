@@ -74,7 +74,7 @@ LIMITS = {
 
 
 def add_limits(command: argparse.ArgumentParser) -> None:
-    """Add an option for each field of `Limits`; its value is None where it is not given."""
+    """Add an option for each field of `Limits`; its value is None if it is not given."""
     group = command.add_argument_group("limits", "bounds on models from untrusted sources")
     for name, (default, bounded) in LIMITS.items():
         option = f"--{name.replace('_', '-')}"

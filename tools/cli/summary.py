@@ -41,7 +41,7 @@ class Summary:
     def enter(self, files: ExitStack) -> None:
         """Rename the file into place together with `files`.
 
-        Raises EmitError where it cannot be written.
+        Raises EmitError if it cannot be written.
         """
         if self.path in (None, "-"):
             return
@@ -67,7 +67,7 @@ class Summary:
                 )
 
     def print(self) -> None:
-        """Print what goes to standard output. Raises EmitError where it cannot be written."""
+        """Print what goes to standard output. Raises EmitError if it cannot be written."""
         if self.path == "-":
             sys.stdout.write(json_text(self.document))
         else:

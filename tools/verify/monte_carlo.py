@@ -279,7 +279,7 @@ class _NoiseInserter(GraphBuilder):
         return self.op("Equal", [magnitude, self.op("Floor", [magnitude])])
 
     def zero_where(self, tests: Sequence[str], magnitude: str, wide: int) -> str:
-        """Return the magnitude, with zeros where all tests are true."""
+        """Return the magnitude, with zeros if all tests are true."""
         every = reduce(lambda one, other: self.op("And", [one, other]), tests)
         return self.op("Where", [every, self.scalar(0.0, wide), magnitude])
 

@@ -28,8 +28,7 @@ class Stage(Record):
     """One affine of a chain: float64 `scale` and `shift`, [C] or [].
 
     A BatchNormalization keeps its `mean` and `beta`, because (x - mean) * scale + beta does not
-    cancel where scale * x + shift would. `origins` are the imported nodes that the stage comes
-    from.
+    cancel if scale * x + shift would. `origins` are the imported nodes that the stage comes from.
     """
 
     scale: Array
@@ -79,9 +78,9 @@ class Affine(Record, dict=True):
 
     An affine without an axis is uniform: the same for all elements.
 
-    `scale` and `shift` belong to the whole chain: float64 of shape [C], or [] where `axis` is
-    None. Between a reshape that splits the channels and one that merges them again they lie on
-    several axes, from `axis` on, with `extents` whose product is C; elsewhere `extents` is empty.
+    `scale` and `shift` belong to the whole chain: float64 of shape [C], or [] if `axis` is None.
+    Between a reshape that splits the channels and one that merges them again they lie on several
+    axes, from `axis` on, with `extents` whose product is C; elsewhere `extents` is empty.
     """
 
     axis: int | None
@@ -114,7 +113,7 @@ class Affine(Record, dict=True):
 
     @staticmethod
     def of(axis: int | None, stages: Sequence[Stage], extents: tuple[int, ...] = ()) -> Affine:
-        """Return the affine of these stages, uniform where all its vectors are constant."""
+        """Return the affine of these stages, uniform if all its vectors are constant."""
         vectors = [array for stage in stages for array in stage.arrays() if array.ndim]
         if all(map(_is_constant, vectors)):
             return Affine(None, tuple(stage.map(lambda array: array[0]) for stage in stages))

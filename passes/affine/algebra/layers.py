@@ -24,7 +24,7 @@ C] and its data [C].
 
 What is left is rounding, and what must not happen: a weight that overflows, vanishes or is shared,
 a channel count that does not fit. Each function checks everything that can fail, on the actual
-numbers, and returns the `Fold` to write. It raises Refused where the layer cannot absorb the
+numbers, and returns the `Fold` to write. It raises Refused if the layer cannot absorb the
 affine.
 """
 
@@ -140,8 +140,8 @@ class Fold(Record):
 class Weight(Record):
     """The weight of a layer, input `index`, and its elements or the tensor to read them from.
 
-    Where a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are
-    its exact result. `bias` is the bias of the layer where a DequantizeLinear makes that. With
+    If a DequantizeLinear makes it, `quantized` has its integers and scales, and the elements are
+    its exact result. `bias` is the bias of the layer if a DequantizeLinear makes it. With
     `per_channel` a weight with one scale may get one for each channel.
     """
 
@@ -292,7 +292,7 @@ def check_numbers(
     """Refuse a fold of numbers that are not finite, or one that loses what the results could show.
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies. A
-    channel of normal numbers that is left with none is lost. That is no loss where all of its
+    channel of normal numbers that is left with none is lost. That is no loss if all of its
     `weights` make less than half an ulp of `beside`, the least magnitude that the layer adds to the
     same results.
     """

@@ -23,7 +23,8 @@ class Parameters:
 
     - With `quantized`, weights and biases that a DequantizeLinear makes of constants count as
       constant. A weight with one scale may get one for each channel with `per_channel`. The bias
-      becomes float with `float_bias`. `unrounded` has what constants were rounded from in float64.
+      becomes float with `float_bias`. `unrounded` has constants before
+      their rounding, in float64.
     - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or
       `map` as in FoldScaleAxis, or `ignore` for the result as if nothing were padded.
     - With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
@@ -62,7 +63,7 @@ class Parameters:
         return self._largest[key]
 
     def measure_rows(self, values: Iterable[Value]) -> None:
-        """Compute `largest_of_rows` of small constants, those of one type together."""
+        """Compute `largest_of_rows` of small constants, all of one type together."""
         alike: dict[tuple[np.dtype[Any], tuple[int, ...]], dict[Value, Array]] = {}
         for value in values:
             array = self.evaluator.exact(value) if self.evaluator.is_small(value) else None

@@ -239,8 +239,8 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedConstant | None:
     """Return the dequantized constant `value`, which `reader` alone reads.
 
-    Returns None if `value` is the result of something else. Raises Refused if its operands
-    are not constant, are no integers with scales of their shape, or where others read it.
+    Returns None if `value` is the result of something else. Raises Refused if its operands are not
+    constant, are not integers with scales of their shape, or if others read it.
     """
     node, moved = dequantize_of(value)
     if node is None:

@@ -16,14 +16,14 @@ from .operands import Parameters
 
 
 class Transfer(Record):
-    """An affine that passes a node, and what the node and its neighbours then take.
+    """An affine that passes a node, and the new operands of the node and its neighbours.
 
     Backward, a result becomes its affine if each of `operands` does. Forward, an operand loses
     its affine if each of `results` takes one.
 
-    `constants` (float64, by input) and `attrs` replace those of the node, which loses the `dropped`
-    inputs. `limits` are a lower and an upper bound per channel, of the rank of the result, to which
-    a Max and a Min after the node limit it.
+    `constants` (float64, by input) and `attrs` replace operands and attributes of the node, which
+    loses the `dropped` inputs. `limits` are a lower and an upper bound per channel, of the rank of
+    the result, to which a Max and a Min after the node limit it.
     """
 
     operands: tuple[tuple[int, Affine], ...] = ()

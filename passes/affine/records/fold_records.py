@@ -12,8 +12,9 @@ from ....ir.record import Record
 from ....ir.tensor import Array, Tensor
 
 Scope = tuple[tuple[str, str], ...]
-"""Path from the main graph: (node name, attribute) for a region, ("function",
-"domain::name:overload") for a body.
+"""Path from the main graph to a region or to the body of a function.
+
+Steps are (node name, attribute) for a region, ("function", "domain::name:overload") for a body.
 """
 
 
@@ -135,7 +136,7 @@ class Layer(Struct, eq=False):
 
     @property
     def all_folds(self) -> list[FoldedAffine]:
-        """The affines in the layer, those of its branches first."""
+        """The affines in the layer, first of its branches."""
         return [*[fold for branch in self.branches for fold in branch.folds], *self.folds]
 
 

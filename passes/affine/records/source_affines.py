@@ -149,7 +149,7 @@ def scopes(module: Module) -> Iterator[tuple[Graph, Scope]]:
 
 
 def _attribute(node: Node, region: int) -> str:
-    """Return the attribute that holds a region, with a number after it where it holds several."""
+    """Return the attribute that holds a region, with a number after it if it holds several."""
     for name, value in node.attrs.items():
         if value == RegionRef(region):
             return name

@@ -41,7 +41,7 @@ class Statistic(Record):
 
 
 class StatisticRef(Record):
-    """Where the statistic of a value comes from, which `statistics` computes when it is asked for.
+    """The origin of the statistic of a value, which `statistics` computes when it is asked for.
 
     The value is the data of the BatchNormalization `source`, or its `result`, after the affines
     `steps`, each a scale and a shift of shape [C] or [].
@@ -88,7 +88,7 @@ def statistic_refs(module: Module) -> dict[Value, StatisticRef]:
 
 
 def statistics_of_terms(module: Module, branches: Sequence[Branch]) -> list[Statistic | None]:
-    """Return the statistic of what each branch added to its sum, None where it is unknown."""
+    """Return the statistic of the term that each branch added to its sum, None if it is unknown."""
     terms = module.provenance.table(StatisticTable).terms
     known = [branch for branch in branches if branch in terms]
     found = dict(zip(known, statistics([terms[branch] for branch in known]), strict=True))

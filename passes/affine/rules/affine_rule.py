@@ -23,7 +23,7 @@ class AffineRule(Record):
       (`absorb_result`).
     - An affine of the data passes `forward` to the results or, at a layer, goes into its weights
       (`absorb_data`).
-    - An operator with both is a layer where an operand is constant.
+    - An operator with both is a layer if an operand is constant.
     - With `several_axes` the channels may lie on more than one axis.
     """
 

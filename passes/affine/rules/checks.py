@@ -24,7 +24,7 @@ def _described(value: Value) -> str:
 
 
 def check_sole_reader(value: Value, reader: Node) -> None:
-    """Refuse to change `value` for `reader` where anything else sees it."""
+    """Refuse to change `value` for `reader` if anything else sees it."""
     if value.is_returned:
         raise Refused("graph_output", f"{value.source_name!r} is an output of the graph")
     if sole_reader(value) is None:
@@ -97,7 +97,7 @@ def check_extents(node: Node) -> None:
 
 
 def check_one_axis(node: Node, affine: Affine) -> None:
-    """Refuse channels that lie on several axes where the operator cannot take them."""
+    """Refuse channels that lie on several axes if the operator cannot take them."""
     rule = affine_rule(node.op)
     if not affine.extents or rule.several_axes or rule is NO_RULE:
         return
@@ -124,8 +124,8 @@ def check_stays_integer(fold: Fold, result: Value) -> None:
     """Refuse the first float bias of an integer product, unless `result` is quantized.
 
     Runtimes compute such a product in integers: onnxruntime by QGemm and MatMulIntegerToFloat. They
-    do not where a float bias follows it, except between QuantizeLinear and DequantizeLinear, where
-    they quantize the bias.
+    do not if a float bias follows it, except between QuantizeLinear and DequantizeLinear, between
+    which they quantize the bias.
     """
     node = fold.node
     if node.op not in ("nn.dense", "matmul") or (fold.bias is None and fold.shift is None):

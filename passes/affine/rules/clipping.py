@@ -33,7 +33,7 @@ LIMITS = ("maximum", "minimum")
 
 
 Move = Callable[[Array], Array]
-"""What becomes of a bound, [] or [C] in float64."""
+"""The new value of a bound, [] or [C] in float64."""
 
 
 @states(

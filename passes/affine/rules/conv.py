@@ -160,7 +160,7 @@ def conv_transpose_result(node: Node, affine: Affine, params: Parameters) -> Fol
 def conv_transpose_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """ConvTranspose: input channel c is row c, whatever the groups.
 
-    The number of taps that reach a position varies, even where kernel and stride are equal and the
+    The number of taps that reach a position varies, even if kernel and stride are equal and the
     data is padded, so a shift passes only a kernel of one element with stride 1 and neither pads
     nor an output larger than the data.
     """

@@ -183,7 +183,7 @@ def _scattered(node: Node, affine: Affine, channels: ChannelMap, positions: Arra
 
 
 def _agreed(node: Node, affine: Affine, axis: int, positions: Array) -> Affine:
-    """Return the affine of which this one has the channels at `positions`, where all have one."""
+    """Return the affine of which this one has the channels at `positions`, if all have one."""
     extent = int(positions.max(initial=-1)) + 1
     _check_agreement(node, affine, extent, positions)
     first = np.zeros(extent, np.int64)

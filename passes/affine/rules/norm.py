@@ -58,8 +58,8 @@ def instance_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold
 def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     """GroupNormalization: gamma' = scale * gamma and beta' = the affine of beta, along axis 1.
 
-    Where the parameters are per group (GroupNormalization before opset 21), the affine must be
-    constant inside every group. Where they are per channel, there are as many as channels.
+    If the parameters are per group (GroupNormalization before opset 21), the affine must be
+    constant inside every group. If they are per channel, there are as many as channels.
     """
     weight = read_weight(node, 1, params)
     groups, channels = integer_of(node, "num_groups", 0), affine.channels

@@ -75,7 +75,7 @@ class ChainFinder:
         self.units: Mapping[Node, Unit] = {}
 
     def batches(self, nodes: list[Node]) -> Iterator[list[Node]]:
-        """Yield the first nodes of the chains in batches; record why others are no affines.
+        """Yield the first nodes of the chains in batches; record why others are not affines.
 
         Chains of one batch may be folded before the next is recognised. Nodes that are made
         meanwhile wait for the next round, so that a round ends. Each of `nodes`, in the order of

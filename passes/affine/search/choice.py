@@ -18,7 +18,7 @@ from .plan import Plan
 from .planner import Planner
 
 ELSEWHERE = ("no_foldable_neighbour", "graph_output", "multi_consumer", "subgraph_boundary")
-"""Codes that say that there is no layer in reach, rather than why it cannot take the affine."""
+"""Codes that say that no layer is in reach, rather than why it cannot take the affine."""
 
 ATTEMPTS = 32
 """Length of a chain whose beginnings and ends are all tried; of a longer one only some are."""
@@ -55,7 +55,7 @@ Attempt = Callable[[], Choice]
 
 
 class Chooser:
-    """Finds the cheapest way to fold a chain. The options are those of FoldScaleAxis."""
+    """Finds the cheapest way to fold a chain. The options are as in FoldScaleAxis."""
 
     def __init__(self, planner: Planner, *, forward: bool, partial: str, max_growth: int) -> None:
         self.planner = planner
@@ -196,7 +196,7 @@ class Chooser:
         """Let the BatchNormalization `kept` apply the chain around it, too.
 
         With its own scale s and shift t, and S and T of the chain, it takes the affine S / s and T
-        - (S / s) t. Where s is zero, so is S, and the quotient does not matter: 1 keeps it finite.
+        - (S / s) t. If s is zero, so is S, and the quotient does not matter: 1 keeps it finite.
         """
         own, affine = affine_of([kept]), affine_of(ops)
         is_zero = own.scale == 0

@@ -55,8 +55,8 @@ class Committer:
     ) -> set[int]:
         """Write every change of `plan` for a chain of affines from the node `first` to `tail`.
 
-        New nodes come from where `tail` comes from; `between` are the names of the results inside
-        the chain. `carried` lists by the origin of an affine the folded affines of which it holds a
+        New nodes have the origins of `tail`; `between` are the names of the results inside the
+        chain. `carried` lists by the origin of an affine the folded affines of which it holds a
         part. Returns the imported nodes that went into some layer.
         """
         self._carried = carried

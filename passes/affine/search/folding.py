@@ -202,7 +202,7 @@ class ChainFolder:
             self.rewriter.replace(last.result, total.output, take_name=True)
 
     def _note_statistics(self, ops: Iterable[AffineOp]) -> None:
-        """Record the statistics of each affine's result where those of its data are known."""
+        """Record the statistics of each affine's result if the statistics of its data are known."""
         known = self.committer.statistics
         for op in ops:
             reference = known.get(op.data)

@@ -149,7 +149,7 @@ class Planner:
             raise Refused.of(first)
 
     def _producer(self, value: Value, reader: Node, affine: Affine) -> Node:
-        """Return the node that computes `value`, where that may change and may be looked at."""
+        """Return the node that computes `value`, if that may change and may be looked at."""
         check_sole_reader(value, reader)
         node = value.node
         if node is None:

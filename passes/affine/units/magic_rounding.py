@@ -1,6 +1,6 @@
 """Two sums in a row that round: a number that dwarfs the data is added, and subtracted again.
 
-x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to an integer in float32. Exporters write that where an
+x + 1.5 * 2**23 - 1.5 * 2**23 is x rounded to an integer in float32. Exporters write that if an
 operator for rounding is missing. As an affine it would be the identity, and the rounding would be
 lost.
 """
@@ -34,7 +34,7 @@ def check_not_rounding(node: Node, constant: Array, evaluator: ConstantEvaluator
         theirs = _summand(other, evaluator)
         if theirs is None or theirs.shape != own.shape:
             continue
-        # The sum of both is small beside each: together they take away what they added.
+        # The sum of both is small beside each: together they add nothing.
         if (np.abs(own + theirs) <= np.abs(own) / 2).any():
             detail = f"with {other.description} it rounds the data to whole numbers"
             raise Refused("unsupported_op", f"{node.description}: {detail}")
