@@ -383,12 +383,8 @@ def _write(
     if sparse is not None and isinstance(tensor, Tensor):
         tensor = stored_shorter(tensor)
     constant = rewriter.constant(tensor, before=node, hint=result.name)
-    if (
-        isinstance(tensor, SparseTensor)
-        and sparse is not None
-        and "form" in sparse.attrs
-        and constant.node is not None
-    ):
+    is_node = sparse is not None and "form" in sparse.attrs and isinstance(tensor, SparseTensor)
+    if sparse is not None and is_node and constant.node is not None:
         rewriter.set_attr(constant.node, "form", sparse.attrs["form"])
     if is_returned and constant.node is not None:
         rewriter.set_attr(constant.node, "form", "value")

@@ -142,11 +142,9 @@ class _Body:
         self.ends = AFFINE * self._left | LAYER * bool(layers)
         has_pair = bool(layers and affines) and not all(layers | affines)
         self.holds_back = self._given_norm or has_pair
-        self.opens_shapes = (
-            self._works_on_shapes
-            and any(is_constant(value) for value in call.inputs)
-            and not all(is_known(value.type) for value in call.outputs)
-        )
+        has_constant = any(is_constant(value) for value in call.inputs)
+        has_open_type = not all(is_known(value.type) for value in call.outputs)
+        self.opens_shapes = self._works_on_shapes and has_constant and has_open_type
 
     def parts(self, before: int, after: int) -> bool:
         """Return whether an affine and a layer could meet across the call or in its body."""
@@ -209,12 +207,16 @@ class _Body:
 
 def _is_parameter(value: Value, payload: Tensor) -> bool:
     """Return whether a constant is a vector at most, for affines and biases alone."""
-    return sum(extent > 1 for extent in payload.shape) <= 1 and all(
-        _is_norm(reader)
-        or reader.op in AFFINE_KINDS
-        or (has_trait(reader, Trait.BIASED) and reader.input(2) is value)
-        for reader in value.users
-    )
+    if sum(extent > 1 for extent in payload.shape) > 1:
+        return False
+    return all(_takes_parameter(reader, value) for reader in value.users)
+
+
+def _takes_parameter(reader: Node, value: Value) -> bool:
+    """Return whether `reader` is an affine, or a layer with `value` as its bias."""
+    if _is_norm(reader) or reader.op in AFFINE_KINDS:
+        return True
+    return has_trait(reader, Trait.BIASED) and reader.input(2) is value
 
 
 def _is_norm(node: Node) -> bool:

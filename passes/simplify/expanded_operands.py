@@ -48,22 +48,15 @@ def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value |
     """Return the value that the data is expanded from along a parameter's axis, if it is."""
     data, parameter = node.operand(0), node.operand(1)
     producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
-    if (
-        producer is None
-        or channels is None
-        or len(channels) != 1
-        or not isinstance(payload_of(parameter), Tensor)
-    ):
+    if producer is None or not isinstance(payload_of(parameter), Tensor):
+        return None
+    if channels is None or len(channels) != 1:
         return None
     source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
     shape, result = shape_of(source.type), shape_of(data.type)
-    if (
-        shape is None
-        or result is None
-        or pieces is None
-        or pieces.ndim != 1
-        or not 0 <= axis < len(result)
-    ):
+    if shape is None or result is None or not 0 <= axis < len(result):
+        return None
+    if pieces is None or pieces.ndim != 1:
         return None
     first = len(result) - len(pieces)
     needed = (

@@ -44,9 +44,9 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
     rank = (
         len(shape) if shape is not None else sum(max(map(abs, axes)) + 1 for axes in lists if axes)
     )
-    if shape is None and not all(
-        axes and are_distinct(axes) and (max(axes) < 0) == is_turned for axes in lists
-    ):
+    from_one_end = [axes and (max(axes) < 0) == is_turned for axes in lists]
+    are_sure = all(from_one_end) and all(axes and are_distinct(axes) for axes in lists)
+    if shape is None and not are_sure:
         return rewriter.decline("the rank of its data is unknown")
     is_kept = bool(integer_of(producer, "keepdims", 1))
     first = _reduced(producer, lists[0], rank)
@@ -81,11 +81,8 @@ def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | 
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """sum(x, axes) -> squeeze(x, axes) or x, where the axes have extent 1; likewise mean, max"""
     axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
-    if (
-        not axes
-        and (axes is not None or node.input(1) is None)
-        and integer_of(node, "noop_with_empty_axes", 0)
-    ):
+    has_no_axes = not axes and (axes is not None or node.input(1) is None)
+    if has_no_axes and integer_of(node, "noop_with_empty_axes", 0):
         return rewriter.forward(node.output, node.operand())
     found = None if not axes or shape is None else normal_axes(axes, len(shape))
     if not found or shape is None or any(shape[axis] != 1 for axis in found):

@@ -156,12 +156,8 @@ class _Unshaped(Struct, eq=False):
         array = elements(value, self.evaluator)
         if varying is not None:
             return array.reshape(given[len(given) - varying :])
-        if (
-            dims is None
-            or given != shape
-            or array.size != element_count(dims)
-            or array.nbytes > MAX_BYTES
-        ):
+        has_all = dims is not None and given == shape and array.size == element_count(dims)
+        if dims is None or not has_all or array.nbytes > MAX_BYTES:
             raise Declined("a constant is not broadcast the same in the other shape")
         return array.reshape(dims)
 
