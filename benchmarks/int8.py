@@ -28,7 +28,7 @@ from int8_nets import Array, Net, efficientnet_lite0, mobilenet_v2, pictures
 from irc.backends.quantizers.onnxruntime import cache_of
 from irc.backends.quantizers.ranges import Activation, Activations, activations
 from irc.tools.int8.fidelity import SquaredError
-from irc.tools.int8.static import PASSES
+from irc.tools.int8.preparation import CORRECTION
 from irc.tools.verify.onnx_graph import tensor_names
 from irc.tools.verify.runner import Runner
 from onnx import ModelProto
@@ -42,7 +42,7 @@ STEPS = {
     "equalized": "default,CrossLayerEqualization,FoldConstant",
     "equalized, objective=noise": f"{NOISE_SCALES},FoldConstant",
     "+ absorption": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},FoldConstant",
-    "+ correction": PASSES,
+    "+ correction": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},{CORRECTION}",
 }
 """Passes that prepare a network, with the granularity of the scales of weights.
 
@@ -321,7 +321,7 @@ def picture(tasks: Sequence[Task], path: Path) -> None:
         sample = task.calibration[:BATCH]
         for label, passes, colour in (
             ("naive", STEPS["naive"], "#c2410c"),
-            ("equalized, absorbed, corrected", PASSES, "#0f5e9c"),
+            ("equalized, absorbed, corrected", STEPS["+ correction"], "#0f5e9c"),
         ):
             axes.plot(
                 layer_ratios(task.net, sample, passes), ".-", color=colour, label=label, linewidth=1

@@ -1,14 +1,14 @@
 """How many layers lie between a value and what is known of the values that it is made from.
 
 What is known is a statistic, a given range, a constant, or the bounds of an operator such as a
-Sigmoid, whatever its data. One layer on, mean and deviation follow from known ones. After a second
-layer they follow from guesses.
+Sigmoid, whatever its data. One layer behind a statistic, mean and deviation follow from known ones.
+Behind a second layer, or a layer that reads values of which only the range is known, they follow
+from guesses: an image fills its range, a one-hot vector is nearly always 0.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -33,33 +33,46 @@ beyond the others.
 """
 
 
+SATURATING = (
+    *("clip", "cos", "erf", "hard_sigmoid", "maximum", "minimum", "sigmoid", "sin", "tanh"),
+    *("gru", "lstm", "nn.softsign", "rnn"),
+)
+"""Operators whose usual results fill their bounds, unlike those of a Softmax or a reciprocal."""
+
+WIDE = 64.0
+"""The magnitude from which bounds are those of a number format, not of likely results."""
+
+
 class Evidence:
     """The bounds of operators, and the number of layers behind what is known of each value."""
 
     def __init__(self, module: Module) -> None:
         self.evaluator: ConstantEvaluator = module.constants
-        results = [value for graph in module.graphs() for node in graph for value in node.outputs]
+        nodes = (node for graph in module.graphs() for node in graph if node.op in SATURATING)
+        results = [value for node in nodes for value in node.outputs]
         with np.errstate(all="ignore"):
             found = certain_ranges(module, results)
         self.bounds: dict[Value, Moments] = {
             value: bounds
-            for value, bounds in found.items()
-            if all(map(math.isfinite, bounds.range)) and not _is_wide(value)
+            for value in results
+            if (bounds := found.get(value)) is not None and max(map(abs, bounds.range)) <= WIDE
         }
-        """The ranges of results that no data can leave.
+        """The ranges of results that saturate, whatever their data."""
 
-        Those of a Softmax and of a normalization are not among them: most results are far within.
+    def layers(
+        self, node: Node, value: Value, known: Mapping[Value, int], rough: Set[Value]
+    ) -> int:
+        """Return the number of layers between a result and what is known, at most FAR.
+
+        `known` has the numbers of the operands, `rough` those of which only the range is known.
         """
-
-    def layers(self, node: Node, value: Value, known: Mapping[Value, int]) -> int:
-        """Return the number of layers between a result and what is known, at most FAR."""
         if value in self.bounds:
             return 0
         if node.regions:
             return FAR
         data = self.data(node)
         before = max((known.get(each, FAR) for each in data), default=0)
-        return min(before + self._step(node, data, known), FAR)
+        return min(before + self._step(node, data, rough), FAR)
 
     def data(self, node: Node) -> list[Value]:
         """Return the operands that are the numbers of a result: not constants, extents, indices."""
@@ -71,10 +84,10 @@ class Evidence:
                     found.append(value)
         return found
 
-    def _step(self, node: Node, data: list[Value], known: Mapping[Value, int]) -> int:
+    def _step(self, node: Node, data: list[Value], rough: Set[Value]) -> int:
         """Return the number of layers that an operator counts for."""
         if has_trait(node, Trait.LINEAR):
-            return 1 if len(data) == 1 else FAR
+            return 1 if len(data) == 1 and rough.isdisjoint(data) else FAR
         if (node.op in STEEP or has_trait(node, Trait.DECIDES)) and data:
             constant = node.op == "divide" and data == [node.input(0)]
             return 0 if constant else FAR
@@ -86,9 +99,3 @@ class Evidence:
         """Return whether an operator keeps a value within [-1, 1]."""
         bounds = self.bounds.get(value)
         return bounds is not None and max(map(abs, bounds.range)) <= 1
-
-
-def _is_wide(value: Value) -> bool:
-    """Return whether the bounds of an operator are those of one element among many."""
-    node = value.node
-    return node is not None and (has_trait(node, Trait.DECIDES) or node.op in NORMALIZATIONS)

@@ -178,7 +178,7 @@ class RangeWalk:
 
         With `is_likely` the interval holds for likely operands only.
         """
-        self.layers[value] = self.evidence.layers(node, value, self.layers)
+        self.layers[value] = self.evidence.layers(node, value, self.layers, self.rough)
         bounds = self.evidence.bounds.get(value)
         data = self.evidence.data(node)
         if bounds is not None and any(self.layers.get(each, FAR) >= FAR for each in data):
@@ -201,7 +201,8 @@ class RangeWalk:
         if all(np.isfinite(array).all() for array in (*cut, likely.mean, likely.std)):
             is_cut = bool((cut[0] > low).any() or (cut[1] < high).any())
             origin = Origin.PROPAGATED if is_cut or is_likely else Origin.BOUND
-            if origin is Origin.BOUND and self.exact.issuperset(data):
+            is_layer = has_trait(node, Trait.LINEAR)
+            if origin is Origin.BOUND and self.exact.issuperset(data) and not is_layer:
                 self.exact.add(value)
                 self.layers[value] = 0
             origin = Origin.GUESS if self.layers[value] >= FAR else origin

@@ -33,7 +33,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         description=(
             "Fold and equalize MODEL, and quantize it by onnxruntime: weights int8, activations"
             " uint8. Without --data, ranges of activations come from the statistics of"
-            " BatchNormalization."
+            " BatchNormalization. Products of matrices without one find their scales at run time,"
+            " other operators stay float."
         ),
     )
     command.add_argument("model", metavar="MODEL", help=COMPARED)
@@ -47,8 +48,18 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--test-data", metavar="FOLDER|NPZ", help="samples to compare with the float model"
     )
     add_ranges(command)
-    command.add_argument(
-        "--per-channel", action="store_true", help="one scale for each output channel of a weight"
+    granularity = command.add_mutually_exclusive_group()
+    granularity.add_argument(
+        "--per-channel",
+        action="store_true",
+        default=None,
+        help="one scale for each output channel of a weight (default from opset 13)",
+    )
+    granularity.add_argument(
+        "--per-tensor",
+        dest="per_channel",
+        action="store_false",
+        help="one scale for a weight (default below opset 13)",
     )
     command.add_argument(
         "--exclude",
@@ -75,6 +86,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float"
     )
+    command.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1, and write no model, if a result may be of no use, as a warning says",
+    )
     command.add_argument("-q", "--quiet", action="store_true", help="do not print the report")
     add_limits(command)
 
@@ -85,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ...backends.onnx.kept_files import external_files
     from ...compiler import read_onnx
-    from ...support.errors import UsageError, visible
+    from ...support.errors import UsageError, VerifyError, visible
     from ...support.extras import needing
     from ...support.output_paths import check_apart, check_drawing, check_replaced
     from ..report import writing_page
@@ -123,15 +139,20 @@ def run(options: argparse.Namespace) -> int:
             limits=limits_of(options),
         )
     document = document_head("quantize") | found.to_json()
+    is_refused = options.strict and bool(found.doubts)
     with ExitStack() as files:
         if options.json is not None:
             files.enter_context(writing_json(options.json, document))
         if options.svg is not None:
             files.enter_context(writing_page(options.svg, found.drawing()))
-        found.save(options.output, prepared=options.float, in_place=options.in_place)
+        if not is_refused:
+            found.save(options.output, prepared=options.float, in_place=options.in_place)
     warn(found.warnings)
     if not options.quiet:
         sys.stderr.writelines(f"{visible(line)}\n" for line in found.lines())
+    if is_refused:
+        raise VerifyError(f"{options.model}: nothing is written (--strict): {found.doubts[0]}")
+    if not options.quiet:
         sys.stderr.write(f"{files_text(outputs)}\n")
     return 0
 

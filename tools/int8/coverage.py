@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from onnx import ModelProto, NodeProto
 
@@ -11,6 +12,19 @@ from ...frontends.onnx.codec.traversal import body_nodes
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight, which decide how much of a model is quantized."""
+WEIGHTED = (*LAYERS, "LSTM")
+"""The same, and those with weights that onnxruntime quantizes with scales found at run time only.
+"""
+
+
+class Method(Enum):
+    """How an operator computes."""
+
+    STATIC = "static"
+    """With integers, whose scales are known before."""
+    DYNAMIC = "dynamic"
+    """With integers, whose scale follows from each tensor."""
+    FLOAT = "float"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +39,18 @@ class Reason:
 
 
 NO_RANGE = "no range is known"
+GUESS = "the range is a guess"
 IN_BODY = "onnxruntime quantizes no bodies"
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Whether an operator is quantized; `reason` is None if it is."""
+    """Whether an operator is quantized, and how; `reason` is None if it is."""
 
     node: str
     op_type: str
     reason: Reason | None
+    method: Method
 
     @property
     def quantized(self) -> bool:
@@ -44,7 +60,7 @@ class Coverage:
     @property
     def is_layer(self) -> bool:
         """Whether the operator has a weight."""
-        return self.op_type in LAYERS
+        return self.op_type in WEIGHTED
 
 
 def coverage(
@@ -71,10 +87,12 @@ def coverage(
         reason = reasons.get(node.name) or _reason(
             node, left.get(node.name), dequantized, op_types, constants
         )
-        found.append(Coverage(node.name, node.op_type, reason))
-    layers = (node for node in body_nodes(model) if node.op_type in LAYERS)
+        method = Method.STATIC if reason is None else Method.FLOAT
+        found.append(Coverage(node.name, node.op_type, reason, method))
+    layers = (node for node in body_nodes(model) if node.op_type in WEIGHTED)
     found.extend(
-        Coverage(node.name or node.output[0], node.op_type, Reason(IN_BODY)) for node in layers
+        Coverage(node.name or node.output[0], node.op_type, Reason(IN_BODY), Method.FLOAT)
+        for node in layers
     )
     return found
 

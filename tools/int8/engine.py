@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -125,6 +126,18 @@ class Engine:
             runs = "the model has those of com.microsoft, which onnxruntime runs"
             warnings.append(f"{needs}: {runs}")
         return found, warnings
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """The ranges that the quantizer has used: those of the samples, or the known ones."""
+        found = {name: known.range for name, known in self.known.known.items()}
+        if self.calibration is None:
+            return found
+        data = json.loads(self.calibrated or "{}").get("data", {})
+        return {
+            name: (float(np.min(ends["lowest"]["data"])), float(np.max(ends["highest"]["data"])))
+            for name, ends in data.items()
+        }
 
     def _rehearse(self) -> None:
         """Run the samples in another process: a crash of a kernel would end this one."""

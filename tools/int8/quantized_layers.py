@@ -23,6 +23,8 @@ QUANTIZERS = (
 """Operators of quantized models, beside those whose names begin with QLinear."""
 INTEGER_LAYERS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul", "QGemm": "Gemm"}
 """Layers in QOperator form, and the float layer that each is."""
+DYNAMIC_LAYERS = ("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger")
+"""Layers that have no grid of their own."""
 FUSED = ("Relu", "Clip")
 """Activations that a quantizer leaves out where the ends of the grid do their work."""
 SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input")
@@ -106,6 +108,9 @@ class LayerFinder:
         ours = [node for node in self.model.graph.node if node.op_type in LAYERS]
         every = [node for node in self.quantized.graph.node if _layer_type(node)]
         theirs = [node for node in every if self._is_quantized(node)]
+        for node in self.quantized.graph.node:
+            if node.op_type in DYNAMIC_LAYERS:
+                self._leave_out(node, "its scales are found at run time")
         by_name = {node.name: node for node in ours if node.name}
         by_result = {node.output[0]: node for node in ours}
         in_order = dict(zip(map(id, every), ours, strict=True)) if len(every) == len(ours) else {}

@@ -17,7 +17,7 @@ from ...support.output_paths import check_apart, check_replaced
 from ..report.graph_boxes import model_drawing
 from ..report.notebook import frame, table
 from ..verify.difference import json_value
-from .coverage import NO_RANGE, Coverage
+from .coverage import GUESS, NO_RANGE, Coverage, Method
 from .fidelity import Fidelity
 
 LISTED = 8
@@ -39,6 +39,12 @@ class Quantized:
     measured_on: str
     """The samples behind `fidelity`, in words."""
     warnings: tuple[str, ...]
+    doubts: tuple[str, ...]
+    """Those of `warnings` by which the results may be of no use."""
+    is_predicted: bool
+    """Whether the samples behind `fidelity` are generated."""
+    scales: str
+    """How many scales a weight has, in words."""
     files: tuple[Path, ...] = ()
     """The files that were read: the model, and those of its external data."""
 
@@ -52,12 +58,11 @@ class Quantized:
         return frame(repr(self), lines, warned, self.drawing())
 
     def _counted(self) -> str:
-        """Return how many layers, and how many other operators, are quantized."""
-        found: list[str] = []
-        for kind, is_layer in (("layers", True), ("other operators", False)):
-            group = [one.quantized for one in self.coverage if one.is_layer is is_layer]
-            found.append(f"{sum(group)} of {len(group)} {kind}")
-        return ", ".join(found)
+        """Return how many layers are static, dynamic and float, and of others, how many int8."""
+        methods = Counter(one.method for one in self.coverage if one.is_layer)
+        layers = ", ".join(f"{methods[method]} {method.value}" for method in Method)
+        others = [one.quantized for one in self.coverage if not one.is_layer]
+        return f"{layers}; {sum(others)} of {len(others)} other operators int8"
 
     def drawing(self) -> str:
         """Return the main graph of `prepared` as SVG, with int8 and float operators."""
@@ -98,6 +103,7 @@ class Quantized:
                     "node": one.node,
                     "op_type": one.op_type,
                     "quantized": one.quantized,
+                    "method": one.method.value,
                     "reason": str(one.reason or ""),
                 }
                 for one in self.coverage
@@ -108,23 +114,31 @@ class Quantized:
                 for one in self.fidelity
             ],
             "measured_on": self.measured_on,
+            "predicted": self.is_predicted,
+            "scales": self.scales,
             "warnings": list(self.warnings),
+            "doubts": list(self.doubts),
         }
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
-        yield f"quantized: {self._counted()}"
+        yield f"layers: {self._counted()}"
+        unit = "dB predicted" if self.is_predicted else "dB"
+        for one in self.fidelity:
+            found = f"{one.name}: SQNR {one.sqnr:.1f} {unit}{one.agreed_text()}"
+            yield f"{found}, on {self.measured_on}"
+        yield f"weights: {self.scales}"
         others = [one for one in self.coverage if not one.is_layer]
         left = [one for one in self.coverage if one.is_layer and not one.quantized]
-        for one in left[:LISTED]:
-            yield f"left float: {one.op_type} {one.node!r}: {one.reason}"
+        for layer in left[:LISTED]:
+            yield f"left float: {layer.op_type} {layer.node!r}: {layer.reason}"
         if len(left) > LISTED:
             yield f"left float: {len(left) - LISTED} more layers (--json has all)"
         texts = Counter(one.reason.text for one in others if one.reason is not None)
         for text, count in texts.items():
             yield f"left float: {count} other {'operator' if count == 1 else 'operators'}: {text}"
         reasons = [one.reason for one in self.coverage if one.reason]
-        lacking = dict.fromkeys(each.tensor for each in reasons if each.text == NO_RANGE)
+        lacking = dict.fromkeys(each.tensor for each in reasons if each.text in (NO_RANGE, GUESS))
         if lacking:
             options = (f"--range {name}=LOW:HIGH" for name in lacking)
             yield f"give ranges to quantize more: {listed(options, LISTED)}"
@@ -132,11 +146,6 @@ class Quantized:
             counts = Counter(self.ranges.values())
             yield "ranges: " + ", ".join(f"{counts[origin]} {origin}" for origin in sorted(counts))
             propagated = Origin.PROPAGATED.value
-            guesses = [name for name, origin in self.ranges.items() if origin == propagated]
-            if guesses:
-                yield f"guesses among them (--range sets one): {listed(map(repr, guesses), LISTED)}"
-        for result in self.fidelity:
-            agreed = result.agreed_text()
-            yield f"{result.name}: SQNR {result.sqnr:.1f} dB{agreed}, on {self.measured_on}"
-        if not self.fidelity:
-            yield f"not compared with the float model: {self.measured_on}"
+            names = [name for name, origin in self.ranges.items() if origin == propagated]
+            if names:
+                yield f"propagated (--range sets one): {listed(map(repr, names), LISTED)}"

@@ -33,6 +33,8 @@ FEWEST = 4
 """Fewest batches that are generated."""
 MAX_ELEMENTS = 1 << 22
 """Elements of all generated batches together, beyond which there are fewer."""
+HELD_OUT = 5
+"""One sample of so many is held out of the calibration."""
 MAX_CELL = 6
 """Generated values are constant over cells of 1 to 2**MAX_CELL elements along inner axes."""
 
@@ -62,6 +64,34 @@ def read_samples(data: str | Path | Mapping[str, Array] | Array, model: ModelPro
         for path in _files(Path(data), len(infos)):
             found += read_inputs([path], model)
     return [batch for stimulus in found for batch in _split(stimulus, infos)]
+
+
+def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list[Feeds], str]:
+    """Return batches to calibrate with, batches to compare on, and the words for these.
+
+    One of HELD_OUT batches is held out, or if there are fewer, samples of each batch. A model that
+    takes too few samples is compared on those of the calibration.
+    """
+    if len(batches) >= HELD_OUT:
+        held = batches[HELD_OUT - 1 :: HELD_OUT]
+        kept = [batch for i, batch in enumerate(batches) if (i + 1) % HELD_OUT]
+        return kept, held, ", held out of the calibration"
+    infos = {info.name: info for info in required_inputs(model)}
+    sizes = {len(array) if array.ndim else 0 for batch in batches for array in batch.values()}
+    is_open = not any(_first_extent(infos, name) for batch in batches for name in batch)
+    if is_open and sizes and min(sizes) >= HELD_OUT:
+        parts = [
+            [
+                {
+                    name: np.delete(array, cut, 0) if kept else array[cut]
+                    for name, array in batch.items()
+                }
+                for batch in batches
+            ]
+            for cut, kept in ((slice(HELD_OUT - 1, None, HELD_OUT), k) for k in (True, False))
+        ]
+        return parts[0], parts[1], ", held out of the calibration"
+    return batches, batches, ", those of the calibration"
 
 
 def _files(path: Path, num_inputs: int) -> list[Path]:

@@ -336,5 +336,5 @@ def test_layers_in_bodies_stay_float_and_are_counted(
     ]
     assert main(words) == 0
     out = "".join(capsys.readouterr())
-    assert "quantized: 0 of 1 layers, " in out
+    assert "layers: 0 static, 0 dynamic, 1 float; " in out
     assert "left float: Conv 'inner': onnxruntime quantizes no bodies\n" in out

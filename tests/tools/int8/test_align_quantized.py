@@ -82,7 +82,11 @@ def test_the_parts_are_those_of_the_formulas(tmp_path: Path) -> None:
     x = rng.uniform(-1.5, 1.5, (40, 6)).astype(np.float32)
     model = dense(weight)
     int8 = irc.quantize(
-        model, input_ranges={"x": (-1, 1)}, ranges={"y": (-3, 3)}, passes="none"
+        model,
+        input_ranges={"x": (-1, 1)},
+        ranges={"y": (-3, 3)},
+        passes="none",
+        per_channel=False,
     ).model
     (found,) = aligned(tmp_path, model, int8, x)["layers"]
 
@@ -155,7 +159,7 @@ def test_a_weight_of_uneven_channels_wants_a_scale_for_each(tmp_path: Path) -> N
         "ranges": {"y": (-0.1, 0.1)},
         "passes": "none",
     }
-    document = aligned(tmp_path, model, irc.quantize(model, **keep).model, x)
+    document = aligned(tmp_path, model, irc.quantize(model, per_channel=False, **keep).model, x)
     (found,) = document["layers"]
     assert min(KINDS, key=lambda kind: float(found[kind])) == "weights"
     assert found["repair"].startswith("per channel (")

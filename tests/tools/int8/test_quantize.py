@@ -19,6 +19,7 @@ import onnxruntime
 import pytest
 from graphs import Array, Graph, batch_norm, is_valid
 from irc.tools.cli.main import main
+from known_ranges import measured
 from onnx import ModelProto, NodeProto, numpy_helper
 from quantizers.nets import Chain
 
@@ -92,7 +93,13 @@ def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[st
             assert constants(model)[found.input[2]].dtype == dtype
     assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 20
     text = capsys.readouterr().err
-    assert "quantized: 3 of 3 layers, 3 of 3 other operators\n" in text
+    first, second, third = [line for line in text.splitlines() if not line.startswith("warning: ")][
+        :3
+    ]
+    assert first == "layers: 3 static, 0 dynamic, 0 float; 3 of 3 other operators int8"
+    assert second.startswith("c.relu.out: SQNR ")
+    assert " dB predicted, on " in second
+    assert third == "weights: a scale for each channel"
     assert "generated within the ranges" in text
 
 
@@ -142,12 +149,13 @@ def test_data_in_place_of_the_map(path: Path, chain: Chain) -> None:
     folder.mkdir()
     np.save(folder / "first.npy", chain.inputs[:40])
     np.savez(folder / "second.npz", x=chain.inputs[40:])
-    assert main(["quantize", str(path), "-o", str(output), "--data", str(folder), "-q"]) == 0
+    command = ["quantize", str(path), "-o", str(output), "--data", str(folder), "-q"]
+    assert main([*command, "--test-data", str(folder)]) == 0
     low, high = grid(onnx.load(output), "x")
     assert (low, high) == pytest.approx(
         (chain.inputs.min(), chain.inputs.max()), abs=(high - low) / 255
     )
-    whole = irc.quantize(path, data={"x": chain.inputs})
+    whole = irc.quantize(path, data={"x": chain.inputs}, test_data={"x": chain.inputs})
     assert whole.model.graph == onnx.load(output).graph
     assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 25
 
@@ -213,8 +221,10 @@ def two_layers(end: str) -> ModelProto:
     ],
 )
 def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bool) -> None:
-    model = two_layers(end)
-    found = irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", **options)
+    model, inputs = two_layers(end), Graph().random(50, 6).clip(-2, 2)
+    inner = {name: ends for name, ends in measured(model, inputs, "default").items() if name != "y"}
+    ranges = inner | options.get("ranges", {})
+    found = irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", ranges=ranges)
     assert is_valid(found.model) is None
     made = made_by(found.model)["y"]
     assert (made.op_type == "MatMul") == is_float
@@ -225,7 +235,6 @@ def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bo
     assert left == (
         {"end": "onnxruntime would clip the result 'y' to its range"} if end == "read" else {}
     )
-    inputs = Graph().random(50, 6).clip(-2, 2)
     results = harness.run(found.model, {"x": inputs}), harness.run(model, {"x": inputs})
     assert results[0].keys() == results[1].keys()
     for result, expected in zip(*(each.values() for each in results), strict=True):
@@ -237,8 +246,12 @@ def test_a_float_result_is_what_was_rounded() -> None:
     its result.
     """
     model, inputs = two_layers("last"), {"x": Graph().random(50, 6).clip(-2, 2)}
+    inner = measured(model, inputs["x"], "default")
+    del inner["y"]
     exact, rounded = (
-        irc.quantize(model, input_ranges={"x": (-2, 2)}, passes="default", ranges=ranges).model
+        irc.quantize(
+            model, input_ranges={"x": (-2, 2)}, passes="default", ranges=inner | ranges
+        ).model
         for ranges in ({}, {"y": (-25.0, 25.0)})
     )
     step = np.float32(50) / np.float32(255)
@@ -298,7 +311,7 @@ def test_an_excluded_layer_stays_float(
     model = onnx.load(output)
     assert [other for other in "abc" if operand(model, other, 1) is None] == [layer]
     text = capsys.readouterr().err
-    assert "quantized: 2 of 3 layers" in text
+    assert "layers: 2 static, 0 dynamic, 1 float; " in text
     assert f"left float: Conv '{layer}': --exclude\n" in text
 
 

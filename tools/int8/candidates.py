@@ -1,0 +1,204 @@
+"""Quantized models of one float model, of which the nearest to it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isnan
+from pathlib import Path
+
+from onnx import ModelProto
+
+from ...backends.quantizers.onnxruntime import quantizable_types
+from ...backends.quantizers.ranges import Activations, Range
+from ...support.errors import SourceError
+from ..verify.inputs import Feeds
+from ..verify.runner import Runner
+from .coverage import GUESS, NO_RANGE, Coverage, Method, Reason, coverage
+from .dynamic import PRODUCTS, RECURRENT, can_be_dynamic, has_dynamic, make_dynamic
+from .engine import Engine
+from .fidelity import Fidelity, measure
+from .float_results import keep_results_float
+from .integer_limits import limit_integers
+from .operator_choice import (
+    CONVOLUTIONS,
+    Reasons,
+    islands,
+    map_tails,
+    mixed_heads,
+    not_removable,
+    other_types,
+    unknown,
+)
+from .preparation import Preparation, Prepared
+from .removed_activations import activations_undone
+from .samples import count_samples, generate_samples
+
+UNDONE = "no range does its work"
+"""Why a Relu or Clip stays float that onnxruntime would remove."""
+COARSE = "a fixed scale is too coarse"
+"""Why a product has scales that are found at run time though ranges are known."""
+GOOD = 20.0
+"""Ratio in dB from which no other candidate is made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A quantized model, what it covers, and how near its results are to the float model's."""
+
+    model: ModelProto
+    prepared: Prepared
+    coverage: tuple[Coverage, ...]
+    fidelity: tuple[Fidelity, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def quality(self) -> float:
+        """The least ratio of a result in dB, -inf for one that cannot be compared."""
+        return min((-inf if isnan(r.sqnr) else r.sqnr for r in self.fidelity), default=-inf)
+
+
+class Judge:
+    """Compares quantized models with their source: on test data, held-out or generated samples."""
+
+    def __init__(
+        self,
+        source: ModelProto,
+        base_dir: Path,
+        known: Activations,
+        batches: Sequence[Feeds] | None,
+        noun: str,
+    ) -> None:
+        self.source = Runner(source, base_dir)
+        self.base_dir = base_dir
+        self.batches: Sequence[Feeds] = batches or []
+        self.is_predicted = batches is None
+        """Whether the samples are generated, so that other ratios are to be expected."""
+        self.measured_on = f"{count_samples(self.batches)}{noun}"
+        if batches is not None:
+            return
+        limits = {
+            info.name: known.known[info.name].range
+            for info in source.graph.input
+            if info.name in known.known
+        }
+        try:
+            self.batches = generate_samples(self.source, limits)
+        except SourceError as error:
+            self.measured_on = str(error)
+        else:
+            self.measured_on = f"{count_samples(self.batches)}, generated within the ranges"
+
+    def compare(self, quantized: ModelProto) -> list[Fidelity]:
+        """Return the fidelity of all results, none without samples.
+
+        Raises VerifyError if a model does not run.
+        """
+        runner = Runner(quantized, self.base_dir)
+        if not self.batches:
+            runner.check_loads()
+            return []
+        return measure(self.source, runner, self.batches)
+
+
+class Candidates:
+    """Makes quantized models of a source, with operators left float for reasons."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        first: Prepared,
+        judge: Judge,
+        calibration: Sequence[Feeds] | None,
+        given: Mapping[str, Range],
+        exclude: Reasons,
+    ) -> None:
+        self.preparation, self.first, self.judge = preparation, first, judge
+        self.calibration, self.given = calibration, given
+        self.per_channel = False
+        self.rounded: Collection[str] = ()
+        """Results that are rounded, as the user gives their ranges."""
+        self.fixed = {**not_removable(first.model), **other_types(first.model, first.known)}
+        self.fixed |= exclude
+
+    def best(self) -> Candidate:
+        """Return the candidate with the nearest results.
+
+        Without data there is one: what rests on a guess is dynamic or float. With data all
+        operators have ranges. If the results are poor, another one uses them for convolutions and
+        what follows from statistics, as without data, and lets all products be dynamic.
+        """
+        model, known = self.first.model, self.first.known
+        rests = unknown(model, known)
+        if self.calibration is None:
+            return self.make(self.with_islands({**map_tails(model, known), **rests}))
+        found = self.make(self.fixed)
+        types = {node.name: node.op_type for node in model.graph.node}
+        rests = {name: why for name, why in rests.items() if types[name] not in CONVOLUTIONS}
+        products = (name for name, op_type in types.items() if op_type in PRODUCTS)
+        rests = {**dict.fromkeys(products, Reason(COARSE)), **rests}
+        if found.quality < GOOD and not rests.keys() <= self.fixed.keys():
+            other = self.make(self.with_islands(rests))
+            found = max(found, other, key=lambda each: each.quality)
+        return found
+
+    def with_islands(self, reasons: Reasons) -> Reasons:
+        """Return reasons, the fixed ones, and those of operators with no layer next to them."""
+        reasons = {**reasons, **self.fixed}
+        return {**islands(self.first.model, reasons), **reasons}
+
+    def make(self, reasons: Reasons) -> Candidate:
+        """Return the quantized model in which operators stay float for these reasons, or others."""
+        fluid = set(self.dynamic(self.first.model, reasons))
+        prepared = self.preparation.corrected(reasons.keys() - fluid)
+        engine = Engine(
+            prepared.model,
+            prepared.known,
+            self.calibration,
+            self.given,
+            per_channel=self.per_channel,
+        )
+        while True:
+            quantized, warnings = engine.run(reasons)
+            more = {
+                node.name: Reason(UNDONE, node.output[0])
+                for node in activations_undone(quantized, prepared.model)
+            }
+            more |= mixed_heads(prepared.model, engine.ranges)
+            if more.keys() <= reasons.keys():
+                break
+            reasons = {**more, **reasons}  # they are left alone: the next round has fewer
+        keep_results_float(quantized, prepared.model, self.rounded)
+        integers = dict.fromkeys(limit_integers(quantized), Method.STATIC)
+        integers |= dict.fromkeys(self.dynamic(quantized, reasons), Method.DYNAMIC)
+        fluid = {name for name, method in integers.items() if method is Method.DYNAMIC}
+        make_dynamic(quantized, fluid, per_channel=self.per_channel)
+        activations = frozenset(prepared.known.shapes)
+        covered = (
+            replace(one, reason=None, method=integers[one.node]) if one.node in integers else one
+            for one in coverage(
+                prepared.model, quantized, activations, quantizable_types(), reasons
+            )
+        )
+        fidelity = self.judge.compare(quantized)
+        return Candidate(quantized, prepared, tuple(covered), tuple(fidelity), tuple(warnings))
+
+    def dynamic(self, model: ModelProto, reasons: Reasons) -> Collection[str]:
+        """Return the layers of a model that compute with scales found at run time.
+
+        Of those of the quantizer no range is known; it takes no LSTM.
+        """
+        if not has_dynamic(model):
+            return ()
+        tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        found = set()
+        for node in model.graph.node:
+            reason = reasons.get(node.name)
+            is_free = reason is None if node.op_type == RECURRENT else _is_unknown(reason)
+            if is_free and can_be_dynamic(node, tensors):
+                found.add(node.name)
+        return found
+
+
+def _is_unknown(reason: Reason | None) -> bool:
+    return reason is not None and reason.text in (COARSE, GUESS, NO_RANGE)

@@ -1,0 +1,266 @@
+"""Which operators the quantizer may have: those of which enough is known, and why not the others.
+
+Without data a range may be a guess. What rests on one is not given to the quantizer, whose scales
+are fixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from math import isfinite
+
+from onnx import ModelProto, NodeProto
+
+from ...backends.quantizers.onnxruntime import quantizable_types
+from ...backends.quantizers.ranges import Activations, Range
+from ...ir.types import F16, F32
+from ...passes.data_free.value_ranges import Origin
+from ...support.errors import UsageError, listed, nearest
+from ..verify.onnx_graph import body_reads, constant_tensors
+from .coverage import GUESS, LAYERS, NO_RANGE, Reason
+from .quantized_layers import FUSED
+from .quantized_model import LISTED
+from .removed_activations import limits_of
+
+APART = 16.0
+"""Ratio of the ranges of a Concat's operands from which one scale is too coarse for the least."""
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+UPSAMPLING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
+
+Reasons = dict[str, Reason]
+"""Why operators stay float, by their names."""
+
+
+def excluded(model: ModelProto, exclude: Collection[str]) -> Reasons:
+    """Return the reason of the nodes that the user excludes.
+
+    Raises UsageError for a name that no node has.
+    """
+    owners = {
+        name: node.name for node in model.graph.node for name in (*node.output, node.name) if name
+    }
+    names = (exclude,) if isinstance(exclude, str) else exclude
+    for name in names:
+        if name not in owners:
+            near = nearest(name, owners, cutoff=0.6)
+            hint = "" if near is None else f"; the nearest is {near!r}"
+            raise UsageError(
+                "the main graph of the folded model has no operator of the"
+                f" name or result {name!r}{hint}"
+            )
+    return {owners[name]: Reason("--exclude") for name in names}
+
+
+def not_removable(model: ModelProto) -> Reasons:
+    """Return the reason of Relus and Clips that would be removed though no range does their work.
+
+    It gives their data their own range where no other node of the main graph reads these.
+    """
+    results, constants = {info.name for info in model.graph.output}, constant_tensors(model.graph)
+    alone = Counter(name for node in model.graph.node for name in node.input)
+    inner = {name for node in model.graph.node for name in body_reads(node)}
+    found = {}
+    for node in model.graph.node:
+        if node.op_type not in FUSED or alone[node.input[0]] > 1:
+            continue
+        if node.input[0] in results | inner:
+            noun = "the result" if node.input[0] in results else "the value"
+            found[node.name] = Reason(
+                f"onnxruntime would clip {noun} {node.input[0]!r} to its range"
+            )
+        elif limits_of(node, constants) is None:
+            found[node.name] = Reason("its bounds are computed")
+    return found
+
+
+def other_types(model: ModelProto, known: Activations) -> Reasons:
+    """Return the reason of the operators on numbers of types that onnxruntime does not quantize."""
+    return {
+        node.name: Reason(f"onnxruntime does not quantize {known.dtypes[name]}")
+        for node in model.graph.node
+        for name in (*node.input, *node.output)
+        if known.dtypes.get(name, F32) not in (F16, F32)
+    }
+
+
+def check_inputs(model: ModelProto, known: Activations) -> None:
+    """Raise UsageError if an input, on which a quantized tensor depends, has no range."""
+    missing, types = set(known.missing), quantizable_types()
+    inputs = [info.name for info in model.graph.input if info.name in missing]
+    behind: dict[str, set[str]] = {name: {name} for name in inputs}
+    needed: set[str] = set()
+    for node in model.graph.node:
+        names = {origin for name in node.input for origin in behind.get(name, ())}
+        behind.update((name, names) for name in node.output if name in missing)
+        if node.op_type in types and not missing.isdisjoint([*node.input, *node.output]):
+            needed |= names
+    if needed:
+        lacking = listed((repr(name) for name in inputs if name in needed), LISTED)
+        raise UsageError(
+            f"nothing is known of the range of {lacking}: give --input-range NAME=LOW:HIGH"
+            " (input_ranges= in Python), or --data with samples"
+        )
+
+
+def unknown(model: ModelProto, known: Activations) -> Reasons:
+    """Return the reason of the nodes that would round a tensor of no range, or of a guessed one.
+
+    A result that nothing reads is not rounded, nor is what a Relu or Clip of a known range cuts.
+    """
+    missing, types = set(known.missing), quantizable_types()
+    guesses = {name for name, each in known.known.items() if each.origin == Origin.GUESS.value}
+    readers = Counter(
+        name for node in model.graph.node for name in (*node.input, *body_reads(node))
+    )
+    results = {info.name for info in model.graph.output}
+    guesses -= {name for name in results if not readers[name]}
+    for node in reversed(model.graph.node):
+        if node.op_type in FUSED and node.output[0] not in guesses | missing:
+            cut = node.input[0]
+            if readers[cut] == 1 and cut not in results:
+                guesses.discard(cut)
+    found: Reasons = {}
+    for node in model.graph.node:
+        if node.op_type not in types:
+            continue
+        names = (*node.output, *node.input)
+        lacking = next((name for name in names if name in missing), None)
+        guessed = next((name for name in names if name in guesses), None)
+        if lacking is not None:
+            found[node.name] = Reason(NO_RANGE, lacking)
+        elif guessed is not None:
+            found[node.name] = Reason(GUESS, guessed)
+    return found
+
+
+def islands(model: ModelProto, reasons: Reasons) -> Reasons:
+    """Return the reason of operators that would be rounded though no layer near them is.
+
+    They would only lose precision. Operators are near each other if they share a tensor and are
+    all given to the quantizer.
+    """
+    types = quantizable_types()
+    constants = set(constant_tensors(model.graph))
+    free = [n for n in model.graph.node if n.op_type in types and n.name not in reasons]
+    sharing: dict[str, list[NodeProto]] = {}
+    for node in free:
+        for name in {*node.input, *node.output} - constants - {""}:
+            sharing.setdefault(name, []).append(node)
+    near = [node for node in free if node.op_type in LAYERS and node.input[1] in constants]
+    seen = {node.name for node in near}
+    while near:
+        node = near.pop()
+        for name in (*node.input, *node.output):
+            others = [each for each in sharing.pop(name, ()) if each.name not in seen]
+            seen.update(each.name for each in others)
+            near += others
+    alone = Reason("no layer next to it is int8")
+    return {node.name: alone for node in free if node.name not in seen}
+
+
+def mixed_heads(model: ModelProto, ranges: Mapping[str, Range]) -> Reasons:
+    """Return the reason of Concats before results that join ranges far apart, and what follows.
+
+    The operands would have one scale: next to boxes from 0 to 320, scores from 0 to 1 are 0.
+    """
+    found: Reasons = {}
+    behind: set[str] = set()
+    after = _after_layers(model)
+    for node in model.graph.node:
+        if node.name not in after:
+            continue
+        spans = [max(map(abs, ranges[name])) for name in node.input if name in ranges]
+        spans = [span for span in spans if span > 0 and isfinite(span)]
+        if node.op_type == "Concat" and spans and max(spans) > APART * min(spans):
+            ratio = max(spans) / min(spans)
+            found[node.name] = Reason(
+                f"the ranges of its operands are {min(spans):.3g} to {max(spans):.3g}, {ratio:.0f}"
+                " times apart"
+            )
+        elif not behind.isdisjoint(node.input):
+            found[node.name] = Reason("its data are joined from ranges far apart")
+        if node.name in found:
+            behind.update(node.output)
+    return found
+
+
+def _after_layers(model: ModelProto) -> set[str]:
+    """Return the names of the nodes that only lead to results, and to no layer."""
+    leads: set[str] = set()
+    found: set[str] = set()
+    for node in reversed(model.graph.node):
+        if node.op_type in LAYERS or not leads.isdisjoint(node.output):
+            leads.update([*node.input, *body_reads(node)])
+        else:
+            found.add(node.name)
+    return found
+
+
+def maps(model: ModelProto, known: Activations) -> Iterator[str]:
+    """Yield the results that have numbers for places: of a convolution, over more than one place.
+
+    What is rare in them, such as text or objects, is far beyond what statistics of all places say.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output if name}
+    for info in model.graph.output:
+        if any(
+            node.op_type in CONVOLUTIONS and _has_places(node, known)
+            for node in _last_layers(info.name, makers)
+        ):
+            yield info.name
+
+
+def _has_places(node: NodeProto, known: Activations) -> bool:
+    shape = known.shapes.get(node.output[0])
+    return shape is None or any(extent != 1 for extent in shape[2:])
+
+
+def _last_layers(name: str, makers: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
+    """Yield the layers that a value is made of, without another layer between."""
+    stack, seen = [name], {name}
+    while stack:
+        node = makers.get(stack.pop())
+        if node is not None and node.op_type in LAYERS:
+            yield node
+        elif node is not None:
+            stack += [each for each in node.input if each not in seen]
+            seen.update(node.input)
+
+
+def map_tails(model: ModelProto, known: Activations) -> Reasons:
+    """Return the reason of what makes maps out of smaller ones, if a layer has no statistic there.
+
+    The last layers are not asked for one.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output if name}
+    larger: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type in UPSAMPLING or not larger.isdisjoint(node.input):
+            larger.update(node.output)
+    found: Reasons = {}
+    statistics = _with_statistic(model, known)
+    for result in maps(model, known):
+        last = {node.name for node in _last_layers(result, makers)}
+        stack = [result]
+        tail: dict[str, NodeProto] = {}
+        while stack:
+            maker = makers.get(stack.pop())
+            if maker is not None and maker.name not in tail and maker.output[0] in larger:
+                tail[maker.name] = maker
+                stack += maker.input
+        layers = [node for node in tail.values() if node.op_type in LAYERS]
+        if any(node.name not in last and node.output[0] not in statistics for node in layers):
+            text = f"what is rare in the map {result!r} exceeds likely ranges"
+            found |= dict.fromkeys(tail, Reason(text))
+    return found
+
+
+def _with_statistic(model: ModelProto, known: Activations) -> set[str]:
+    """Return the values of a statistic or a given range, and of those made by activations."""
+    sure = (Origin.STATISTIC.value, Origin.GIVEN.value)
+    found = {name for name, each in known.known.items() if each.origin in sure}
+    for node in reversed(model.graph.node):
+        if node.op_type in (*FUSED, "Add", "Mul") and not found.isdisjoint(node.output):
+            found.update(node.input)
+    return found

@@ -1,0 +1,192 @@
+"""The float model that the quantizer gets: folded, equalized and corrected, with names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from ...backends.quantizers.ranges import Activations, Range, activations
+from ...compiler import compile as compile_model
+from ...frontends.onnx import from_model
+from ...frontends.onnx.codec.domains import with_canonical_domains
+from ...frontends.onnx.codec.external_data import embed_external_data
+from ...passes.infra import PassContext
+from ...result import Result, copied
+from ...support.errors import EmitError, UsageError
+from ...support.limits import Limits
+from .coverage import LAYERS
+from .engine import constants_to_initializers
+from .integer_limits import remove_unread
+
+PASSES = (
+    "default,CrossLayerEqualization{objective=noise},HighBiasAbsorption{sigmas=6},"
+    "FoldConstant{widen=true}"
+)
+"""Passes that prepare a model.
+
+Absorption keeps 6 deviations, as the ranges do: with 3, as published, results change more than they
+gain.
+"""
+CORRECTION = "BiasCorrection{{per_channel={}}},FoldConstant{{widen=true}}"
+"""Passes after these for the layers whose weights are rounded, with the granularity of scales."""
+MAX_BYTES = 2**31 - 1
+"""Bytes of a protobuf message."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A float model whose nodes have names, and what is known of its activations."""
+
+    model: ModelProto
+    known: Activations
+
+
+class Preparation:
+    """Prepares a source for the quantizer. `passes` replace the passes before it."""
+
+    def __init__(
+        self,
+        source: ModelProto,
+        base_dir: Path,
+        *,
+        passes: str | None,
+        per_channel: bool,
+        keep: Iterable[str],
+        limits: Limits,
+        ctx: PassContext,
+    ) -> None:
+        self.source, self.base_dir = source, base_dir
+        self.passes = passes
+        self.correction = CORRECTION.format(str(per_channel).lower())
+        self.ctx = ctx
+        self.input_ranges: Mapping[str, Range] | Range = {}
+        self.ranges: Mapping[str, Range] = {}
+        self.sigmas = 0.0
+        self.module = from_model(source, base_dir, limits)
+        text = PASSES if passes is None else passes
+        self.result = compile_model(
+            self.module, text, freeze_initializers=True, keep=keep, context=ctx
+        )
+        self.last: Result | None = None
+        """The result with corrections of all biases: the module is changed in place."""
+        self.first = self.named(self.result)
+        """The model before corrections of biases."""
+
+    def with_ranges(
+        self,
+        input_ranges: Mapping[str, Range] | Range,
+        ranges: Mapping[str, Range],
+        sigmas: float,
+    ) -> Prepared:
+        """Return the model before corrections of biases, with what follows from given ranges."""
+        self.input_ranges, self.ranges, self.sigmas = input_ranges, ranges, sigmas
+        self._check_names(ranges)
+        return Prepared(self.first, self._known(self.result))
+
+    def corrected(self, left: Collection[str]) -> Prepared:
+        """Return the model with corrected biases, but for those of the nodes in `left`.
+
+        A layer whose weight stays float has no error that a bias could correct.
+        """
+        if self.passes is not None:
+            return Prepared(self.first, self._known(self.result))
+        if self.last is None:
+            self.last = compile_model(self.module, self.correction, context=self.ctx)
+        model = self.named(self.last)
+        _take_back(model, self.first, left)
+        return Prepared(model, self._known(self.last))
+
+    def named(self, result: Result) -> ModelProto:
+        """Return a copy of a folded model whose main graph's nodes have names.
+
+        By default they are those of their results. Constants are initializers, which need no input
+        since IR version 4, and ONNX's own domain is imported once, as the engine asks. Raises
+        EmitError if the model is too large.
+        """
+        model = copied(with_canonical_domains(self._folded(result)))
+        model.ir_version = max(model.ir_version, 4)
+        constants_to_initializers(model)
+        taken = {node.name for node in model.graph.node}
+        seen: set[str] = set()
+        for node in model.graph.node:
+            if not node.name or node.name in seen:
+                name = stem = next(filter(None, node.output), node.op_type)
+                number = 1
+                while name in taken:
+                    number += 1
+                    name = f"{stem}_{number}"
+                taken.add(name)
+                node.name = name
+            seen.add(node.name)
+        if model.ByteSize() > MAX_BYTES:
+            raise EmitError(
+                "the model is too large to be quantized: onnxruntime's"
+                " quantizer takes less than 2 GiB"
+            )
+        return model
+
+    def _folded(self, result: Result) -> ModelProto:
+        folded = copied(result.model)
+        embed_external_data(folded, self.base_dir)
+        return folded
+
+    def _known(self, result: Result) -> Activations:
+        return activations(
+            self._folded(result),
+            result.fold_map,
+            input_ranges=self.input_ranges,
+            ranges=self.ranges,
+            sigmas=self.sigmas,
+        )
+
+    def _check_names(self, ranges: Mapping[str, Range]) -> None:
+        """Raise UsageError if a value of the source has a range, but is not in the folded model."""
+        before, after = (
+            {name for node in model.graph.node for name in node.output}
+            for model in (self.source, self.result.model)
+        )
+        gone = next((name for name in ranges if name in before - after), None)
+        if gone is not None:
+            raise UsageError(
+                f"the passes replaced {gone!r} by a value of another range: name a value of the"
+                " model that --float writes, or equalize nothing (--passes default)"
+            )
+
+
+def _take_back(model: ModelProto, before: ModelProto, names: Collection[str]) -> None:
+    """Give layers of these names, and the Adds that read them, the constants of before, in place.
+
+    O(nodes).
+    """
+    tensors = {tensor.name: tensor for tensor in before.graph.initializer}
+    own = {tensor.name: tensor for tensor in model.graph.initializer}
+    others = {node.name: node for node in before.graph.node}
+    layers = [n for n in model.graph.node if n.name in names and n.op_type in LAYERS]
+    results = {node.output[0] for node in layers}
+    adds = (n for n in model.graph.node if n.op_type == "Add" and not results.isdisjoint(n.input))
+    for node in (*layers, *adds):
+        other = others.get(node.name)
+        if other is None or other.op_type != node.op_type:
+            continue
+        if len(node.input) > len(other.input):
+            del node.input[len(other.input) :]
+        for index, (name, old) in enumerate(zip(node.input, other.input, strict=False)):
+            if name not in own or old not in tensors:
+                continue
+            if own[name].SerializeToString() == tensors[old].SerializeToString():
+                continue
+            tensor = model.graph.initializer.add()
+            tensor.CopyFrom(tensors[old])
+            tensor.name = node.input[index] = _free(old, own)
+            own[tensor.name] = tensor
+    remove_unread(model, set(own))
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken."""
+    while name in taken:
+        name += "_"
+    return name
