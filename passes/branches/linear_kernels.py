@@ -19,6 +19,7 @@ from ...ir.provenance import Refused
 from ...ir.record import Record
 from ...ir.tensor import Array, to_float64
 from ...ir.types import DType, shape_of, static_dims
+from ...support.statement import states
 from ..affine.algebra.layers import read_bias, read_weight
 from ..affine.algebra.operands import Parameters
 
@@ -254,6 +255,11 @@ def with_groups(kernel: LinearKernel, group: int) -> Array:
     return found
 
 
+@states(
+    "conv(x, v, b, g, d, p) + conv(x, w, c, g, d, q) =="
+    " conv(x, wider(v, p, r) + wider(w, q, r), b + c, g, d, r);"
+    " conv(x, w, c, 1, h, q) - x == conv(x, w - unit(w, q), c, 1, h, q)"
+)
 def added(kernels: Sequence[LinearKernel]) -> LinearKernel:
     """Return the sum of kernels of one value. Raises Refused if it is not a kernel."""
     first = kernels[0]

@@ -5,7 +5,7 @@ free.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,19 @@ def response_transposed(t: Tensor, w: Tensor, group: int) -> Tensor:
     return t.like(np.concatenate(parts))
 
 
+def wider(w: Tensor, pads: Sequence[int], wide: Sequence[int]) -> Tensor:
+    """Return a kernel along one axis with zeros, which reads the same with wider pads."""
+    edges = [(0, 0), (0, 0), tuple(b - a for a, b in zip(pads, wide, strict=True))]
+    return w.like(np.pad(w.array, edges, constant_values=w.field.number(0)))
+
+
+def unit(w: Tensor, pads: Sequence[int]) -> Tensor:
+    """Return the kernel of the data itself, with the extents of w."""
+    found = np.full(w.shape, w.field.number(0), object)
+    found[range(w.shape[0]), range(w.shape[0]), pads[0]] = w.field.number(1)
+    return w.like(found)
+
+
 def filled(x: Tensor, t: Tensor, axis: int) -> Tensor:
     """Return data of the shape of x that are t along an axis."""
     return t.like(np.broadcast_to(OPS["along"](t, axis, x.rank).array, x.shape))
@@ -205,6 +218,8 @@ FUNCTIONS: dict[str, Any] = {
             along_of,
             response,
             response_transposed,
+            wider,
+            unit,
             filled,
             repeat,
             tiles,
@@ -561,6 +576,7 @@ def _layers() -> dict[str, Domain]:
     return {
         "conv_result": Domain(conv, size=size),
         "conv_data": Domain(conv + padded, size=size),
+        "added": Domain(_branches(), size="2 channels, 3 positions"),
         "conv_transpose_result": Domain(transposed, size=size),
         "conv_transpose_data": Domain(transposed, size=size),
         "dense_result": Domain(gemm + without + no_beta, size="matrices of 2 x 2"),
@@ -582,6 +598,27 @@ def _layers() -> dict[str, Domain]:
             named({"x": data(1, 2, 2), "g": const(2), "a": 2, **scaled}), size="extents of 2"
         ),
     }
+
+
+def _branches() -> tuple[Instance, ...]:
+    """Kernels of one value whose results have equal extents, and the value beside one."""
+    pairs = [
+        (3, (1, 1), 1, (0, 0), (1, 1)),
+        (3, (0, 2), 1, (0, 0), (0, 2)),
+        (2, (1, 0), 2, (0, 1), (1, 1)),
+    ]
+    sums = [
+        {
+            "x": data(1, 2, 3), "v": const(2, 2 // g, k), "w": const(2, 2 // g, n),
+            "b": const(2), "c": const(2), "g": g, "d": (d,), "p": p, "q": q, "r": r,
+        }
+        for k, p, n, q, r in pairs
+        for g in (1, 2)
+        for d in (1, 2)
+    ]  # fmt: skip
+    shared = {"x": data(1, 2, 3), "c": const(2), "h": (1,)}
+    beside = [{"w": const(2, 2, k), "q": q} for k, q in ((3, (1, 1)), (2, (1, 0)), (1, (0, 0)))]
+    return (*sums, *named(*beside, **shared))
 
 
 def _joined_backward() -> tuple[Instance, ...]:

@@ -12,6 +12,7 @@ from irc.passes.affine.rules.clipping import clip_shifted
 from irc.passes.affine.rules.derived_rules import derived_backward, derived_forward
 from irc.passes.affine.rules.table import AFFINE_RULES
 from irc.passes.affine.search.chains import affine_of
+from irc.passes.branches.linear_kernels import added
 from irc.passes.simplify.rule_set import RULES
 from irc.passes.simplify_inference import lower_batch_norm
 
@@ -89,6 +90,7 @@ def _ways() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "nn.batch_norm", lower_batch_norm.apply
     yield "multiply", affine_of
     yield "clip", clip_shifted
+    yield "add", added
 
 
 def _file(function: Callable[..., Any]) -> str:

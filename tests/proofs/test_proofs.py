@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import all_nodes, compiled
+from graphs import all_nodes, compiled, size
 from irc.frontends.onnx import from_model
 from irc.ir.debug_counter import APPLIED
 from irc.ir.rewriter import Rewriter
@@ -50,6 +50,9 @@ NOT_MOVED = {
 """Lines about one affine: nothing passes another operator."""
 OPTIONS = {("conv_data", 1): "border=pad", ("conv_data", 2): "border=map"}
 """Lines that need an option of FoldScaleAxis."""
+MERGES = {"added": "MergeBranches,"}
+"""Passes after FoldScaleAxis, by rule."""
+
 OPSETS = {
     ("rms_norm_result", 0): 23,
     ("rms_norm_data", 0): 23,
@@ -333,9 +336,12 @@ def applied(entry: Entry, number: int, model: ModelProto) -> tuple[bool, ModelPr
         option = OPTIONS.get((entry.name, number))
         fold = f"FoldScaleAxis{{{option}}}" if option else "FoldScaleAxis"
         after = compiled(
-            model, f"SimplifyInference,{fold},CanonicalizeOps,SimplifyExpr,FoldConstant"
+            model,
+            f"SimplifyInference,{fold},{MERGES.get(entry.name, '')}CanonicalizeOps,SimplifyExpr,FoldConstant",
         ).model
         fired = affines(after) < affines(model)
+        if entry.name in MERGES:
+            fired = size(after) < size(model)
     else:
         module = from_model(copy.deepcopy(model))
         rewriter = Rewriter(module)
