@@ -25,7 +25,9 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_ITEM = re.compile(r"\s*([A-Za-z_][\w.-]*(?::[A-Za-z_][\w.]*)?)\s*(?:\{([^{}]*)\})?\s*(?:,|$)")
+_FILE = r"[^\s,:{}()*]+\.py:[A-Za-z_][\w.]*"
+_NAME = r"[A-Za-z_][\w.-]*(?::[A-Za-z_][\w.]*)?"
+_ITEM = re.compile(rf"\s*({_FILE}|{_NAME})\s*(?:\{{([^{{}}]*)\}})?\s*(?:,|$)")
 _REPEAT = re.compile(r"\s*\(([^()]*)\)\s*\*\s*(?:,|$)")
 
 
@@ -64,10 +66,10 @@ def lookup(name: str) -> type[Pass]:
 def parse_pipeline(spec: str) -> Sequential:
     """Parse a pipeline like `A,(B{x=1},C)*,default`.
 
-    A pass of another package is `module:Class{x=1}`, or the name of one of its entry points in the
-    group `irc.passes`. `(...)*` repeats passes until nothing changes, `default` means the default
-    pipeline, `none` no pass. Raises UsageError if the text cannot be parsed, or names an unknown
-    pass or option.
+    A pass of another package is `module:Class{x=1}`, that of a file `./file.py:Class{x=1}`, or the
+    name of one of its entry points in the group `irc.passes`. `(...)*` repeats passes until nothing
+    changes, `default` means the default pipeline, `none` no pass. Raises UsageError if the text
+    cannot be parsed, or names an unknown pass or option.
     """
     passes: list[Pass | Repeat] = []
     position = 0
@@ -79,7 +81,7 @@ def parse_pipeline(spec: str) -> Sequential:
             continue
         match = _ITEM.match(spec, position)
         if match is None:
-            forms = "Name, module:Class or Name{option=value,...}"
+            forms = "Name, module:Class, file.py:Class or Name{option=value,...}"
             raise UsageError(f"cannot read the passes from {spec[position:]!r}: expected {forms}")
         name, options = match.groups()
         position = match.end()

@@ -385,3 +385,48 @@ def test_the_pass_by_hand_of_the_documentation_works() -> None:
     assert isinstance(pass_, type)
     pass_()(module, [Verify()])
     assert [node.op for node in module.graph.operators()] == ["nn.relu"]
+
+
+SILENT = """
+from dataclasses import dataclass
+from irc.ir import Module
+from irc.passes import Pass, PassContext
+
+@dataclass(frozen=True)
+class Silent(Pass):
+    \"\"\"Do nothing, and say so.\"\"\"
+    note: str = ""
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        ctx.warnings.append(f"silent {self.note}")
+        return False
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("place", ["silent_here", "./silent_here.py", "FOLDER/silent_here.py"])
+def test_a_file_of_passes_is_named(
+    place: str,
+    jobs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "silent_here", raising=False)
+    (tmp_path / "silent_here.py").write_text(SILENT)
+    names = [f"{number}.onnx" for number in range(jobs)]
+    for name in names:
+        (tmp_path / name).write_bytes((ROOT / "examples" / "digits_cnn.onnx").read_bytes())
+    pipeline = f"default,{place.replace('FOLDER', str(tmp_path))}:Silent{{note=here}}"
+    assert main(["compile", *names, "-o", "out/", "--passes", pipeline]) == 0
+    assert capsys.readouterr().err.count("warning: silent here") == jobs
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_file_of_passes_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(irc.UsageError, match=r"there is no file 'gone\.py'"):
+        irc.passes.parse_pipeline("./gone.py:Silent")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    with pytest.raises(irc.PassError, match=r"broken\.py fails: ZeroDivisionError"):
+        irc.passes.parse_pipeline(f"{tmp_path}/broken.py:Silent")

@@ -32,6 +32,7 @@ COMMANDS = (
     "report",
     "dump",
     "diff",
+    "verify",
     "align",
     "bisect",
     "quantize",

@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.inputs:
         _check_extents(first, second)
     if judges_layers(options, first, second):
-        with _blaming(options):
+        with blaming(options):
             return align_layers(options, (first, base_dir), (second, other_dir), console)
     if options.dump:
         check_dump(Path(options.dump))
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
         other = expose_branch_tensors(second, other_dir)
-        with _blaming(options):
+        with blaming(options):
             comparison = compare_with(
                 first,
                 base_dir,
@@ -205,7 +205,7 @@ def _check_extents(first: ModelProto, second: ModelProto) -> None:
 
 
 @contextmanager
-def _blaming(options: argparse.Namespace) -> Iterator[None]:
+def blaming(options: argparse.Namespace) -> Iterator[None]:
     """Begin the message of a VerifyError with the file of the model that causes it."""
     from ...support.errors import SourceError, VerifyError
 

@@ -33,6 +33,7 @@ EXAMPLES = {
         "irc dump net.onnx --passes default --diff",
     ),
     "irc diff": ("irc diff net.onnx same.onnx",),
+    "irc verify": ("irc verify net.onnx out.onnx",),
     "irc align": (
         "irc align net.onnx out.onnx",
         "irc align net.onnx out.onnx --map map.json --html align.html",

@@ -65,11 +65,6 @@ class Parser(argparse.ArgumentParser):
             from ...support.errors import did_you_mean
 
             hint = did_you_mean(str(value), map(str, action.choices or ()))
-            if value == "verify":
-                hint = (
-                    ": `irc align A B` compares two models,"
-                    " `irc compile --verify` a model and its result"
-                )
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
 

@@ -14,40 +14,51 @@ from ...ir.module import Module
 from ...ir.tensor import Array
 from ...result import emit
 from ...support.errors import VerifyError
+from ...support.limits import DEFAULT_LIMITS, Limits
 from .alignment import Alignment
 from .alignment import align as align_with
 from .branch_outputs import expose_branch_tensors
 from .comparison import Comparison
-from .inputs import Stimulus, check_feeds, overridable_inputs, required_inputs
+from .inputs import Stimulus, check_feeds, overridable_inputs, read_inputs, required_inputs
 from .tolerance import Tolerance
 
 if TYPE_CHECKING:
     from ...frontends.input_shapes import InputShapes
 
 Model = str | Path | ModelProto | Module
+Inputs = Mapping[str, Array] | Sequence[str | Path]
 
 
 def align(
     first: Model,
     second: Model,
     *,
-    inputs: Mapping[str, Array] | None = None,
+    inputs: Inputs | None = None,
     fold_map: FoldMap | str | Path | None = None,
     input_shapes: InputShapes | None = None,
     tolerance: Tolerance | None = None,
     thorough: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    advance: Callable[[str], None] | None = None,
 ) -> Alignment:
     """Run two models on the same inputs, and compare all tensors of the first.
 
-    A model is a path, a ModelProto or a Module. `inputs` are arrays by name, by default generated
-    ones. With the fold map of `second`, tensors that it does not compute are explained.
+    A model is a path, a ModelProto or a Module. `inputs` are arrays by name or files, by default
+    generated ones. With the fold map of `second`, tensors that it does not compute are explained.
+    `limits` hold for reading; `advance` is called with the name of each set of inputs.
+
     `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
     explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read.
     """
-    one, base_dir = _read(first, input_shapes)
-    two, other_dir = _read(second, input_shapes)
+    one, base_dir = _read(first, input_shapes, limits)
+    two, other_dir = _read(second, input_shapes, limits)
     comparison = compare_with(
-        one, base_dir, inputs=_stimuli(inputs, one), tolerance=tolerance, thorough=thorough
+        one,
+        base_dir,
+        inputs=_stimuli(inputs, one),
+        tolerance=tolerance,
+        thorough=thorough,
+        advance=advance,
     )
     known = FoldMap.load(fold_map) if isinstance(fold_map, str | Path) else fold_map
     return align_with(comparison, expose_branch_tensors(two, other_dir), other_dir, known)
@@ -57,7 +68,7 @@ def verify(
     first: Model,
     second: Model,
     *,
-    inputs: Mapping[str, Array] | None = None,
+    inputs: Inputs | None = None,
     input_shapes: InputShapes | None = None,
     tolerance: Tolerance | None = None,
     thorough: bool = False,
@@ -101,17 +112,21 @@ def compare_with(
     )
 
 
-def _read(model: Model, input_shapes: InputShapes | None) -> tuple[ModelProto, Path]:
+def _read(
+    model: Model, input_shapes: InputShapes | None, limits: Limits
+) -> tuple[ModelProto, Path]:
     if isinstance(model, str | Path):
-        return read_onnx(model, input_shapes=input_shapes)
+        return read_onnx(model, limits, input_shapes)
     if isinstance(model, Module):
         return emit(model).model, model.base_dir
     return model, Path()
 
 
-def _stimuli(inputs: Mapping[str, Array] | None, model: ModelProto) -> tuple[Stimulus, ...]:
+def _stimuli(inputs: Inputs | None, model: ModelProto) -> Sequence[Stimulus]:
     if inputs is None:
         return ()
+    if not isinstance(inputs, Mapping):
+        return read_inputs(inputs, model)
     infos = {info.name: info for info in (*required_inputs(model), *overridable_inputs(model))}
     stimulus = Stimulus("inputs", dict(inputs))
     check_feeds(stimulus, infos)

@@ -204,12 +204,6 @@ def test_usage_errors_name_their_command(
     assert names(folder) == ["net.onnx"]
 
 
-def test_who_wants_to_verify_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["verify", "a.onnx", "b.onnx"])
-    assert "`irc align A B` compares two models" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import harness
+import numpy as np
 import onnx
 import pytest
 from irc.tools.cli.main import main
+from onnx import numpy_helper
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
@@ -84,3 +86,22 @@ def test_two_models_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(text)
     assert found["BatchNormalization"] == [8, 0] and found["parameters"] == [33546, 32834]
     assert main(["inspect", "net.onnx", "o.onnx", "--json", "-"]) == 2
+
+
+def test_two_models_are_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "net.onnx", "o.onnx", "-q"]) == 0
+    assert main(["verify", "net.onnx", "o.onnx"]) == 0
+    assert capsys.readouterr().out == "19 tensors agree within their rounding bounds\n"
+    other = onnx.load("o.onnx")
+    bias = next(tensor for tensor in other.graph.initializer if tensor.name == "down/conv.bias")
+    bias.CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.01), bias.name)
+    )
+    onnx.save(other, "wrong.onnx")
+    assert main(["verify", "net.onnx", "wrong.onnx"]) == 1
+    assert capsys.readouterr().out.startswith("the first to diverge is 'down/bn:0': 0.01")
+    assert main(["verify", "net.onnx", "wrong.onnx", "--atol", "1000", "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    assert main(["verify", "net.onnx", "o.onnx", "--inputs", "x.npy"]) == 0
+    assert main(["verify", "net.onnx", "gone.onnx"]) == 1
