@@ -115,7 +115,7 @@ class Result:
         return count_statuses((status.status, status.reason) for status in found.values())
 
     def __repr__(self) -> str:
-        return f"<Result: {self.operators} operators, affines: {statuses(self.count())}>"
+        return f"<Result: {self.operators} operators, scales and shifts: {statuses(self.count())}>"
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the graphs before and after, for a notebook."""

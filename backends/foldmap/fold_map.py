@@ -51,7 +51,7 @@ class FoldMap:
         self.arrays = ArrayStore() if arrays is None else arrays
 
     def __repr__(self) -> str:
-        return f"<FoldMap: {len(self.layers)} layers, affines: {statuses(self.count())}>"
+        return f"<FoldMap: {len(self.layers)} layers, scales and shifts: {statuses(self.count())}>"
 
     def _repr_html_(self) -> str:
         """Return where each affine went, and the layers, for a notebook."""

@@ -39,7 +39,7 @@ def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> Non
     console.print(
         visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False
     )
-    console.print(visible(f"affines: {statuses(fold_map.count())}"), markup=False)
+    console.print(visible(f"scales and shifts: {statuses(fold_map.count())}"), markup=False)
     for table in tables:
         if table.row_count:
             console.print(table)

@@ -1041,7 +1041,7 @@ ROWS_AHEAD: list[Row] = [
         add(6, 1),
         norm("LayerNormalization", 6, 5, axis=-2),
     ),
-    ahead("border keep", "pads its data with zeros", add(*C), conv(3, 4, 3, 3, pads=[1, 1, 1, 1])),
+    ahead("border keep", "pads with zeros", add(*C), conv(3, 4, 3, 3, pads=[1, 1, 1, 1])),
     ahead(
         "Gather table",
         "not a list of constant indices",

@@ -66,7 +66,7 @@ LIMITS = {
     "max_nesting": (64, "nesting of graphs, types, lists and objects"),
     "max_constant_bytes": (
         256 << 20,
-        "bytes of the result of a constant expression; larger ones are left to the runtime",
+        "largest constant that folding may create, in bytes",
     ),
     "max_fold_map_bytes": (1 << 30, "bytes of the arrays of a fold map, unpacked"),
 }
@@ -125,8 +125,8 @@ def add_input_shapes(command: Arguments) -> None:
         default=[],
         metavar="NAME=1,3,...",
         help=(
-            "fix the extents of an input, and those of equal symbols elsewhere; ?"
-            " leaves one as it is (repeatable)"
+            "set the dimensions of an input (? keeps one); a symbol such as N gets the same size"
+            " everywhere (repeatable)"
         ),
     )
 
@@ -296,17 +296,14 @@ def add_thorough(command: argparse.ArgumentParser) -> None:
 def add_tolerance(command: Arguments) -> None:
     """Add --rtol and --atol."""
     for name, text in (
-        ("--rtol", "relative to the magnitude of the element in the source"),
-        ("--atol", "absolute"),
+        ("--rtol", "differences up to X times the source's value (numpy.allclose)"),
+        ("--atol", "differences up to X"),
     ):
         command.add_argument(
             name,
             type=_tolerance,
             metavar="X",
-            help=(
-                "judge by |a - b| <= atol + rtol |a| instead of the bound on"
-                f" rounding: {text} (default: 0)"
-            ),
+            help=f"accept {text} instead of the bound on rounding (default: 0)",
         )
 
 

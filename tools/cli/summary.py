@@ -189,7 +189,7 @@ def summarize(
     if not options.quiet:
         parts = [
             f"{before} -> {result.operators} operators",
-            f"affines: {statuses(result.count())}",
+            f"scales and shifts: {statuses(result.count())}",
             f"{seconds:.2f} s",
         ]
         if result.held_back:

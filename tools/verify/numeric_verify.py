@@ -148,7 +148,7 @@ class VerifyNumerics:
         """
         self.comparison(module)
         passes = ",".join(self._passes) if self.when == "end" else ""
-        self.check(model, passes or "the backend", base_dir or module.base_dir)
+        self.check(model, passes or "the written model", base_dir or module.base_dir)
 
     def comparison(self, module: Module) -> Comparison:
         """Return the comparison with the module's source, or with a module that came from text.
@@ -240,7 +240,7 @@ class VerifyNumerics:
         limit = "bound" if self.tolerance is None else "tolerance"
         lines = [
             f"verified {v.pass_}: {v.tensors} tensors, {v.inputs} inputs, "
-            f"off by at most {v.greatest:.2g} of the {limit}"
+            f"largest difference {100 * v.greatest:.2g} % of the {limit}"
             + (f", {v.undecided:.2g} of the elements undecided" if v.undecided else "")
             for v in self.verdicts
         ]

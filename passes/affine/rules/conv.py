@@ -110,7 +110,7 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     pads = explicit_pads(node, kernel)
     fits = padding is not None and fits_operand("nn.pad", "constant_value", node, padding)
     if padding is None or pads is None or not fits:
-        detail = f"{node.description} pads its data with zeros, which the shift is not"
+        detail = f"{node.description} pads with zeros: at the border the shift would be missing"
         raise Refused("nonzero_padding", detail)
     return of_data(replace(fold, padding=(pads, padding)), numbers, response)
 

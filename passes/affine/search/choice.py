@@ -233,7 +233,7 @@ class Chooser:
             return 0
         raise Refused(
             "bias_slot",
-            f"{choice.label}: a fold saves no operator: {added} would take the place of {removed}",
+            f"{choice.label}: folding it saves no operator: it needs {added} in place of {removed}",
         )
 
 

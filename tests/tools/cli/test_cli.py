@@ -49,7 +49,7 @@ def test_compile_writes_the_model_and_the_map(
     assert harness.batch_norms(onnx.load(output)) == 0
     assert len(json.loads(fold_map.read_text())["sources"]) == 8
     summary = capsys.readouterr().err
-    assert "27 -> 19 operators; affines: 8 folded" in summary
+    assert "27 -> 19 operators; scales and shifts: 8 folded" in summary
     assert sorted(path.name for path in tmp_path.iterdir()) == ["map.json", "map.npz", "out.onnx"]
 
 

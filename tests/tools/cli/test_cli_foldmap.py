@@ -61,7 +61,7 @@ def test_show_prints_affines_and_layers(
     assert main(["foldmap", "show", compiled[1]]) == 0
     text = capsys.readouterr().out
     for words in (
-        "affines: 8 folded",
+        "scales and shifts: 8 folded",
         "folded into stem/conv",
         "A45 backward",
         "stem/conv.bias (new)",

@@ -91,7 +91,9 @@ def test_models_of_one_folder_lie_side_by_side(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    assert lines[0].startswith(f"{tmp_path / 'a.onnx'}: 27 -> 19 operators; affines: 8 folded; ")
+    assert lines[0].startswith(
+        f"{tmp_path / 'a.onnx'}: 27 -> 19 operators; scales and shifts: 8 folded; "
+    )
     assert lines[1].startswith("b.onnx: 27 -> 19 operators; ")
     assert lines[2].startswith("2 models; ")
     assert sorted(files(tmp_path / "out")) == ["deep/a.irc.onnx", "deep/b.irc.onnx"]

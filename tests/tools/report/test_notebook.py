@@ -77,8 +77,8 @@ def test_a_module_shows_its_interface_and_operators() -> None:
 
 def test_a_result_and_its_fold_map_show_where_each_affine_went() -> None:
     result = irc.compile(EXAMPLE)
-    assert repr(result) == "<Result: 19 operators, affines: 8 folded>"
-    assert repr(result.fold_map) == "<FoldMap: 8 layers, affines: 8 folded>"
+    assert repr(result) == "<Result: 19 operators, scales and shifts: 8 folded>"
+    assert repr(result.fold_map) == "<FoldMap: 8 layers, scales and shifts: 8 folded>"
     for item in (result, result.fold_map):
         cells = shown(item).cells
         first = cells.index("stem/bn")

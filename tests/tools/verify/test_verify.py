@@ -143,7 +143,7 @@ def test_a_command_that_cannot_be_run_says_nothing_of_the_model(
 def test_every_pass_that_changes_something_is_verified_or_only_the_end() -> None:
     each = verified(network())
     assert [verdict.pass_ for verdict in each.verdicts] == [
-        "SimplifyInference", "FoldScaleAxis", "FoldConstant", "the backend",
+        "SimplifyInference", "FoldScaleAxis", "FoldConstant", "the written model",
     ]  # fmt: skip
     end = verified(network(), when="end")
     assert len(end.verdicts) == 1
@@ -679,7 +679,7 @@ def test_a_model_that_agreed_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -
     before = len(runs)
     verify.finish(result.module, result.model)
     assert len(runs) == before
-    assert verify.verdicts[-1] == replace(verify.verdicts[-2], pass_="the backend")
+    assert verify.verdicts[-1] == replace(verify.verdicts[-2], pass_="the written model")
 
 
 @pytest.mark.parametrize("external", [False, True], ids=["whole", "external"])
