@@ -43,6 +43,9 @@ FLOATS = frozenset(
 ALIAS = "ai.onnx"
 """Another name of ONNX's own domain."""
 
+MAX_KEPT = 1 << 14
+"""Most elements of a stored constant that are kept in float64, too."""
+
 STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
 
@@ -99,9 +102,12 @@ class Stored:
     @property
     def exact(self) -> Array:
         """The elements in float64; computed ones are not rounded to their element type."""
-        if self._exact is None:
-            self._exact = self.array.astype(np.float64)
-        return self._exact
+        if self._exact is not None:
+            return self._exact
+        made = self.array.astype(np.float64)
+        if made.size <= MAX_KEPT:
+            self._exact = made
+        return made
 
     @property
     def key(self) -> tuple[Any, ...]:
