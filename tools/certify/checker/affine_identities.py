@@ -15,7 +15,7 @@ from .constant_operands import TOGETHER, are_constants, check_padding, constant_
 from .crossing import CROSSINGS, centred
 from .equalities import Identity
 from .linear_maps import DENSE, Maps, check_map
-from .lines import Line, is_rounding, shared_scale
+from .lines import GROWTH, NARROW, Line, is_rounding, shared_scale
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved, static
 from .relations import DOWN, UP, Relations
@@ -297,15 +297,30 @@ def _layer(proof: Relations, step: Step, operation: Operation) -> None:
             raise Unproved("the integers or zero points differ")
         check_dequantized(source, operation, claim)
     elif operation.kind.endswith("Normalization"):
-        if proof.term_of(first) != proof.term_of(second):
-            line = proof.upward(second, first)
-            if line is None or operation.kind not in CENTRED:
-                raise Unproved("the data differ")
-            centred(source, {0: line})
-        check_scaled_parameters(source, operation, claim)
+        check_scaled_parameters(source, operation, claim, _number(proof, source, first, second))
     else:
         claim = _weighted(proof, source, operation, first, second, claim)
     proof.relate(operation.outputs[0], result, claim, DOWN)
+
+
+def _number(proof: Relations, source: Operation, first: Datum, second: Datum) -> float:
+    """Return the number that multiplies the data of the source's normalization. Raises Unproved."""
+    if proof.term_of(first) == proof.term_of(second):
+        return 1.0
+    line = proof.upward(second, first)
+    if line is None:
+        raise Unproved("the data differ")
+    number = float(line.scale.flat[0]) if line.has_scale else 1.0
+    if line.has_scale and (line.scale != number).any():
+        raise Unproved("a scale does not pass the operator")
+    if not 1.0 / GROWTH <= abs(number) <= GROWTH or (second.kind in NARROW and abs(number) < 1.0):
+        raise Unproved("squares of the data would be far from those of the source")
+    if line.has_shift and source.kind not in CENTRED:
+        raise Unproved("a shift does not pass the operator")
+    one = np.ones_like(line.scale)
+    if line.has_shift:
+        centred(source, {0: Line(one, line.shift / number, line.reach / abs(number))})
+    return number
 
 
 def _terms(proof: Relations, operation: Operation, places: Sequence[int]) -> list[int | None]:

@@ -341,17 +341,20 @@ def _has_padding(operation: Operation) -> bool:
     return any((-(-extent // s) - 1) * s + (k - 1) * d + 1 > extent for extent, k, s, d in each)
 
 
-def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -> None:
+def check_scaled_parameters(
+    source: Operation, result: Operation, claim: Line, number: float
+) -> None:
     """Prove that a normalization with other parameters computes `claim` of the source's.
 
-    Raises Unproved.
+    The data of the source are `number` times the result's, but for a shift that does not count:
+    norm(s x; epsilon) = sign(s) norm(x; epsilon / s^2). Raises Unproved.
     """
     if source.kind not in NORMALIZATIONS:
         raise Unproved(f"{source.kind} is no layer")
-    if source.attributes != result.attributes:
-        raise Unproved("the layers have different attributes")
+    _check_epsilon(source, result, number)
     found = [parameters(operation, claim) for operation in (source, result)]
     gamma, beta = (each.astype(np.float64) for each in found[0])
+    gamma = np.copysign(1.0, number) * gamma
     scale, shift, reach = claim.scale, claim.shift, claim.reach
     exact = scaled(gamma, scale), beta * scale + shift
     magnitude = np.abs(gamma * scale), np.abs(beta * scale) + reach
@@ -363,6 +366,21 @@ def check_scaled_parameters(source: Operation, result: Operation, claim: Line) -
                 "a parameter is not the rounded number that the scale and shift make of the"
                 " source's"
             )
+
+
+def _check_epsilon(source: Operation, result: Operation, number: float) -> None:
+    """Prove that the epsilons differ by the square of a number, and no other attribute does.
+
+    Raises Unproved.
+    """
+    own = [dict(each.attributes) for each in (source, result)]
+    given, made = (np.array(each.pop("epsilon", EPSILON)) for each in own)
+    exact = np.asarray(given / number**2)
+    dtype = np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32
+    if own[0] != own[1] or (abs(number) == 1.0 and given != made):
+        raise Unproved("the layers have different attributes")
+    if vanishes(exact, np.dtype(np.float32)) or not is_rounding(made.astype(dtype), exact, exact):
+        raise Unproved("epsilon is not the rounded quotient of the source's")
 
 
 def parameters(operation: Operation, claim: Line) -> list[Array]:
