@@ -360,8 +360,8 @@ def check_scaled_parameters(
     magnitude = np.abs(gamma * scale), np.abs(beta * scale) + reach
     if (vanishes(exact[0], found[1][0].dtype) & ~vanishes(gamma, found[1][0].dtype)).any():
         raise Unproved("a scale is below the normal numbers of its type")
-    for stored, number, bound in zip(found[1], exact, magnitude, strict=True):
-        if not is_rounding(stored, number, np.broadcast_to(bound, number.shape)):
+    for stored, each, bound in zip(found[1], exact, magnitude, strict=True):
+        if not is_rounding(stored, each, np.broadcast_to(bound, each.shape)):
             raise Unproved(
                 "a parameter is not the rounded number that the scale and shift make of the"
                 " source's"
@@ -375,7 +375,7 @@ def _check_epsilon(source: Operation, result: Operation, number: float) -> None:
     """
     own = [dict(each.attributes) for each in (source, result)]
     given, made = (np.array(each.pop("epsilon", EPSILON)) for each in own)
-    exact = np.asarray(given / number**2)
+    exact = given / number**2
     dtype = np.float64 if source.outputs[0].kind == TensorProto.DOUBLE else np.float32
     if own[0] != own[1] or (abs(number) == 1.0 and given != made):
         raise Unproved("the layers have different attributes")
