@@ -50,7 +50,7 @@ def other_operand(node: Node, value: Value) -> Value:
     """Return the operand beside `value` of a node that must have two."""
     if len(node.inputs) != 2:
         raise Declined("it has more or fewer than two operands")
-    return node.operand(1 if node.inputs[0] is value else 0)
+    return node.operand(1 if node.operand() is value else 0)
 
 
 def is_only_reader(value: Value | None, node: Node) -> bool:
@@ -80,9 +80,9 @@ def elements(value: Value | None, constants: Constants) -> Array:
     return array
 
 
-def integers(node: Node, name: str, index: int, constants: Constants) -> tuple[int, ...]:
+def integers(node: Node, name: str, constants: Constants) -> tuple[int, ...]:
     """Return the integers of the constant input `index`, called `name`; none if it is absent."""
-    found = integers_of(node, index, constants)
+    found = integers_of(node, name, constants)
     if found is None:
         raise Declined(f"its {name} are not constant")
     return found

@@ -70,7 +70,7 @@ def _counts_otherwise(node: Node, info: OpInfo) -> bool:
 
 def _has_rank_of_weight(node: Node) -> bool:
     """Return whether the declared rank of a layer's result is the one that its weight gives."""
-    shape, known = input_shape(node, 1), shape_of(node.output.type)
+    shape, known = input_shape(node, "weight"), shape_of(node.output.type)
     if shape is None or known is None:
         return False
     return len(known) == (2 if node.op == "nn.dense" else len(shape))

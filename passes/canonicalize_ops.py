@@ -43,7 +43,7 @@ class CanonicalizeOps(Pass):
 @rule(affine="untouched")
 def canonicalize_bias_add(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool:
     """bias_add(x, b) -> add(x, b)"""
-    if evaluator.array(node.inputs[1]) is None:
+    if evaluator.array(node["rhs"]) is None:
         return rewriter.decline("the bias is not constant")
     attrs = {"axis": 1, **node.attrs}  # 1 is the default of bias_add, which add does not have
     add = rewriter.make(

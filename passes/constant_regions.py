@@ -206,7 +206,7 @@ class ConstantRegions:
         if node.op == "nn.dense":
             columns = static_shape_of(node.output.type) or (1,)
             if (
-                _elements(node.output) * _elements(node.operand(1)) // max(columns[-1], 1)
+                _elements(node.output) * _elements(node["weight"]) // max(columns[-1], 1)
                 > MAX_DENSE
             ):
                 return False

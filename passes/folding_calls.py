@@ -216,7 +216,7 @@ def _takes_parameter(reader: Node, value: Value) -> bool:
     """Return whether `reader` is an affine, or a layer with `value` as its bias."""
     if _is_norm(reader) or reader.op in AFFINE_KINDS:
         return True
-    return has_trait(reader, Trait.BIASED) and reader.input(2) is value
+    return has_trait(reader, Trait.BIASED) and reader["bias"] is value
 
 
 def _is_norm(node: Node) -> bool:

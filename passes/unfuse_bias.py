@@ -41,7 +41,7 @@ class UnfuseBias(Pass):
 
 def has_vector_bias(node: Node) -> bool:
     """Return whether a layer has a bias with one value for each of its known channels."""
-    shape, result = input_shape(node, 2), shape_of(node.output.type)
+    shape, result = input_shape(node, "bias"), shape_of(node.output.type)
     if shape is None or len(shape) != 1 or result is None or len(result) < 2:
         return False
     # alpha * (a @ b) + beta * bias
@@ -57,7 +57,7 @@ def unfuse(node: Node, rewriter: Rewriter, evaluator: ConstantEvaluator) -> bool
         return rewriter.decline(
             "there is no bias with one value per channel, or the number of channels is not known"
         )
-    if evaluator.array(node.input(2)) is None:
+    if evaluator.array(node["bias"]) is None:
         return rewriter.decline("the bias is not constant")
     data, weight, bias = node.inputs
     assert node.next is not None

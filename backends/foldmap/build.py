@@ -357,10 +357,10 @@ class MapBuilder:
     def _stored(self, node: Node | None) -> StoredIntegersEntry | None:
         if node is None or node.graph is None:
             return None
-        zero_point = node.input(2)
+        zero_point = node["zero_point"]
         return {
-            "integers": self.name_of(node.operand(0)),
-            "scale": self.name_of(node.operand(1)),
+            "integers": self.name_of(node["data"]),
+            "scale": self.name_of(node["scale"]),
             "zero_point": None if zero_point is None else self.name_of(zero_point),
         }
 

@@ -254,7 +254,7 @@ class _Legalizer:
         # other readers of `data` read it without the bias
         if layer.graph is not node.graph or data.sole_user() is not node:
             return False
-        if layer.input(2) is not None or parameter_axis(node) != 1:
+        if layer["bias"] is not None or parameter_axis(node) != 1:
             return False
         # alpha * (a @ b) + beta * bias
         if layer.op == "nn.dense" and layer.attrs.get("beta", 1.0) != 1.0:
@@ -273,7 +273,7 @@ class _Legalizer:
         return True
 
     def visit_layer(self, node: Node) -> None:
-        bias = node.input(2)
+        bias = node["bias"]
         if bias is None or dtype_of(bias.type) is not F64 or is_from_source(node, bias):
             return
         dtype = dtype_of(node.output.type)

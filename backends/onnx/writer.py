@@ -216,13 +216,13 @@ class GraphWriter:
         outputs = [self.names.of(value) for value in node.outputs]
         fused = legal.fused.get(node)
         if fused is not None:
-            bias = fused.operand(1)
+            bias = fused["rhs"]
             inputs = [*inputs[:2], self.names.of(bias)]
             outputs = [self.names.of(fused.output)]
         for index in range(len(inputs)):
             narrow = legal.narrowed.get((node, index))
             if narrow is not None:
-                parameter = node.inputs[index] if fused is None else fused.inputs[1]
+                parameter = node.inputs[index] if fused is None else fused["rhs"]
                 assert parameter is not None
                 inputs[index] = self.narrowed(parameter, narrow)
         if isinstance(node.message, NodeProto):
@@ -265,8 +265,10 @@ class GraphWriter:
         """Return the attributes that an old opset adds to the node, None for one that is absent."""
         dated, fused = self.legal.dated.get(node), self.legal.fused.get(node)
         attrs = {} if dated is None else dict(dated.attrs)
-        bias = node.input(2) if fused is None else fused.inputs[1]
-        if node.op != "nn.dense" or bias is None or is_from_source(node, bias):
+        if node.op != "nn.dense":
+            return attrs
+        bias = node["bias"] if fused is None else fused["rhs"]
+        if bias is None or is_from_source(node, bias):
             return attrs
         if not is_legal(node.op, NUMPY_BROADCAST, node):
             attrs["broadcast"] = 1

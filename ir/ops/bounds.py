@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..graph import Node, Value
+from ..graph import OPERANDS, Node, Value
 from ..tensor import Array
 from ..types import DType, dtype_of, shape_of, static_dims
 from .channel_map import MAX_EXTENT
-from .inference import input_shape, integer_of
+from .inference import input_shapes, integer_of
 from .interval import UNBOUNDED, ZERO, Interval, concatenated, enclosing, interval
 from .row import Bounds, Constants, Function, MakeFunction
 
@@ -79,14 +79,26 @@ def of_same_data_or_zero(node: Node, x: Sequence[Interval], constants: Constants
     return [x[0].hull(ZERO)]
 
 
-def of_operands(*indices: int) -> Bounds:
+def operand_bounds(
+    node: Node, x: Sequence[Interval], name: str, absent: Interval = UNBOUNDED
+) -> Interval:
+    """Return the bounds of the operand `name`, of which `x` has those of all."""
+    return absent if node[name] is None else x[OPERANDS[node.op][name]]
+
+
+def of_operands(first: str, *others: str) -> Bounds:
     """Make the bounds of results whose elements are elements of some operands."""
-    return lambda node, x, constants: [x[indices[0]].whole.hull(*[x[i].whole for i in indices[1:]])]
+
+    def bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+        rest = [operand_bounds(node, x, name).whole for name in others]
+        return [operand_bounds(node, x, first).whole.hull(*rest)]
+
+    return bounds
 
 
 def joined(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound Concat: along its axis each part has its own interval, if the extents are known."""
-    shapes = [input_shape(node, i) for i in range(len(node.inputs))]
+    shapes = input_shapes(node)
     rank, axis = len(shapes[0] or ()), integer_of(node, "axis", 1)
     extents = [
         shape[axis]

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from ..graph import Node
+from ..graph import OPERANDS, Node
 from ..tensor import Array
 from ..types import F64, dtype_of
 from .row import Evaluate, Inputs
@@ -25,16 +25,25 @@ class NotEvaluable(Exception):
     """A node's result cannot be computed here; the message says why."""
 
 
-def operand(inputs: Inputs, index: int = 0) -> Array:
-    """Return an input that must be there."""
-    array = inputs[index] if index < len(inputs) else None
+def operand(inputs: Inputs) -> Array:
+    """Return the first input, which must be there."""
+    array = inputs[0] if inputs else None
     if array is None:
-        raise NotEvaluable(f"input {index} is absent")
+        raise NotEvaluable("its first input is absent")
     return array
 
 
-def listed_operand(inputs: Inputs, index: int) -> list[int] | None:
-    """Return the integers of an input, None if it is absent."""
+def operands(inputs: Inputs) -> list[Array]:
+    """Return all inputs, which must be there."""
+    found = [array for array in inputs if array is not None]
+    if len(found) < len(inputs):
+        raise NotEvaluable("an input is absent")
+    return found
+
+
+def listed_operand(node: Node, inputs: Inputs, name: str) -> list[int] | None:
+    """Return the integers of an operand, None if it is absent."""
+    index = OPERANDS[node.op][name]
     array = inputs[index] if index < len(inputs) else None
     return None if array is None else [int(item) for item in array.ravel()]
 
@@ -59,9 +68,9 @@ def has_wide_parameter(node: Node) -> bool:
         return False
     if "folded" in node.attrs:
         return True
-    if dtype_of(node.operand(1).type) is not F64:
-        return False
-    return dtype_of(node.operand().type) not in (F64, None)
+    data, parameter = node.inputs
+    assert data is not None and parameter is not None
+    return dtype_of(parameter.type) is F64 and dtype_of(data.type) not in (F64, None)
 
 
 def align(parameter: Array, axis: int, rank: int) -> Array:
@@ -79,7 +88,7 @@ def align(parameter: Array, axis: int, rank: int) -> Array:
 
 def aligned_operands(node: Node, inputs: Inputs) -> tuple[Array, Array]:
     """Return both operands, the second viewed so that it broadcasts as `axis` says."""
-    a, b = operand(inputs), operand(inputs, 1)
+    a, b = operands(inputs)
     axis = node.attrs.get("axis")
     if isinstance(axis, int):
         b = align(b, axis, a.ndim)

@@ -12,14 +12,15 @@ from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
 from ..types import ELEMENT_COUNT_LIMIT, Dim, TensorType, shape_of
-from .bounds import joined
+from .bounds import joined, operand_bounds
 from .channel_map import MAX_EXTENT, ChannelAxis, ChannelMap, Limit, block_channels, unknown_shape
-from .evaluation import NotEvaluable, check_size, listed_operand, operand
+from .evaluation import NotEvaluable, check_size, listed_operand, operand, operands
 from .inference import (
     Types,
     dtype_only,
     input_dtype,
     input_shape,
+    input_shapes,
     integer_of,
     integers_of,
     list_attribute,
@@ -49,7 +50,7 @@ from .views import pads_of, resized_extent, scales_of, slice_bounds, sliced_axes
 @complete_by_types
 def infer_take(node: Node, constants: Constants) -> Types:
     """Infer the indices' shape in place of the axis."""
-    dtype, shape, indices = input_dtype(node), input_shape(node), input_shape(node, 1)
+    dtype, shape, indices = input_dtype(node), input_shape(node), input_shape(node, "indices")
     axis = integer_of(node, "axis", 0)
     if shape is None or indices is None or not -len(shape) <= axis < len(shape):
         return (TensorType(dtype, None),)
@@ -59,7 +60,7 @@ def infer_take(node: Node, constants: Constants) -> Types:
 
 def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Gather."""
-    data, indices, axis = operand(inputs), operand(inputs, 1), node.attrs.get("axis", 0)
+    (data, indices), axis = operands(inputs), node.attrs.get("axis", 0)
     assert isinstance(axis, int)
     extent = data.shape[axis] if -data.ndim <= axis < data.ndim else 0
     if indices.size and not (-extent <= indices.min() and indices.max() < extent):
@@ -72,7 +73,7 @@ def evaluate_take(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def infer_concatenate(node: Node, constants: Constants) -> Types:
     """Infer the sum of extents along the axis, and other extents that any operand knows."""
     dtype = input_dtype(node)
-    shapes = [input_shape(node, i) for i in range(len(node.inputs))]
+    shapes = input_shapes(node)
     known = [shape for shape in shapes if shape is not None]
     axis = integer_of(node, "axis", 1)
     rank = len(known[0]) if known else 0
@@ -95,7 +96,7 @@ def evaluate_concatenate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Concat."""
     axis = node.attrs.get("axis", 1)
     assert isinstance(axis, int)
-    parts = [operand(inputs, i) for i in range(len(inputs))]
+    parts = operands(inputs)
     check_size(sum(part.size for part in parts), parts[0])
     return (np.concatenate(parts, axis=axis),)
 
@@ -160,8 +161,9 @@ def _as_in_numpy(start: int, end: int, step: int, extent: int) -> bool:
 def evaluate_strided_slice(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Slice."""
     data = operand(inputs)
-    starts, ends = listed_operand(inputs, 1), listed_operand(inputs, 2)
-    axes, steps = listed_operand(inputs, 3), listed_operand(inputs, 4)
+    starts, ends, axes, steps = [
+        listed_operand(node, inputs, name) for name in ("starts", "ends", "axes", "steps")
+    ]
     if starts is None or ends is None:
         raise NotEvaluable("starts or ends are not given")
     slices: list[slice] = [slice(None)] * data.ndim
@@ -193,8 +195,8 @@ def _part_extents(node: Node, constants: Constants) -> tuple[Dim, ...]:
     """Return the extents of the parts of a `split` as far as they are known."""
     count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
     unknown = (None,) * count
-    if node.input(1) is not None:
-        sizes = target_shape(node, 1, constants)
+    if node["split"] is not None:
+        sizes = target_shape(node, "split", constants)
         return sizes if sizes is not None and len(sizes) == count else unknown
     if shape is None or isinstance(shape[axis], int):
         return unknown
@@ -204,8 +206,8 @@ def _part_extents(node: Node, constants: Constants) -> tuple[Dim, ...]:
 def split_sizes(node: Node, constants: Constants) -> tuple[int, ...] | None:
     """Return the extents of the parts of a `split`, None unless there is one for each result."""
     count, shape, axis = len(node.outputs), input_shape(node), integer_of(node, "axis", 0)
-    if node.input(1) is not None:
-        sizes = listed(node, 1, constants)
+    if node["split"] is not None:
+        sizes = listed(node, "split", constants)
         return sizes if sizes is not None and len(sizes) == count and min(sizes) >= 0 else None
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(extent, int):
@@ -235,7 +237,8 @@ def infer_pad(node: Node, constants: Constants) -> Types:
 def infer_resize(node: Node, constants: Constants) -> Types:
     """Infer the sizes if they are given, else the extents that are the same in every precision."""
     dtype, shape = input_dtype(node), input_shape(node)
-    sizes = None if node.input(3) is None else target_shape(node, 3, constants)
+    is_sized = node.op == "image.resize" and node["sizes"] is not None
+    sizes = target_shape(node, "sizes", constants) if is_sized else None
     if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
         return (TensorType(dtype, None),)
     if sizes is not None and len(sizes) == len(shape):
@@ -280,11 +283,11 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     """
     if at.axis is None:
         return ChannelMap()
-    before, wanted = input_shape(node), input_shape(node, 1)
+    before, wanted = input_shape(node), input_shape(node, "indices")
     if not before or wanted is None:
         raise unknown_shape(node)
     axis, rank = integer_of(node, "axis", 0) % len(before), len(wanted)
-    indices, extent = constants.array(node.inputs[1]), before[axis]
+    indices, extent = constants.array(node["indices"]), before[axis]
     if indices is None or indices.dtype.kind == "i":
         if at.axis < axis:
             return ChannelMap(at.axis)
@@ -354,7 +357,7 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     """Tile: the channels are repeated as a whole."""
     if at.axis is None:
         return ChannelMap()
-    repeats = integers_of(node, 1, constants)
+    repeats = integers_of(node, "repeats", constants)
     if repeats is None or at.axis >= len(repeats):
         raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
     copies, count = repeats[at.axis], at.count
@@ -377,7 +380,7 @@ MAX_BLOCKS = 1 << 12
 def infer_tile(node: Node, constants: Constants) -> Types:
     """Infer every extent times its repeats."""
     dtype, shape = input_dtype(node), input_shape(node)
-    repeats = pieces_of(node, 1, constants)
+    repeats = pieces_of(node, "repeats", constants)
     if shape is None or repeats is None or len(repeats) != len(shape):
         return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
     return (TensorType(dtype, tuple(map(_times, shape, repeats))),)
@@ -478,7 +481,7 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     If the channels are padded with a constant, the channels of the data are in the middle.
     """
     is_constant = text_of(node, "mode", "constant") == "constant"
-    value = number_of(node, 2, constants, 0.0) if is_constant else None
+    value = number_of(node, "constant_value", constants, 0.0) if is_constant else None
     if is_constant and value is None:
         raise Refused("non_constant_params", f"{node.description}: its value is not constant")
     if at.axis is None:
@@ -540,7 +543,7 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
     # batch and channels stay if the region of interest has them as a whole
     if _crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants)):
         return False
-    if node.input(3) is not None:
+    if node.op == "image.resize" and node["sizes"] is not None:
         if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
             return False  # one scale for all axes, whatever extents it rounds to
         return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
@@ -551,7 +554,7 @@ def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
 
 def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:
     """Return whether the region of interest has the whole of `axis`."""
-    roi = constants.array(node.input(1))
+    roi = constants.array(node["roi"])
     if roi is None or roi.size != 2 * rank:
         return False
     begins, ends = roi.ravel()[:rank], roi.ravel()[rank:]
@@ -566,7 +569,7 @@ def _padded(node: Node, x: Sequence[Interval], constants: Constants) -> list[Int
     """Bound Pad: elements of the data, and the padding."""
     if text_of(node, "mode", "constant") != "constant":
         return [x[0].whole]
-    return [x[0].whole.hull(x[2].whole if node.input(2) is not None else ZERO)]
+    return [x[0].whole.hull(operand_bounds(node, x, "constant_value", ZERO).whole)]
 
 
 ROWS = (

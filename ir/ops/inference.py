@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ..graph import Node, Value
+from ..graph import Node
 from ..types import F64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
 from .row import Constants, complete_by_types
 
@@ -19,48 +19,51 @@ MAX_RANK = 64
 """The greatest rank of a tensor whose shape is not constant: as many axes as numpy has."""
 
 
-def input_dtype(node: Node, index: int = 0) -> DType | None:
-    """Return the dtype of an input, None if it is absent or unknown."""
-    value = node.input(index)
+def input_dtype(node: Node, name: str | None = None) -> DType | None:
+    """Return the dtype of an operand, by default the first; None if it is absent or unknown."""
+    value = node.input(0) if name is None else node[name]
     return None if value is None else dtype_of(value.type)
 
 
-def input_shape(node: Node, index: int = 0) -> Shape:
-    """Return the shape of an input, None if it is absent or its rank unknown."""
-    inputs = node.inputs
-    value = inputs[index] if index < len(inputs) else None
+def input_shape(node: Node, name: str | None = None) -> Shape:
+    """Return the shape of an operand, by default the first; None if it is absent or unknown."""
+    if name is None:
+        value = node.inputs[0] if node.inputs else None
+    else:
+        value = node[name]
     return None if value is None else shape_of(value.type)
 
 
-def _shape(value: Value | None) -> Shape:
-    return None if value is None else shape_of(value.type)
+def input_shapes(node: Node) -> list[Shape]:
+    """Return the shapes of all operands."""
+    return [None if value is None else shape_of(value.type) for value in node.inputs]
 
 
-def listed(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return the integers of an input, None if it is absent or not constant."""
-    array = constants.array(node.input(index))
+def listed(node: Node, name: str, constants: Constants) -> tuple[int, ...] | None:
+    """Return the integers of an operand, None if it is absent or not constant."""
+    array = constants.array(node[name])
     return None if array is None or array.dtype.kind not in "iu" else tuple(array.ravel().tolist())
 
 
-def pieces_of(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
-    """Return the integers of an input as far as they are known, None if not even how many."""
-    numbers = listed(node, index, constants)
-    return constants.extents(node.input(index)) if numbers is None else numbers
+def pieces_of(node: Node, name: str, constants: Constants) -> tuple[Dim, ...] | None:
+    """Return the integers of an operand as far as they are known, None if not even how many."""
+    numbers = listed(node, name, constants)
+    return constants.extents(node[name]) if numbers is None else numbers
 
 
-def target_shape(node: Node, index: int, constants: Constants) -> tuple[Dim, ...] | None:
-    """Return the shape that an input lists, as far as it is known; None without its length."""
-    target = pieces_of(node, index, constants)
+def target_shape(node: Node, name: str, constants: Constants) -> tuple[Dim, ...] | None:
+    """Return the shape that an operand lists, as far as it is known; None without its length."""
+    target = pieces_of(node, name, constants)
     if target is not None:
         return tuple([None if isinstance(dim, int) and dim < 0 else dim for dim in target])
-    length = input_shape(node, index)
+    length = input_shape(node, name)
     count = length[0] if length is not None and len(length) == 1 else None
     return (None,) * count if isinstance(count, int) and count <= MAX_RANK else None
 
 
-def integers_of(node: Node, index: int, constants: Constants) -> tuple[int, ...] | None:
-    """Return the integers of an input, none if it is absent, None if they are unknown."""
-    return () if node.input(index) is None else listed(node, index, constants)
+def integers_of(node: Node, name: str, constants: Constants) -> tuple[int, ...] | None:
+    """Return the integers of an operand, none if it is absent, None if they are unknown."""
+    return () if node[name] is None else listed(node, name, constants)
 
 
 def list_attribute(
@@ -79,9 +82,9 @@ def list_attribute(
     return tuple([item for item in found if isinstance(item, int)])
 
 
-def number_of(node: Node, index: int, constants: Constants, default: float) -> float | None:
-    """Return the number of an input in float64, `default` if it is absent, None if unknown."""
-    value = node.input(index)
+def number_of(node: Node, name: str, constants: Constants, default: float) -> float | None:
+    """Return the number of an operand in float64, `default` if it is absent, None if unknown."""
+    value = node[name]
     if value is None:
         return default
     array = constants.array(value)
@@ -140,16 +143,16 @@ def same(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def elementwise(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of two operands in the first one's dtype; with `axis`, its shape."""
-    first, second = input_dtype(node), input_dtype(node, 1)
+    first, second = input_dtype(node), input_dtype(node, "rhs")
     dtype = first or (second if second is not F64 else None)
     if "axis" in node.attrs:
         return (TensorType(dtype, input_shape(node)),)
-    return (TensorType(dtype, broadcast_shapes(input_shape(node), input_shape(node, 1))),)
+    return (TensorType(dtype, broadcast_shapes(input_shape(node), input_shape(node, "rhs"))),)
 
 
 def broadcast_of_inputs(node: Node) -> Shape:
     """Return the broadcast of all operands."""
-    return reduce(broadcast_shapes, map(_shape, node.inputs))
+    return reduce(broadcast_shapes, input_shapes(node))
 
 
 @complete_by_types

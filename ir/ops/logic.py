@@ -10,8 +10,8 @@ import numpy as np
 from ..graph import Node
 from ..tensor import Array
 from ..types import BOOL, TensorType
-from .bounds import always
-from .evaluation import NotEvaluable, binary, check_size, operand, unary
+from .bounds import always, operand_bounds
+from .evaluation import NotEvaluable, binary, check_size, operands, unary
 from .inference import Types, broadcast_of_inputs, input_dtype, same
 from .interval import Interval
 from .numeric import LIMITED_BROADCAST, has_numpy_broadcast
@@ -27,12 +27,12 @@ def infer_comparison(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def infer_where(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of condition and both branches, in the branches' dtype."""
-    return (TensorType(input_dtype(node, 1), broadcast_of_inputs(node)),)
+    return (TensorType(input_dtype(node, "x"), broadcast_of_inputs(node)),)
 
 
 def evaluate_where(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Where."""
-    condition, x, y = (operand(inputs, i) for i in range(3))
+    condition, x, y = operands(inputs)
     if x.dtype != y.dtype or condition.dtype != np.bool_:
         raise NotEvaluable(f"operands are {condition.dtype}, {x.dtype} and {y.dtype}")
     check_size(prod(np.broadcast_shapes(condition.shape, x.shape, y.shape)), x)
@@ -45,7 +45,7 @@ _WHERE = _BROADCASTS | {Trait.COMBINES, Trait.EXACT_AT_RUNTIME}
 
 
 def _branches(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
-    return [x[1].hull(x[2])]
+    return [operand_bounds(node, x, "x").hull(operand_bounds(node, x, "y"))]
 
 
 def _row(

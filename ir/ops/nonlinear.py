@@ -10,7 +10,16 @@ import numpy as np
 from ..graph import Node
 from ..tensor import Array
 from ..types import shape_of
-from .bounds import Turns, always, extents_product, falling, of_same_data_or_zero, rising, turning
+from .bounds import (
+    Turns,
+    always,
+    extents_product,
+    falling,
+    of_same_data_or_zero,
+    operand_bounds,
+    rising,
+    turning,
+)
 from .channel_map import rectified_channels
 from .evaluation import NotEvaluable, operand
 from .inference import same
@@ -149,7 +158,8 @@ def _rectified(node: Node, x: Sequence[Interval], constants: Constants) -> list[
     """Bound LeakyRelu and PRelu: max(x, 0) + slope * min(x, 0), of which one term is 0."""
     data = x[0]
     alpha = _number(node, "alpha", float(np.float32(0.01)))
-    slope = x[1] if node.op == "nn.prelu" else interval(alpha, alpha)
+    is_constant = node.op != "nn.prelu"
+    slope = interval(alpha, alpha) if is_constant else operand_bounds(node, x, "slope")
     below = multiplied(data.map(lambda v: np.minimum(v, 0)), slope)
     above = data.map(lambda v: np.maximum(v, 0))
     both = below.hull(above)
@@ -165,8 +175,8 @@ def _clipped(node: Node, x: Sequence[Interval], constants: Constants) -> list[In
     """Bound Clip: min(max(x, low), high) never falls with any of the three."""
     if node.op == "nn.relu":
         return [x[0].clipped(0, math.inf)]
-    low = x[1] if node.input(1) is not None else interval(-math.inf, -math.inf)
-    high = x[2] if node.input(2) is not None else interval(math.inf, math.inf)
+    low = operand_bounds(node, x, "min", interval(-math.inf, -math.inf))
+    high = operand_bounds(node, x, "max", interval(math.inf, math.inf))
     ends = zip(x[0].corners, low.whole.corners, high.whole.corners, strict=True)
     return [Interval(*[np.minimum(np.maximum(v, least), most) for v, least, most in ends])]
 
@@ -204,7 +214,7 @@ def _locally_normalized(node: Node, x: Sequence[Interval], constants: Constants)
 
 def _accumulated(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound CumSum: a sum of at most as many terms as the axis has."""
-    axis, shape = constants.array(node.input(1)), shape_of(node.operand().type)
+    axis, shape = constants.array(node["axis"]), shape_of(node.operand().type)
     known = axis is not None and axis.size == 1 and shape is not None
     count = extents_product(node, [int(axis.item())]) if known and axis is not None else math.inf
     return [repeated(x[0].whole, count).hull(ZERO)]

@@ -13,9 +13,9 @@ from ..graph import Node, Value, payload_of, producer_of
 from ..provenance import Refusal, Refused
 from ..tensor import Array, Tensor, to_float64
 from ..types import F64, TensorType, shape_of
-from .bounds import extents_product
+from .bounds import extents_product, operand_bounds
 from .channel_map import ChannelAxis, ChannelMap, same_channels
-from .evaluation import NotEvaluable, identity, operand
+from .evaluation import NotEvaluable, identity, operands
 from .inference import Types, input_shape, integer_of, same
 from .interval import ZERO, Interval, added, inverted, multiplied, negated
 from .row import Constants, Inputs, NodeView, OpInfo, Trait, complete_by_types, integer, real
@@ -44,7 +44,7 @@ def first_of_channel(array: Array) -> Array | None:
 
 def evaluate_batch_norm_to_affine(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale in float64."""
-    vectors = [first_of_channel(operand(inputs, i)) for i in range(4)]
+    vectors = [first_of_channel(array) for array in operands(inputs)]
     if any(vector is None for vector in vectors):
         raise NotEvaluable("parameters per element")
     epsilon = node.attrs.get("epsilon", DEFAULT_EPSILON)
@@ -166,8 +166,8 @@ def normalized_count(node: Node) -> float:
 
 def normalized_parameters(node: Node, x: Sequence[Interval]) -> tuple[Interval, Interval]:
     """Return the intervals of scale and shift of a normalization, broadcast against its data."""
-    scale, shift = x[1], x[2] if node.input(2) is not None else ZERO
-    shape = input_shape(node)
+    scale, shape = operand_bounds(node, x, "scale"), input_shape(node)
+    shift = ZERO if node.op == "nn.rms_norm" else operand_bounds(node, x, "bias", ZERO)
     if node.op in ("nn.layer_norm", "nn.rms_norm"):
         return scale, shift
     if shape is None or len(shape) < 2:
@@ -294,13 +294,13 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     """
     if add.op != "add" or len(add.inputs) != 2:
         return None
-    product, shift = add.operand(0), add.operand(1)
+    product, shift = add["lhs"], add["rhs"]
     affine = producer_of(shift, "nn.batch_norm_to_affine")
     multiply = None if affine is None else producer_of(product, "multiply")
     if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
-    if multiply.inputs[1] is not affine.outputs[0]:
+    if multiply["rhs"] is not affine.output:
         return None
     if add.attrs.get("axis") != 1 or multiply.attrs.get("axis") != 1:
         return None
-    return multiply.operand(), multiply, affine
+    return multiply["lhs"], multiply, affine

@@ -14,7 +14,7 @@ from ..provenance import Refusal, Refused
 from ..tensor import Array
 from .bounds import falling, rising
 from .channel_map import ChannelAxis, ChannelMap
-from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operand, unary
+from .evaluation import NotEvaluable, aligned_operands, binary, check_size, operands, unary
 from .inference import broadcast, elementwise, same
 from .interval import UNBOUNDED, Interval, added, enclosing, inverted, multiplied, negated
 from .row import (
@@ -65,7 +65,7 @@ def evaluate_divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 def evaluate_power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Pow of integers, which wraps; runtimes round a floating power as they like."""
-    a, b = operand(inputs), operand(inputs, 1)
+    a, b = operands(inputs)
     if a.dtype != b.dtype or a.dtype.kind not in "iu" or (b < 0).any():
         raise NotEvaluable("a floating or negative power")
     check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
@@ -74,7 +74,7 @@ def evaluate_power(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 def evaluate_mod(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Mod of integers, with the sign of the divisor or, with `fmod`, of the dividend."""
-    a, b = operand(inputs), operand(inputs, 1)
+    a, b = operands(inputs)
     if a.dtype != b.dtype or a.dtype.kind not in "iu" or not b.all():
         raise NotEvaluable("a floating remainder, or one of a division by zero")
     check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
@@ -87,7 +87,7 @@ def _reciprocal(x: Array) -> Array:
 
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluate:
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-        parts = [operand(inputs, i) for i in range(len(inputs))]
+        parts = operands(inputs)
         if any(part.dtype != parts[0].dtype or (part != part).any() for part in parts):
             raise NotEvaluable("operands of several dtypes, or NaN")
         check_size(prod(np.broadcast_shapes(*(part.shape for part in parts))), parts[0])
@@ -187,7 +187,7 @@ def _average(node: Node, x: Sequence[Interval], constants: Constants) -> list[In
 
 def _product(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound Mul; a square is never negative."""
-    if node.inputs[0] is node.inputs[1]:
+    if node["lhs"] is node["rhs"]:
         return [_powered(x[0], 2.0)]
     return [multiplied(*x)]
 
@@ -210,7 +210,7 @@ def _powered(x: Interval, exponent: float) -> Interval:
 
 def _power(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound Pow with one constant exponent, or of positive numbers."""
-    exponents = constants.array(node.input(1))
+    exponents = constants.array(node["exponent"])
     if exponents is not None and exponents.size == 1:
         return [_powered(x[0], float(exponents.ravel()[0]))]
     if (x[0].low <= 0).any():

@@ -14,7 +14,7 @@ import numpy as np
 from ..graph import Node
 from ..tensor import Array
 from ..types import BOOL, DTYPES, I64, TensorType
-from .bounds import always, dtype_bounds, of_operands, up_to_extent
+from .bounds import always, dtype_bounds, of_operands, operand_bounds, up_to_extent
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
 from .interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, negated
@@ -63,8 +63,8 @@ def infer_quantize(node: Node, constants: Constants) -> Types:
 
     Without one it is u8, or as `output_dtype` says.
     """
-    dtype = input_dtype(node, 2)
-    if node.input(2) is None:
+    dtype = input_dtype(node, "zero_point")
+    if node["zero_point"] is None:
         dtype = None if "output_dtype" in node.attrs else DTYPES["u8"]
     return (TensorType(dtype, input_shape(node)),)
 
@@ -74,7 +74,7 @@ def infer_dequantize(node: Node, constants: Constants) -> Types:
     """Infer the shape of the integers in the dtype of the scale, or as `output_dtype` says."""
     return (
         TensorType(
-            None if "output_dtype" in node.attrs else input_dtype(node, 1), input_shape(node)
+            None if "output_dtype" in node.attrs else input_dtype(node, "scale"), input_shape(node)
         ),
     )
 
@@ -88,12 +88,13 @@ def infer_test(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def infer_gather_elements(node: Node, constants: Constants) -> Types:
     """Infer an element of the data for each index."""
-    return (TensorType(input_dtype(node), input_shape(node, 1)),)
+    return (TensorType(input_dtype(node), input_shape(node, "indices")),)
 
 
 def infer_recurrent(node: Node, constants: Constants) -> Types:
     """Infer states and last states of RNN, GRU and LSTM: [length, directions, batch, hidden]."""
-    data, weights, recurrence = (input_shape(node, i) for i in range(3))
+    data = input_shape(node)
+    weights, recurrence = input_shape(node, "weight"), input_shape(node, "recurrence")
     dtype = input_dtype(node)
     directions = weights[0] if weights is not None and len(weights) == 3 else None
     hidden = recurrence[2] if recurrence is not None and len(recurrence) == 3 else None
@@ -139,12 +140,12 @@ def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[
         else None
     )
     state = interval(-1, 1)
-    if node.op == "gru" and node.input(5) is not None:
-        state = state.hull(x[5].whole)
+    if node.op == "gru":
+        state = state.hull(operand_bounds(node, x, "initial_h", ZERO).whole)
     length = float(steps) if isinstance(steps, int) else inf
     cell = interval(-length, length)
-    if node.input(6) is not None:
-        cell = added(cell, x[6].whole.hull(ZERO))
+    if node.op == "lstm":
+        cell = added(cell, operand_bounds(node, x, "initial_c", ZERO).whole.hull(ZERO))
     return [state, state, cell]
 
 
@@ -163,8 +164,9 @@ def _unscaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[I
 
 def _rescaled(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound DequantizeLinear: (q - zero_point) * scale."""
-    zero = x[2].whole if node.input(2) is not None else ZERO
-    return [multiplied(added(x[0].whole, negated(zero)), x[1].whole)]
+    zero = operand_bounds(node, x, "zero_point", ZERO).whole
+    scale = operand_bounds(node, x, "scale").whole
+    return [multiplied(added(x[0].whole, negated(zero)), scale)]
 
 
 def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Sequence[Interval]:
@@ -173,7 +175,7 @@ def _scattered(node: Node, x: Sequence[Interval], constants: Constants) -> Seque
     They have no bounds if the updates are added or multiplied.
     """
     if text_of(node, "reduction", "none") in ("none", "max", "min"):
-        return of_operands(0, 2)(node, x, constants)
+        return of_operands("data", "updates")(node, x, constants)
     return [UNBOUNDED]
 
 
@@ -247,7 +249,7 @@ ROWS = (
         ("indices", "depth", "values"),
         since=9,
         integers=("axis",),
-        bounds=of_operands(2),
+        bounds=of_operands("values"),
     ),
     _row(
         "gather",
@@ -256,7 +258,7 @@ ROWS = (
         since=11,
         integers=("axis",),
         infer=infer_gather_elements,
-        bounds=of_operands(0),
+        bounds=of_operands("data"),
     ),
     _row(
         "gather_nd",
@@ -264,7 +266,7 @@ ROWS = (
         ("data", "indices"),
         since=11,
         integers=("batch_dims",),
-        bounds=of_operands(0),
+        bounds=of_operands("data"),
     ),
     _row(
         "scatter_elements",

@@ -37,8 +37,8 @@ from .row import (
 def infer_reduction(node: Node, constants: Constants) -> Types:
     """Infer extents of 1 in place of the reduced ones or, without `keepdims`, none."""
     dtype, shape = input_dtype(node), input_shape(node)
-    axes = listed(node, 1, constants)
-    if shape is None or (axes is None and node.input(1) is not None):
+    axes = listed(node, "axes", constants)
+    if shape is None or (axes is None and node["axes"] is not None):
         return (TensorType(dtype, None),)
     if not axes and integer_of(node, "noop_with_empty_axes", 0):
         return (TensorType(dtype, shape),)
@@ -56,7 +56,7 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
     """Make the evaluation of a reduction: floats in float64, and rounded once."""
 
     def evaluate(node: Node, inputs: Inputs) -> tuple[Array, ...]:
-        data, axes = operand(inputs), listed_operand(inputs, 1)
+        data, axes = operand(inputs), listed_operand(node, inputs, "axes")
         dtype = input_dtype(node)
         has_integers = of_integers and data.dtype.kind in "iu"
         if dtype is None or not data.size or not (dtype.is_float or has_integers):
@@ -124,7 +124,7 @@ def _row(
 def reduced_axes(node: Node, constants: Constants) -> tuple[tuple[int, ...], int]:
     """Return the axes that a reduction reduces, counted from the left, and the rank of its data."""
     before = input_shape(node)
-    axes = integers_of(node, 1, constants)
+    axes = integers_of(node, "axes", constants)
     if before is None:
         raise Refused("unknown_rank", f"{node.description}: the rank of its data is unknown")
     if axes is None:

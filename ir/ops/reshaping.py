@@ -26,7 +26,7 @@ from ..types import (
 )
 from .bounds import cast_bounds
 from .channel_map import ChannelAxis, ChannelMap, is_extent, same_channels, unknown_shape
-from .evaluation import NotEvaluable, identity, listed_operand, operand
+from .evaluation import NotEvaluable, identity, listed_operand, operand, operands
 from .inference import (
     Types,
     broadcast_shapes,
@@ -59,9 +59,9 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 def infer_reshape(node: Node, constants: Constants) -> Types:
     """Infer the shape of a target, 0 and -1 resolved as far as can be."""
     dtype, shape = input_dtype(node), input_shape(node)
-    target = pieces_of(node, 1, constants)
+    target = pieces_of(node, "shape", constants)
     if target is None:
-        return (TensorType(dtype, target_shape(node, 1, constants)),)
+        return (TensorType(dtype, target_shape(node, "shape", constants)),)
     copies = not node.attrs.get("allowzero")
     copied = dict(enumerate(shape or ())) if copies else {}
     dims = [_target_extent(dim, copied.get(i), copies=copies) for i, dim in enumerate(target)]
@@ -97,7 +97,7 @@ def _remaining_extent(extents: list[Dim], taken: list[Dim]) -> Dim:
 
 def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Reshape: 0 keeps an extent unless `allowzero`, -1 takes the elements that are left."""
-    data, target = operand(inputs), listed_operand(inputs, 1)
+    data, target = operand(inputs), listed_operand(node, inputs, "shape")
     if target is None:
         raise NotEvaluable("the target shape is not given")
     if not node.attrs.get("allowzero"):
@@ -114,7 +114,7 @@ def evaluate_reshape(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 def infer_expand_dims(node: Node, constants: Constants) -> Types:
     """Infer an extent of 1 at each of the axes of the result."""
     dtype, shape = input_dtype(node), input_shape(node)
-    axes = listed(node, 1, constants)
+    axes = listed(node, "axes", constants)
     if shape is None or axes is None or (new := normal_axes(axes, len(shape) + len(axes))) is None:
         return (TensorType(dtype, None),)
     rest = iter(shape)
@@ -127,7 +127,7 @@ def infer_expand_dims(node: Node, constants: Constants) -> Types:
 
 def evaluate_expand_dims(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Unsqueeze."""
-    data, axes = operand(inputs), listed_operand(inputs, 1)
+    data, axes = operand(inputs), listed_operand(node, inputs, "axes")
     if axes is None:
         raise NotEvaluable("the axes are not given")
     return (np.expand_dims(data, tuple(axes)),)
@@ -139,8 +139,8 @@ def infer_squeeze(node: Node, constants: Constants) -> Types:
     dtype, shape = input_dtype(node), input_shape(node)
     if shape is None:
         return (TensorType(dtype, None),)
-    axes = listed(node, 1, constants)
-    if axes is None and (node.input(1) is not None or static_shape_of(node.operand().type) is None):
+    axes = listed(node, "axes", constants)
+    if axes is None and (node["axes"] is not None or static_shape_of(node.operand().type) is None):
         return (TensorType(dtype, None),)
     gone = (
         [i for i, dim in enumerate(shape) if dim == 1]
@@ -157,7 +157,7 @@ def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
     Runtimes disagree on axes that are given and empty.
     """
-    data, axes = operand(inputs), listed_operand(inputs, 1)
+    data, axes = operand(inputs), listed_operand(node, inputs, "axes")
     if axes == []:
         raise NotEvaluable("the axes are empty")
     return (np.squeeze(data, None if axes is None else tuple(axes)),)
@@ -304,7 +304,7 @@ def infer_cast(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def infer_cast_like(node: Node, constants: Constants) -> Types:
     """Infer the first input's shape in the second one's dtype."""
-    return (TensorType(input_dtype(node, 1), input_shape(node)),)
+    return (TensorType(input_dtype(node, "target_type"), input_shape(node)),)
 
 
 def evaluate_cast(node: Node, inputs: Inputs) -> tuple[Array, ...]:
@@ -346,7 +346,7 @@ def convert(array: Array, dtype: DType) -> Array:
 @complete
 def infer_broadcast_to(node: Node, constants: Constants) -> Types:
     """Infer the broadcast of the data with the requested shape."""
-    target = target_shape(node, 1, constants)
+    target = target_shape(node, "shape", constants)
     return (
         TensorType(
             input_dtype(node),
@@ -357,7 +357,8 @@ def infer_broadcast_to(node: Node, constants: Constants) -> Types:
 
 def evaluate_broadcast_to(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Expand: broadcast both ways with the requested shape."""
-    data, target = operand(inputs), tuple(int(dim) for dim in operand(inputs, 1).ravel())
+    data, shape = operands(inputs)
+    target = tuple(int(dim) for dim in shape.ravel())
     try:
         return (np.broadcast_to(data, np.broadcast_shapes(data.shape, target)),)
     except ValueError as error:

@@ -22,7 +22,7 @@ from ..types import (
     shape_of,
     static_dims,
 )
-from .evaluation import NotEvaluable, check_size, operand
+from .evaluation import NotEvaluable, check_size, operand, operands
 from .inference import Types, input_dtype, input_shape, pieces_of, target_shape
 from .interval import Interval, interval
 from .row import Constants, Inputs, OpInfo, Trait, complete, complete_by_types, integer
@@ -48,7 +48,7 @@ def evaluate_constant(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 @complete
 def infer_full(node: Node, constants: Constants) -> Types:
     """Infer the requested shape in the dtype of `value`, f32 by default."""
-    value, target = node.attrs.get("value"), target_shape(node, 0, constants)
+    value, target = node.attrs.get("value"), target_shape(node, "shape", constants)
     return (TensorType(value.dtype if isinstance(value, Tensor) else F32, target),)
 
 
@@ -64,7 +64,7 @@ def evaluate_full(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute Range of integers; a runtime may accumulate the rounding of floats."""
-    start, limit, delta = (operand(inputs, i) for i in range(3))
+    start, limit, delta = operands(inputs)
     are_integers = start.dtype.kind in "iu" and start.dtype == limit.dtype == delta.dtype
     if not are_integers or delta.size != 1 or not delta:
         raise NotEvaluable("a range of floats, or one without end")
@@ -76,12 +76,12 @@ def evaluate_arange(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 @complete
 def infer_arange(node: Node, constants: Constants) -> Types:
     """Infer one extent, known if all runtimes count alike, for whole bounds also with symbols."""
-    arrays = [constants.array(node.input(i)) for i in range(3)]
+    arrays = [constants.array(value) for value in node.inputs]
     numbers = [array.ravel()[0] for array in arrays if array is not None and array.size == 1]
     dtype = input_dtype(node)
     if len(numbers) == 3:
         return (TensorType(dtype, (range_length(*numbers),)),)
-    bounds = [pieces_of(node, i, constants) for i in range(3)]
+    bounds = [pieces_of(node, name, constants) for name in ("start", "limit", "delta")]
     start, limit, delta = (None if each is None or len(each) != 1 else each[0] for each in bounds)
     if dtype is not I64 or not isinstance(delta, int) or delta < 1:
         return (TensorType(dtype, (None,)),)
@@ -110,7 +110,7 @@ def range_length(start: np.generic, limit: np.generic, delta: np.generic) -> int
 
 def _extents(node: Node, inputs: Inputs) -> Shape:
     """Return the shape of the first operand, of its elements if it is constant, or of its type."""
-    array, first = inputs[0] if inputs else None, node.input(0)
+    array, first = inputs[0] if inputs else None, node["data"]
     if array is not None:
         return tuple(map(int, array.shape))
     return None if first is None else shape_of(first.type)

@@ -57,7 +57,7 @@ def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
     if node.op == "nn.relu":
         return ClipBounds(0, None)
     found: list[float | None] = []
-    for given in (node.input(1), node.input(2)):
+    for given in (node["min"], node["max"]):
         if given is None:
             found.append(None)
             continue
@@ -194,11 +194,11 @@ def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | No
 
     None stands for pads or axes that are unknown.
     """
-    pads = listed(node, 1, constants)
+    pads = listed(node, "pads", constants)
     axes = _axes_of(node, None if pads is None else len(pads) // 2, constants)
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
-    if node.input(3) is not None and input_shape(node) is None:
+    if node["axes"] is not None and input_shape(node) is None:
         return None
     return dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
 
@@ -208,17 +208,17 @@ def sliced_axes(node: Node, constants: Constants) -> list[int] | None:
 
     They are counted from the left if the rank is known.
     """
-    starts = pieces_of(node, 1, constants)
+    starts = pieces_of(node, "starts", constants)
     return _axes_of(node, None if starts is None else len(starts), constants)
 
 
 def slice_bounds(node: Node, constants: Constants) -> dict[int, tuple[Dim, Dim, int | None]] | None:
     """Return start, end and step along each axis that a Slice slices, None if it is not known."""
-    axes, steps = sliced_axes(node, constants), integers_of(node, 4, constants)
+    axes, steps = sliced_axes(node, constants), integers_of(node, "steps", constants)
     if axes is None:
         return None
     unknown = (None,) * len(axes)
-    starts, ends = (pieces_of(node, i, constants) or unknown for i in (1, 2))
+    starts, ends = (pieces_of(node, side, constants) or unknown for side in ("starts", "ends"))
     columns = (starts, ends, unknown if steps is None else steps or (1,) * len(axes))
     if any(len(column) != len(axes) for column in columns):
         return None
@@ -240,7 +240,7 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
     """Return the axes of a Slice or Pad, by default the first `count`; None if one comes twice."""
-    axes, shape = integers_of(node, 3, constants), input_shape(node)
+    axes, shape = integers_of(node, "axes", constants), input_shape(node)
     if axes is None or (not axes and count is None):
         return None
     axes = axes or tuple(range(count or 0))
@@ -251,7 +251,7 @@ def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] |
 
 def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
     """Return the scales of a Resize or Upsample, None if they are unknown."""
-    array = constants.array(node.input(RESIZERS[node.op]))
+    array = constants.array(node["scales"])
     return None if array is None else tuple(float(item) for item in array.ravel())
 
 
@@ -278,7 +278,7 @@ def resizes_in_doubt(value: Value, scales: Array) -> bool:
     If they are constant, onnx's shape inference says extents that onnxruntime may contradict.
     """
     for node in value.users:
-        if node.op in RESIZERS and node.input(RESIZERS[node.op]) is value:
+        if node.op in RESIZERS and node["scales"] is value:
             shape = input_shape(node)
             if shape is None or len(shape) != scales.size:
                 return True
@@ -292,8 +292,7 @@ def resizes_in_doubt(value: Value, scales: Array) -> bool:
     return False
 
 
-RESIZERS = {"image.resize": 2, "nn.upsampling": 1}
-"""The operand of scales, by operator."""
+RESIZERS = ("image.resize", "nn.upsampling")
 
 
 def spatial_extents(node: Node, rank: int) -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ from ..extents import product, total
 from ..graph import Node
 from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
-from .evaluation import NotEvaluable, binary, check_size, operand
+from .evaluation import NotEvaluable, binary, check_size, operands
 from .inference import Types, broadcast_shapes, input_dtype, input_shape, list_attribute, same
 from .numeric import addend
 from .row import (
@@ -44,7 +44,7 @@ def _convolved(node: Node, extent: Callable[[int, Dim, int], Dim] | None) -> tup
 
     The spatial ones are `extent`(axis, extent of the input, extent of the kernel).
     """
-    x, weight = input_shape(node), input_shape(node, 1)
+    x, weight = input_shape(node), input_shape(node, "weight")
     assert weight is not None
     if x is None or len(x) != len(weight):
         return None, [None] * (len(weight) - 2)
@@ -59,8 +59,8 @@ def _convolved(node: Node, extent: Callable[[int, Dim, int], Dim] | None) -> tup
 @complete_by_types
 def infer_conv(node: Node, constants: Constants) -> Types:
     """Infer [N, M, spatial...] with rank and M from the weight [M, C/group, k...]."""
-    weight = input_shape(node, 1)
-    dtype = input_dtype(node, 1) or input_dtype(node)
+    weight = input_shape(node, "weight")
+    dtype = input_dtype(node, "weight") or input_dtype(node)
     if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     window = window_of(node, len(weight) - 2)
@@ -72,8 +72,8 @@ def infer_conv(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def infer_conv_transpose(node: Node, constants: Constants) -> Types:
     """Infer [N, M, spatial...] with rank and M from the weight [C, M/group, k...]."""
-    weight = input_shape(node, 1)
-    dtype = input_dtype(node, 1) or input_dtype(node)
+    weight = input_shape(node, "weight")
+    dtype = input_dtype(node, "weight") or input_dtype(node)
     if weight is None or len(weight) < 2:
         return (TensorType(dtype, None),)
     group = node.attrs.get("group", 1)
@@ -96,17 +96,17 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
 @complete_by_types
 def infer_dense(node: Node, constants: Constants) -> Types:
     """Infer [M, N] of Gemm."""
-    a, b = input_shape(node), input_shape(node, 1)
+    a, b = input_shape(node), input_shape(node, "weight")
     rows = a[1 if node.attrs.get("transA") else 0] if a is not None and len(a) == 2 else None
     columns = b[0 if node.attrs.get("transB") else 1] if b is not None and len(b) == 2 else None
-    return (TensorType(input_dtype(node, 1) or input_dtype(node), (rows, columns)),)
+    return (TensorType(input_dtype(node, "weight") or input_dtype(node), (rows, columns)),)
 
 
 @complete_by_types
 def infer_matmul(node: Node, constants: Constants) -> Types:
     """Infer the type of numpy.matmul."""
-    a, b = input_shape(node), input_shape(node, 1)
-    dtype = input_dtype(node) or input_dtype(node, 1)
+    a, b = input_shape(node), input_shape(node, "rhs")
+    dtype = input_dtype(node) or input_dtype(node, "rhs")
     if a is None or b is None or not a or not b:
         return (TensorType(dtype, None),)
     rows: tuple[Dim, ...] = a[-2:-1]
@@ -117,7 +117,7 @@ def infer_matmul(node: Node, constants: Constants) -> Types:
 
 def evaluate_matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute numpy.matmul; floating products are summed in float64 and rounded once."""
-    a, b = operand(inputs), operand(inputs, 1)
+    a, b = operands(inputs)
     dtype = dtype_of(node.output.type)
     if a.dtype != b.dtype or dtype is None or not a.ndim or not b.ndim:
         raise NotEvaluable(f"operands are {a.dtype} and {b.dtype}")

@@ -446,7 +446,7 @@ def channel_order(fold: Fold) -> Array | None:
 
 def is_depthwise(node: Node) -> bool:
     """Return whether each channel of a convolution depends on the same channel alone."""
-    shape = input_shape(node, 1) if node.op == "nn.conv" else None
+    shape = input_shape(node, "weight") if node.op == "nn.conv" else None
     group = integer_of(node, "group", 1)
     return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
 

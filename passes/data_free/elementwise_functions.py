@@ -82,7 +82,7 @@ class ElementwiseFunctions:
         if node.op == "nn.leaky_relu":
             alpha = node.attrs.get("alpha", float(np.float32(0.01)))
             return np.array(float(alpha)) if isinstance(alpha, float | int) else None
-        array = self.evaluator.exact(node.inputs[1]) if node.op == "nn.prelu" else None
+        array = self.evaluator.exact(node["slope"]) if node.op == "nn.prelu" else None
         shape = shape_of(node.output.type)
         if array is None or shape is None or array.ndim > len(shape):
             return None

@@ -89,7 +89,7 @@ class Evidence:
         if has_trait(node, Trait.LINEAR):
             return 1 if len(data) == 1 and rough.isdisjoint(data) else FAR
         if (node.op in STEEP or has_trait(node, Trait.DECIDES)) and data:
-            constant = node.op == "divide" and data == [node.input(0)]
+            constant = node.op == "divide" and data == [node["lhs"]]
             return 0 if constant else FAR
         if node.op == "multiply" and len(data) > 1:
             return int(not any(self._is_gate(each) for each in data))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...ir.graph import Node
-from ...ir.ops.bounds import extents_product
+from ...ir.ops.bounds import extents_product, operand_bounds
 from ...ir.ops.inference import input_shape
 from ...ir.ops.interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, repeated
 from ...ir.ops.views import normalizes_last_axis
@@ -61,14 +61,16 @@ def to_channels(
 
 def contracted(node: Node) -> float:
     """Return how many products a matrix product or convolution sums up."""
-    shape = input_shape(node, 1)
+    if node.op == "einsum":
+        return math.inf
+    shape = input_shape(node, "rhs" if node.op == "matmul" else "weight")
     if node.op in ("matmul", "nn.dense"):
         terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
         extent = None
         if shape:
             extent = shape[-1 if node.attrs.get("transB", 0) else max(-2, -len(shape))]
         return float(extent) if terms == math.inf and isinstance(extent, int) else terms
-    if shape is None or len(shape) < 2 or node.op == "einsum":
+    if shape is None or len(shape) < 2:
         return math.inf
     kept = shape[1:] if node.op == "nn.conv" else (shape[0], *shape[2:])
     return math.prod([float(extent) if isinstance(extent, int) else math.inf for extent in kept])
@@ -86,7 +88,7 @@ def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
     product = repeated(multiplied(x[0].whole, x[1].whole), contracted(node))
     if node.op in ("nn.conv", "nn.conv_transpose"):
         product = product.hull(ZERO)
-    bias = x[2].whole if node.input(2) is not None else ZERO
+    bias = ZERO if node.op == "matmul" else operand_bounds(node, x, "bias", ZERO).whole
     if node.op == "nn.dense":
         alpha, beta = (node.attrs.get(name, 1.0) for name in ("alpha", "beta"))
         assert isinstance(alpha, int | float) and isinstance(beta, int | float)

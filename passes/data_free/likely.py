@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
-from ...ir.ops.inference import input_shape, integer_of
+from ...ir.ops.inference import input_shapes, integer_of
 from ...ir.ops.normalization import NORMALIZATIONS, normalized_parameters
 from ...ir.ops.row import Trait
 from ...ir.tensor import Array, to_float64
@@ -77,7 +77,7 @@ class LikelyMoments(Propagator):
 
     def result_axis(self, node: Node, index: int, part: Moments) -> int | None:
         """Return the axis of the result that has the channels of an operand, if it is known."""
-        own, shape = input_shape(node, index), shape_of(node.output.type)
+        own, shape = input_shapes(node)[index], shape_of(node.output.type)
         if part.axis is None or own is None or shape is None:
             return None
         if "axis" in node.attrs or len(part.mean) == 1:
@@ -92,7 +92,7 @@ class LikelyMoments(Propagator):
         if len(known) < len(parts):
             return None
         shape, axis = shape_of(node.output.type), integer_of(node, "axis", 1)
-        extents = [(input_shape(node, i) or ())[axis : axis + 1 or None] for i in range(len(known))]
+        extents = [(own or ())[axis : axis + 1 or None] for own in input_shapes(node)]
         counts = [
             extent[0]
             for extent in extents

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait
-from ...ir.ops.inference import input_shape, integer_of
+from ...ir.ops.inference import input_shapes, integer_of
 from ...ir.ops.row import Trait
 from ...ir.ops.views import may_read_padding, window_of
 from ...ir.provenance import Refused
@@ -190,7 +190,7 @@ def read_linear(node: Node, params: Parameters) -> Linear | None:
     weight = params.evaluator.array(fold.weight)
     if weight is None or (node.op == "matmul" and weight.ndim != 2):
         return None
-    shape = input_shape(node, 1 - fold.index)
+    shape = input_shapes(node)[1 - fold.index]
     if node.op == "matmul" and shape is None:
         return None
     group = integer_of(node, "group", 1)

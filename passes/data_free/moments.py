@@ -253,9 +253,9 @@ class Propagator:
 
         For other products only the range is known.
         """
-        first, second = node.input(0), node.input(1)
-        if first is None or second is None or len(node.inputs) != 2:
+        if len(node.inputs) != 2:
             return None
+        first, second = node.operand(0), node.operand(1)
         for root in self.functions.sources(first):
             x = self.found.get(root)
             f, g = (

@@ -125,9 +125,7 @@ def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if dtype.kind not in ("int", "uint") or dtype.bits < 8:
         return rewriter.decline("its result is not an integer tensor")
     if not (
-        node.inputs[0] is node.inputs[1]
-        if node.op == "subtract"
-        else _has_zero_factor(node, evaluator)
+        node["lhs"] is node["rhs"] if node.op == "subtract" else _has_zero_factor(node, evaluator)
     ):
         return rewriter.decline("it multiplies by no zero, and subtracts no value from itself")
     dims = static_shape(node.output)
@@ -377,7 +375,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 @rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression"""
-    bias = node.input(2)
+    bias = node["bias"]
     if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")
     rewriter.set_inputs(node, node.inputs[:2])
@@ -399,7 +397,7 @@ def single_operand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 )
 def where_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """where(true, x, y) -> x, where(false, x, y) -> y, of unchanged shape"""
-    condition = elements(node.inputs[0], evaluator)
+    condition = elements(node["condition"], evaluator)
     if condition.size == 0 or (condition != condition.ravel()[0]).any():
         return rewriter.decline("its condition has both true and false elements")
     chosen, other = (node.operand(i) for i in ((1, 2) if condition.ravel()[0] else (2, 1)))

@@ -81,12 +81,12 @@ def take_of_shuffle(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     made = rewriter.make("reshape", [source, shape], before=first, hint=first.output.name)
     for take in takes:
         rewriter.set_attr(take, "axis", cut)
-        rewriter.set_inputs(take, [made.output, take.inputs[1]])
+        rewriter.set_inputs(take, [made.output, take["indices"]])
     return True
 
 
 def _is_scalar(take: Node) -> bool:
-    index = take.inputs[1]
+    index = take["indices"]
     return index is not None and shape_of(index.type) == ()
 
 
@@ -94,10 +94,10 @@ def _is_first_axis(take: Node, node: Node) -> bool:
     """Return whether `take` is a Gather of one index along axis 0 of the result of `node`."""
     if take.op != "take" or take.graph is not node.graph:
         return False
-    if take.inputs[0] is not node.output or not _is_scalar(take):
+    if take["data"] is not node.output or not _is_scalar(take):
         return False
     shape = shape_of(node.output.type)
-    if take.inputs[1] is node.output:
+    if take["indices"] is node.output:
         return False
     return integer_of(take, "axis", 0) in (0, -len(shape or ()))
 

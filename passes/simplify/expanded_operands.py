@@ -46,13 +46,13 @@ def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 def _expanded_along(node: Node, axis: int, evaluator: ShapeEvaluator) -> Value | None:
     """Return the value that the data is expanded from along a parameter's axis, if it is."""
-    data, parameter = node.operand(0), node.operand(1)
+    data, parameter = node["lhs"], node["rhs"]
     producer, channels = producer_of(data, "broadcast_to"), static_shape_of(parameter.type)
     if producer is None or not isinstance(payload_of(parameter), Tensor):
         return None
     if channels is None or len(channels) != 1:
         return None
-    source, pieces = producer.operand(0), evaluator.pieces(producer.operand(1))
+    source, pieces = producer["data"], evaluator.pieces(producer["shape"])
     shape, result = shape_of(source.type), shape_of(data.type)
     if shape is None or result is None or not 0 <= axis < len(result):
         return None
@@ -70,8 +70,9 @@ def _align(node: Node, data: Value, axis: int, rewriter: Rewriter) -> None:
 
     If that has another rank, the parameter becomes one that numpy broadcasts alike.
     """
-    parameter, payload = node.operand(1), payload_of(node.operand(1))
-    before, after = shape_of(node.operand(0).type), shape_of(data.type)
+    parameter = node["rhs"]
+    payload = payload_of(parameter)
+    before, after = shape_of(node["lhs"].type), shape_of(data.type)
     assert before is not None and after is not None and isinstance(payload, Tensor)
     if len(before) != len(after):
         shape = [-1 if i == axis else 1 for i in range(len(before))]
@@ -90,11 +91,9 @@ def _unexpanded(
         return None
     is_full = producer.op == "full"
     others = [other for i, other in enumerate(node.inputs) if i != index and other is not None]
-    if not any(
-        _broadcasts_into(producer.inputs[0 if is_full else 1], other, evaluator) for other in others
-    ):
+    if not any(_broadcasts_into(producer["shape"], other, evaluator) for other in others):
         return None
-    return _element(producer, node, rewriter) if is_full else producer.inputs[0]
+    return _element(producer, node, rewriter) if is_full else producer["data"]
 
 
 def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluator) -> bool:

@@ -103,7 +103,7 @@ def drop_inverse(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     # Both lists count axes of the longer shape: of the data of the Squeeze, of the result of the
     # Unsqueeze.
     longer = producer.operand() if producer.op == "squeeze" else producer.output
-    inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
+    inner, outer = (listed(each, "axes", evaluator) for each in (producer, node))
     if not inner or not outer:
         return rewriter.decline("their axes are not given, or not constant")
     shape = shape_of(longer.type)
@@ -135,7 +135,7 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     producer = result_of(node.operand(), node.op, only_for=node)
     if node.op == "expand_dims" and is_of_mask(node, evaluator):
         return rewriter.decline(MASK)
-    inner, outer = (listed(each, 1, evaluator) for each in (producer, node))
+    inner, outer = (listed(each, "axes", evaluator) for each in (producer, node))
     shape = shape_of(producer.operand().type)
     if not inner or not outer or shape is None:
         return rewriter.decline("their axes are not given, or the rank is unknown")

@@ -94,7 +94,7 @@ def _added_axes(node: Node, evaluator: ConstantEvaluator) -> int | None:
     if node.op == "identity" or (has_trait(node, Trait.ELEMENTWISE) and len(node.inputs) == 1):
         return 0
     if node.op in ("expand_dims", "squeeze") and len(node.inputs) == 2:
-        axes = evaluator.array(node.input(1))
+        axes = evaluator.array(node["axes"])
         if axes is None:
             return None
         if node.op == "expand_dims":

@@ -103,7 +103,7 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the other axes are in order"""
     producer = result_of(node.operand(), "transpose")
-    perm, axes = _permutation(producer), integers(node, "axes", 1, evaluator)
+    perm, axes = _permutation(producer), integers(node, "axes", evaluator)
     if not axes or integer_of(node, "keepdims", 1):
         return rewriter.decline("it reduces all axes, or keepdims is 1")
     reduced = {axis % len(perm) for axis in axes}
@@ -224,7 +224,7 @@ class _Region(Struct, eq=False):
         node = producer_of(value, "transpose")
         if node is None or permutation(node) != inverse(self.perm):
             return None
-        return node.inputs[0]
+        return node["data"]
 
     def move(self, rewriter: Rewriter) -> None:
         """Compute the region on transposed data."""

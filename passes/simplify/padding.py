@@ -127,10 +127,10 @@ class _SpatialPad(Record):
 def _spatial_pad(node: Node, evaluator: ShapeEvaluator) -> _SpatialPad:
     """Return the `nn.pad` that only `node` reads."""
     pad = result_of(node.operand(), "nn.pad", only_for=node)
-    pads, value = pads_of(pad, evaluator), number_of(pad, 2, evaluator, 0.0)
+    pads, value = pads_of(pad, evaluator), number_of(pad, "constant_value", evaluator, 0.0)
     if text_of(pad, "mode", "constant") != "constant" or pads is None or value is None:
         raise Declined("the Pad pads with data, or with numbers that are not constant")
-    rank = len(known_shape(node.operand())) if pad.input(3) is not None else len(pads)
+    rank = len(known_shape(node.operand())) if pad["axes"] is not None else len(pads)
     every = [pads.get(axis, (0, 0)) for axis in range(rank)]
     if not every or any(map(any, every[:2])) or any(min(each) < 0 for each in every):
         raise Declined("the Pad pads the batch or channels, or crops")

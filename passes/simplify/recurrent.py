@@ -43,8 +43,8 @@ def _is_zero(value: Value, evaluator: ShapeEvaluator) -> bool:
         if node.op == "full":
             payload = node.attrs.get("value")
             return payload is None or (isinstance(payload, Tensor) and not payload.numpy().any())
-        if has_trait(node, Trait.MOVES) and node.op != "concatenate" and node.inputs[0] is not None:
-            value = node.inputs[0]
+        if has_trait(node, Trait.MOVES) and node.op != "concatenate":
+            value = node.operand()
             continue
         array = evaluator.array(value)
         return array is not None and not array.any()

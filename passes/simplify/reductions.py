@@ -38,7 +38,7 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
     if node.op == "prod" and dtype.kind not in ("int", "uint"):
         return rewriter.decline("products of floats in another order may overflow")
     shape = shape_of(producer.operand().type)
-    lists = [listed(each, 1, evaluator) for each in (producer, node)]
+    lists = [listed(each, "axes", evaluator) for each in (producer, node)]
     is_turned = shape is None and all(axes and max(axes) < 0 for axes in lists)
     # Of data of unknown rank, axes from one end are the same for all ranks that have them.
     rank = (
@@ -64,7 +64,7 @@ def merge_reductions(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | None:
     """Return the axes that a reduction reduces, counted from the left; None if unknown or none."""
-    if axes is None and node.input(1) is not None:
+    if axes is None and node["axes"] is not None:
         return None
     if not axes:
         return None if integer_of(node, "noop_with_empty_axes", 0) else set(range(rank))
@@ -80,8 +80,8 @@ def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | 
 )
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """sum(x, axes) -> squeeze(x, axes) or x, where the axes have extent 1; likewise mean, max"""
-    axes, shape = listed(node, 1, evaluator), shape_of(node.operand().type)
-    has_no_axes = not axes and (axes is not None or node.input(1) is None)
+    axes, shape = listed(node, "axes", evaluator), shape_of(node.operand().type)
+    has_no_axes = not axes and (axes is not None or node["axes"] is None)
     if has_no_axes and integer_of(node, "noop_with_empty_axes", 0):
         return rewriter.forward(node.output, node.operand())
     found = None if not axes or shape is None else normal_axes(axes, len(shape))

@@ -108,8 +108,8 @@ def drop_repeated_operand(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 @rule(affine="untouched", identity="where(c, x, x) == x if keeps_shape(x, c)")
 def drop_choice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """where(c, x, x) -> x, of unchanged shape"""
-    data = node.operand(1)
-    if node.inputs[2] is not data:
+    data = node["x"]
+    if node["y"] is not data:
         return rewriter.decline("it chooses between two values")
     if not broadcasts_into(shape_of(node.operand().type), shape_of(data.type)):
         return rewriter.decline("broadcasting its condition may change the shape")

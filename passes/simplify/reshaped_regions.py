@@ -137,7 +137,7 @@ class _Unshaped(Struct, eq=False):
         """Return the values that the shape of a Reshape's result depends on."""
         pieces = None
         if value.node and value.node.op == "reshape":
-            pieces = self.evaluator.pieces(value.node.input(1))
+            pieces = self.evaluator.pieces(value.node["shape"])
         target = [None] if pieces is None else pieces.ravel().tolist()
         if None in target or (value.node is not None and value.node.attrs.get("allowzero")):
             return _extents(value)

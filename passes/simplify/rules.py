@@ -90,7 +90,7 @@ def _columns(data: Value) -> Dim:
         if node is None or shape_of(data.type) is not None:
             return None
         if node.op == "matmul":
-            weight = shape_of(node.operand(1).type)
+            weight = shape_of(node["rhs"].type)
             return weight[1] if weight is not None and len(weight) == 2 else None
         if not has_trait(node, Trait.ELEMENTWISE) or not node.inputs:
             return None

@@ -43,7 +43,7 @@ def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 )
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for another axis"""
-    target = node.input(1)
+    target = node["shape"]
     pieces = evaluator.pieces(target)
     if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
         return rewriter.decline(
@@ -121,7 +121,7 @@ def wanted_extents(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
 
 
 def _of_reshape(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
-    target, rank = integers(node, "shape", 1, evaluator), len(shape_of(data.type) or ())
+    target, rank = integers(node, "shape", evaluator), len(shape_of(data.type) or ())
     if 0 in target and (node.attrs.get("allowzero") or 0 in target[rank:]):
         raise Declined("a zero in its target shape may be an extent, or copies an unknown one")
     return _without_rest(
@@ -149,13 +149,13 @@ def _of_squeeze(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
 
 
 def _of_expand_dims(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
-    rank = len(known_shape(data)) + len(integers(node, "axes", 1, evaluator))
+    rank = len(known_shape(data)) + len(integers(node, "axes", evaluator))
     added, others = _axes(node, rank, evaluator), itertools.count()
     return [1 if i in added else piece_of(data, next(others)) for i in range(rank)]
 
 
 def _axes(node: Node, rank: int, evaluator: ShapeEvaluator) -> list[int]:
-    axes = normal_axes(integers(node, "axes", 1, evaluator), rank)
+    axes = normal_axes(integers(node, "axes", evaluator), rank)
     if not axes:
         raise Declined("it has no axes, or its data has no such axes")
     return axes
@@ -236,7 +236,7 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
         return rewriter.decline("it may repeat an axis")
     if rewriter.forward(node.output, data):
         return True
-    if evaluator.array(node.inputs[1]) is not None:
+    if evaluator.array(node["shape"]) is not None:
         return False
     return substitute(
         node, rewriter, "identity", [data]
@@ -245,7 +245,7 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 def open_end(node: Node) -> int:
     """Return the greatest end of a `strided_slice` in its type, which is an open end."""
-    ends = node.input(2)
+    ends = node["ends"]
     return int(
         np.iinfo(
             np.int32 if ends is not None and str(dtype_of(ends.type)) == "i32" else np.int64
@@ -277,7 +277,7 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
 @rule(affine="untouched", identity="pad(x, p) == x if unpadded(p)")
 def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pad(x, 0) -> x"""
-    if any(integers(node, "pads", 1, evaluator)) or node.input(1) is None:
+    if any(integers(node, "pads", evaluator)) or node["pads"] is None:
         return rewriter.decline("it pads or crops")
     return rewriter.forward(node.output, node.operand())
 
@@ -285,7 +285,7 @@ def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 @rule(affine="untouched", identity="tile(x, n) == x if all_ones(n)")
 def drop_tile(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """tile(x, 1) -> x"""
-    if any(count != 1 for count in integers(node, "repeats", 1, evaluator)):
+    if any(count != 1 for count in integers(node, "repeats", evaluator)):
         return rewriter.decline("it repeats its data")
     return rewriter.forward(node.output, node.operand())
 
@@ -318,7 +318,7 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     scales = scales_of(node, evaluator)
     if not scales:
         shape = known_shape(node.operand())
-        sizes = integers(node, "sizes", 3, evaluator)
+        sizes = integers(node, "sizes", evaluator) if node.op == "image.resize" else ()
         axes = normal_axes(list_attribute(node, "axes") or tuple(range(len(shape))), len(shape))
         if not sizes or axes is None or [shape[axis] for axis in axes] != list(sizes):
             return rewriter.decline("its sizes may differ from the extents of its data")

@@ -28,7 +28,7 @@ def shape_of_same(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     if data.node is None or not _only_shape_is_read(data):
         return rewriter.decline("its data is an input, or has other readers")
     is_elementwise = has_trait(data.node, Trait.ELEMENTWISE) and len(data.node.outputs) == 1
-    source = data.node.input(0) if is_elementwise else data_of_shape(data)
+    source = data.node.operand() if is_elementwise else data_of_shape(data)
     if source is None:
         return rewriter.decline("no operand certainly has the shape of its data")
     return _read_instead(node, source, rewriter)
@@ -92,7 +92,7 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     inner = result_of(data, "take")
     rank = len(known_shape(inner.operand()))
     axes = [integer_of(each, "axis", 0) for each in (inner, node)]
-    first, second = (elements(each.inputs[1], evaluator) for each in (inner, node))
+    first, second = (elements(each["indices"], evaluator) for each in (inner, node))
     are_axes = all(-rank <= axis < rank for axis in axes)
     if first.ndim != 1 or not are_axes or (axes[0] - axes[1]) % rank:
         return rewriter.decline("they take along different axes, or the first takes one index")
@@ -114,7 +114,7 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(x, i)[a:b] -> take(x, i[a:b]), of constant indices of a vector"""
     inner, slices = result_of(node.operand(), "take"), slices_of(node, evaluator)
-    indices = elements(inner.inputs[1], evaluator)
+    indices = elements(inner["indices"], evaluator)
     is_list = indices.ndim == 1 and len(indices) <= MAX_BYTES // 8
     if slices is None or not is_list or len(known_shape(inner.operand())) != 1:
         return rewriter.decline(

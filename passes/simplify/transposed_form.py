@@ -81,7 +81,7 @@ def _broadcast(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedF
 
 def _aligned(node: Node, axis: int, perm: Perm) -> TransposedForm | None:
     """Return the form of an operator whose second operand is a vector along `axis`."""
-    parameter, position = node.operand(1), perm.index(axis % len(perm))
+    parameter, position = node["rhs"], perm.index(axis % len(perm))
     if len(shape_of(parameter.type) or ()) != 1 or not _has_rank(node.operand(), perm):
         return None
     # Written as a BatchNormalization again, which has its channels along axis 1.
@@ -107,16 +107,16 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 
 
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    pads = listed(node, 1, evaluator)
+    pads = listed(node, "pads", evaluator)
     rank = len(perm)
-    has_axes = node.input(3) is not None
+    has_axes = node["axes"] is not None
     if pads is None or len(pads) != 2 * rank or has_axes or not _has_rank(node.operand(), perm):
         return None
     return _with_integers([pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 
 
 def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    axes = listed(node, 1, evaluator)
+    axes = listed(node, "axes", evaluator)
     if not axes or not integer_of(node, "keepdims", 1) or not _has_rank(node.operand(), perm):
         return None
     return _with_integers(sorted(perm.index(axis % len(perm)) for axis in axes))

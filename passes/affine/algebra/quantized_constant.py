@@ -253,7 +253,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
     if len(tensors) < 2:
         raise Refused(CODE, f"{label}: its operands are not constant")
     integers, scale, zero_point = (*tensors, None)[:3]
-    is_constant = zero_point is not None or node.input(2) is None
+    is_constant = zero_point is not None or node["zero_point"] is None
     if integers is None or scale is None or not is_constant:
         raise Refused(CODE, f"{label}: its operands are not constant")
     is_read_before = moved is not None and node.output.sole_user() is not moved
@@ -278,7 +278,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
             raise Refused("dtype_mismatch", f"{label}: its zero point does not fit the integers")
         if integers.dtype.kind == "float8" and points.astype(np.float32).any():
             raise Refused(CODE, f"{label}: its zero point is not zero")
-    numbers = params.unrounded.get(node.operand(1))
+    numbers = params.unrounded.get(node["scale"])
     if numbers is None:
         numbers = scale.numpy().astype(np.float64)
     return QuantizedConstant(
@@ -292,7 +292,7 @@ def read_quantized(value: Value, reader: Node, params: Parameters) -> QuantizedC
         zero_point=points,
         axis=axis,
         block=block if numbers.size > 1 else 0,
-        exact=params.unrounded.get(node.operand(0)),
+        exact=params.unrounded.get(node["data"]),
     )
 
 

@@ -263,7 +263,7 @@ def _overridable_initializer(value: Value | None) -> Value | None:
     """Return the overridable initializer that `value` is made of, if there is one."""
     leaf = value
     while (node := producer_of(leaf, *_MOVES)) is not None:
-        leaf = node.inputs[0]
+        leaf = node.operand()
     if leaf is None or leaf.node is not None or leaf.owner is None:
         return None
     return leaf if leaf in leaf.owner.defaults else None

@@ -21,7 +21,7 @@ def is_stored(value: Value | None, params: Parameters) -> bool:
     if params.evaluator.is_constant(value):
         return True
     node, _ = dequantize_of(value)
-    return node is not None and bool(node.inputs) and params.evaluator.is_constant(node.inputs[0])
+    return node is not None and params.evaluator.is_constant(node["data"])
 
 
 def dequantize_of(value: Value | None) -> tuple[Node | None, Node | None]:

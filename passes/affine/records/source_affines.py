@@ -12,7 +12,7 @@ from ....ir.evaluate import ConstantEvaluator
 from ....ir.graph import Graph, Node, Value, payload_of
 from ....ir.module import Module
 from ....ir.ops import AFFINE_KINDS, OPS
-from ....ir.ops.inference import input_shape
+from ....ir.ops.inference import input_shapes
 from ....ir.ops.normalization import DEFAULT_EPSILON
 from ....ir.provenance import Refused
 from ....ir.tensor import OpaqueTensor, Tensor
@@ -94,7 +94,7 @@ def _note_statistics(node: Node, source: SourceAffine, refs: dict[Value, Statist
 
     For a value with two, the result counts.
     """
-    data = node.inputs[0]
+    data = node["data"]
     if data is not None:
         refs.setdefault(data, StatisticRef(source, result=False))
     refs[node.output] = StatisticRef(source, result=True)
@@ -178,7 +178,7 @@ def _batch_norm(
         key: Param(_name(value), _known(value, evaluator))
         for key, value in zip(BATCH_NORM_PARAMS, node.inputs[1:5], strict=True)
     }
-    shape = input_shape(node, 1)
+    shape = input_shapes(node)[1]
     channels = shape[0] if shape and isinstance(shape[0], int) else None
     return SourceAffine(
         origin=_origin(node),

@@ -132,7 +132,7 @@ def check_stays_integer(fold: Fold, result: Value) -> None:
         return
     if any(producer_of(value, "dequantize") is None for value in node.inputs[:2]):
         return
-    if node.input(2) is not None:
+    if node.op == "nn.dense" and node["bias"] is not None:
         return
     while (reader := sole_reader(result)) is not None and reader.op in ("nn.relu", "clip"):
         result = reader.output

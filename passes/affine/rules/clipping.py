@@ -196,7 +196,7 @@ def limit_of(node: Node, axis: int, params: Parameters) -> Array | None:
 
 def _given(node: Node) -> tuple[bool, bool]:
     """Return which bounds of a Clip are operands, the lower one first. The others are absent."""
-    return node.input(1) is not None, node.input(2) is not None
+    return node["min"] is not None, node["max"] is not None
 
 
 def _rebounded(node: Node, bounds: tuple[float, float], given: tuple[bool, bool]) -> Transfer:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ....ir.graph import Node
-from ....ir.ops.inference import input_shape
+from ....ir.ops.inference import input_shapes
 from ....ir.provenance import Refused
 from ....ir.tensor import Array
 from ....ir.types import shape_of
@@ -100,7 +100,7 @@ def _matrix(node: Node, params: Parameters) -> tuple[Weight, int]:
     """Return the constant operand of a MatMul, and which one it is."""
     side = next((side for side in (1, 0) if is_stored(node.inputs[side], params)), 1)
     weight = read_weight(node, side, params)
-    shape, data = shape_of(node.output.type), input_shape(node, 1 - side)
+    shape, data = shape_of(node.output.type), input_shapes(node)[1 - side]
     if shape is None or data is None:
         detail = f"{node.description}: the rank of its data or result is unknown"
         raise Refused("unknown_rank", detail)

@@ -36,8 +36,8 @@ def dequantize_backward(
         raise Refused(CODE, f"{node.description}: its data are rounded to integers{by}")
     check_scale_sign(node, affine)
     check_no_zero_scale(node, affine)
-    dtype = dtype_of(node.operand(1).type)
-    scale = params.evaluator.exact(node.operand(1))
+    dtype = dtype_of(node["scale"].type)
+    scale = params.evaluator.exact(node["scale"])
     if scale is None or dtype is None or not dtype.is_float:
         raise Refused(CODE, f"{node.description}: its scale is not constant")
     if dtype_of(node.output.type) is not dtype or integer_of(node, "output_dtype", 0):

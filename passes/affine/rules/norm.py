@@ -147,7 +147,7 @@ def norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         _check_is_removed(node, affine)
     if affine.has_scale:
         return scaled_norm_data(node, affine, params)
-    dtype = input_dtype(node, 1)
+    dtype = input_dtype(node, "scale")
     if dtype is None or not dtype.is_float:
         detail = f"{node.description}: the type of its parameters is unknown"
         raise Refused("dtype_mismatch", detail)

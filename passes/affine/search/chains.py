@@ -133,9 +133,7 @@ class ChainFinder:
         for op, affine in zip(ops, affines, strict=True):
             op.__dict__["affine"] = affine
         convolutions = (producer_of(op.data, "nn.conv") for op in ops)
-        self.params.measure_rows(
-            weight for node in convolutions if node is not None and (weight := node.inputs[1])
-        )
+        self.params.measure_rows(node["weight"] for node in convolutions if node is not None)
 
     def at(self, node: Node) -> Chain | None:
         """Return the chain that begins at `node`, as it is now."""

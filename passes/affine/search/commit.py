@@ -177,7 +177,7 @@ class Committer:
         node, weight = fold.node, fold.weight
         base, product = weight, weight.node
         if product is not None and "folded" in product.attrs and weight.sole_user() is node:
-            base, old = product.operand(0), payload_of(product.operand(1))
+            base, old = product["lhs"], payload_of(product["rhs"])
             assert isinstance(old, Tensor)
             with np.errstate(all="ignore"):
                 factor = old.numpy() * factor
@@ -225,7 +225,7 @@ class Committer:
         node, index = fold.node, fold.bias_index
         old = node.input(index)
         if old is None and first.op == "nn.bias_add":
-            old = first.inputs[1]
+            old = first["rhs"]
         hint = bias_name(node) if old is None else old.name
         if has_trait(node, Trait.BIASED):
             exact = ArrayTensor(np.ascontiguousarray(bias))
@@ -302,7 +302,7 @@ class Committer:
             return None
         layer = self.records.layers.get(node)
         if layer is None:
-            bias = node.input(2) if node.op != "matmul" else None
+            bias = None if node.op in ("matmul", "nn.rms_norm") else node["bias"]
             layer = Layer(
                 node,
                 node.name,

@@ -111,7 +111,7 @@ def _factor(
     other = other_operand(product, last.output)
     number = match.scalar(other)
     if product.op == "divide":
-        if product.inputs[1] is last.output or not number:
+        if product["rhs"] is last.output or not number:
             raise Declined("it divides by something other than a number")
         number = 1 / number
     is_data = number is None
@@ -143,9 +143,9 @@ def _data(match: UnitMatch, form: _Activation, value: Value, product: Node) -> f
         numbers = [match.scalar(operand) for operand in node.inputs]
         if numbers[1]:
             factor = numbers[1] if node.op == "multiply" else 1 / numbers[1]
-            candidates.append((node.operand(0), factor, {node}))
+            candidates.append((node["lhs"], factor, {node}))
         elif numbers[0] and node.op == "multiply":
-            candidates.append((node.operand(1), numbers[0], {node}))
+            candidates.append((node["rhs"], numbers[0], {node}))
     for x, factor, nodes in candidates:
         with suppress(Declined):
             match.nodes |= _argument(match, form, x) | nodes

@@ -89,7 +89,7 @@ def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
         product = reader_of(inverted, "multiply")
     except Declined:
         return False
-    is_inverse = number_of(inverted, 0, constants, 0.0) == 1.0
-    is_scaled = any(number_of(product, i, constants, 0.0) is not None for i in (0, 1))
+    is_inverse = number_of(inverted, "lhs", constants, 0.0) == 1.0
+    is_scaled = any(number_of(product, side, constants, 0.0) is not None for side in ("lhs", "rhs"))
     readers = product.output.users
     return is_inverse and is_scaled and bool(readers) and all(user.op == "add" for user in readers)

@@ -37,8 +37,8 @@ def _variance(match: UnitMatch) -> Node:
         raise Declined("no epsilon is added to the variance")
     mean = result_of(other_operand(total, epsilon), "mean")
     square = result_of(mean.operand(), "power", "multiply")
-    is_power = square.op == "power" and match.scalar(square.input(1)) == 2.0
-    is_product = square.op == "multiply" and square.inputs[0] is square.inputs[1]
+    is_power = square.op == "power" and match.scalar(square["exponent"]) == 2.0
+    is_product = square.op == "multiply" and square["lhs"] is square["rhs"]
     if not (_is_mean_of_row(mean, match.constants) and (is_power or is_product)):
         raise Declined("it is not the root of a mean of squares along the last axis")
     match.nodes |= {total, mean, square}
@@ -48,7 +48,7 @@ def _variance(match: UnitMatch) -> Node:
 def _is_mean_of_row(mean: Node, constants: ConstantEvaluator) -> bool:
     """Return whether a mean is along the last axis, which stays as an extent of 1."""
     last = len(shape_of(mean.operand().type) or ()) - 1
-    along_last = integers_of(mean, 1, constants) in ((-1,), (last,))
+    along_last = integers_of(mean, "axes", constants) in ((-1,), (last,))
     return along_last and mean.attrs.get("keepdims", 1) == 1
 
 
@@ -56,12 +56,12 @@ def _divided_by(match: UnitMatch) -> tuple[Node, Value]:
     """Return the operator that divides by the root, and its numerator."""
     root = match.anchor.output
     reader = match.reader(match.anchor, "reciprocal", "divide")
-    if reader.op == "divide" and reader.inputs[1] is not root:
+    if reader.op == "divide" and reader["rhs"] is not root:
         raise Declined("it divides the root")
-    if reader.op == "reciprocal" or match.scalar(reader.inputs[0]) == 1.0:
+    if reader.op == "reciprocal" or match.scalar(reader["lhs"]) == 1.0:
         product = match.reader(reader, "multiply")
         return product, other_operand(product, reader.output)
-    return reader, reader.operand(0)
+    return reader, reader["lhs"]
 
 
 def _before_cast(match: UnitMatch, value: Value) -> Value:
@@ -76,10 +76,10 @@ def _before_cast(match: UnitMatch, value: Value) -> Value:
 def _centered(match: UnitMatch, value: Value) -> Value | None:
     """Return the mean that `value` is the data without, None if it is something else."""
     node = producer_of(value, "subtract")
-    mean = None if node is None else producer_of(node.operand(1), "mean")
+    mean = None if node is None else producer_of(node["rhs"], "mean")
     if node is None or mean is None or not _is_mean_of_row(mean, match.constants):
         return None
-    if mean.operand() is not node.operand(0):
+    if mean.operand() is not node["lhs"]:
         return None
     match.nodes |= {node, mean}
     return mean.output

@@ -59,8 +59,8 @@ def _rotated_pairs(difference: Node, constants: ConstantEvaluator) -> frozenset[
 
 def _orders(product: Node) -> Iterator[tuple[Value, Value]]:
     """Yield the two operands of a product in both orders."""
-    yield product.operand(0), product.operand(1)
-    yield product.operand(1), product.operand(0)
+    yield product["lhs"], product["rhs"]
+    yield product["rhs"], product["lhs"]
 
 
 def _multiplies(product: Node, x: Value, factor: Value, constants: ConstantEvaluator) -> bool:
