@@ -92,6 +92,8 @@ def test_one_input_needs_no_name(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((8, 1, 8, 8), np.float32)
     by_name = irc.quantize(model, data={"image": images}).model
     assert irc.quantize(model, data=images).model == by_name
+    np.save(tmp_path / "images.npy", images)
+    assert irc.quantize(model, data=tmp_path / "images.npy").model == by_name
     by_name = irc.quantize(model, input_ranges={"image": (0, 1)}).model
     assert irc.quantize(model, input_ranges=(0, 1)).model == by_name
     fixed = irc.compile(model, input_shapes=(2, 1, 8, 8)).model

@@ -43,8 +43,8 @@ def read_samples(data: str | Path | Mapping[str, Array] | Array, model: ModelPro
     """Return the samples of `data`, split into batches that the model takes.
 
     `data` has an array for each input of the model, samples along its first axis: a mapping, for
-    one input the array alone, an `.npz` file, or a folder with `.npz` files, for a model with one
-    input also `.npy` and TensorProto (`.pb`) files. Raises VerifyError if a file cannot be read or
+    one input the array alone, an `.npz` file, for a model with one input also an `.npy` or
+    TensorProto (`.pb`) file, or a folder of them. Raises VerifyError if a file cannot be read or
     does not fit the model, and UsageError for other data.
     """
     infos = {info.name: info for info in required_inputs(model)}
@@ -96,14 +96,11 @@ def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list
 
 def _files(path: Path, num_inputs: int) -> list[Path]:
     """Return the files at `path` that have inputs, in the order of their names."""
-    if not path.is_dir():
-        if path.suffix != ".npz":
-            raise VerifyError(
-                f"{path}: give an .npz file, or a folder with .npz, .npy or .pb files"
-            )
-        return [path]
+    if not path.is_dir() and path.suffix not in SUFFIXES:
+        raise VerifyError(f"{path}: give an .npz, .npy or .pb file, or a folder of them")
     try:
-        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        entries = path.iterdir() if path.is_dir() else [path]
+        files = sorted(file for file in entries if file.suffix in SUFFIXES)
     except OSError as error:
         raise VerifyError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:

@@ -486,7 +486,7 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
         (
             ["--data", "{model}"],
             1,
-            "{model}: give an .npz file, or a folder with .npz, .npy or .pb files",
+            "{model}: give an .npz, .npy or .pb file, or a folder of them",
         ),
         (["--data", "{empty}"], 1, "{empty}: this folder has no .npz, .npy or .pb file"),
         (["--data", "{other}"], 1, "the input 'x' is missing"),
