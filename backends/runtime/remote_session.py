@@ -115,7 +115,7 @@ runtime = _Runtime()
 
 
 class RemoteSession:
-    """A session of onnxruntime without graph optimizations, in the process of all sessions.
+    """A session of onnxruntime in the process of all sessions, by default without optimizations.
 
     `inputs` and `overridable` are the names of its inputs, `output_types` the types of its results
     in onnxruntime's words. Raises RuntimeFailedError if onnxruntime refuses the model,
@@ -123,11 +123,20 @@ class RemoteSession:
     """
 
     def __init__(
-        self, model: bytes, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
+        self,
+        model: bytes,
+        base_dir: Path | None = None,
+        *,
+        threads: int = 0,
+        reuse: bool = True,
+        optimize: bool = False,
     ) -> None:
         folder = None if base_dir is None else str(base_dir.resolve())
         self.number = runtime.next_number()
         request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
+        request["optimize"] = self.optimize = optimize
+        self.seconds = 0.0
+        """How long the last run took, without the transport of its inputs and results."""
         try:
             answer, _ = runtime.ask({**request, "seconds": LOADING_SECONDS}, (), model)
         except WorkerDiedError as error:
@@ -157,5 +166,7 @@ class RemoteSession:
         texts = {
             name: (encode(value, arrays), elem_type) for name, (value, elem_type) in feeds.items()
         }
-        answer, found = runtime.ask({"number": self.number, "feeds": texts}, arrays)
+        request = {"number": self.number, "feeds": texts, "shrink": not self.optimize}
+        answer, found = runtime.ask(request, arrays)
+        self.seconds = answer["seconds"]
         return [decode(text, found) for text in answer["values"]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import onnxruntime
@@ -31,7 +32,8 @@ def main() -> None:
             for number in request["closed"]:
                 sessions.pop(number, None)
             if "feeds" in request:
-                head = _run(sessions[request["number"]], request["feeds"], arrays, found)
+                session = sessions[request["number"]]
+                head = _run(session, request["feeds"], arrays, found, shrink=request["shrink"])
             else:
                 head = _open(sessions, request, model)
         except Exception as error:  # onnxruntime raises types of its own, and RuntimeError
@@ -43,7 +45,8 @@ def main() -> None:
 def _open(sessions: Sessions, request: dict[str, Any], model: bytes) -> dict[str, Any]:
     folder = None if request["folder"] is None else Path(request["folder"])
     with limited_time(request["seconds"]):
-        session = new_session(model, folder, threads=request["threads"], reuse=request["reuse"])
+        options = {key: request[key] for key in ("threads", "reuse", "optimize")}
+        session = new_session(model, folder, **options)
     sessions[request["number"]] = session
     return {
         "inputs": [entry.name for entry in session.get_inputs()],
@@ -57,6 +60,8 @@ def _run(
     feeds: dict[str, Any],
     arrays: Sequence[Array],
     found: list[Array],
+    *,
+    shrink: bool,
 ) -> dict[str, Any]:
     """Run a session, and append the arrays of its results to `found`."""
     given = {}
@@ -67,5 +72,9 @@ def _run(
         given[name] = value
     # several sessions wait for their next run: each frees its memory after one
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    return {"values": [encode(value, found) for value in session.run(None, given, options)]}
+    if shrink:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    start = perf_counter()
+    results = session.run(None, given, options)
+    seconds = perf_counter() - start
+    return {"values": [encode(value, found) for value in results], "seconds": seconds}

@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime without graph optimizations."""
+"""Sessions of onnxruntime, by default without graph optimizations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ with needing("verify"):
 
 
 def new_session(
-    model: bytes, base_dir: Path | None = None, *, threads: int = 0, reuse: bool = True
+    model: bytes,
+    base_dir: Path | None = None,
+    *,
+    threads: int = 0,
+    reuse: bool = True,
+    optimize: bool = False,
 ) -> onnxruntime.InferenceSession:
-    """Return a silent session of a serialized model, without graph optimizations.
+    """Return a silent session of a serialized model, by default without graph optimizations.
 
     Raises the errors of onnxruntime. External data is below `base_dir`. `threads` 0 means one for
     each core. They do not spin while they wait: another process reads the results on the same
@@ -21,7 +26,8 @@ def new_session(
     quadratic in the number of nodes to plan.
     """
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.enable_mem_reuse = reuse
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

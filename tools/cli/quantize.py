@@ -87,6 +87,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float"
     )
     command.add_argument(
+        "--no-time", dest="time", action="store_false", help="do not measure how long a run takes"
+    )
+    command.add_argument(
         "--strict",
         action="store_true",
         help="exit with 1, and write no model, if a result may be of no use, as a warning says",
@@ -136,6 +139,7 @@ def run(options: argparse.Namespace) -> int:
             exclude=options.exclude,
             keep=options.keep,
             passes=options.passes,
+            time=options.time,
             limits=limits_of(options),
         )
     document = document_head("quantize") | found.to_json()

@@ -19,6 +19,7 @@ from ..report.notebook import frame, table
 from ..verify.difference import json_value
 from .coverage import GUESS, NO_RANGE, Coverage, Method
 from .fidelity import Fidelity
+from .speed import Speed
 
 LISTED = 8
 """Most names that the report lists in one place."""
@@ -45,6 +46,8 @@ class Quantized:
     """Whether the samples behind `fidelity` are generated."""
     scales: str
     """How many scales a weight has, in words."""
+    speed: Speed | None = None
+    """How long one run of both models takes, if that was asked for."""
     files: tuple[Path, ...] = ()
     """The files that were read: the model, and those of its external data."""
 
@@ -116,6 +119,7 @@ class Quantized:
             "measured_on": self.measured_on,
             "predicted": self.is_predicted,
             "scales": self.scales,
+            "milliseconds": None if self.speed is None else asdict(self.speed),
             "warnings": list(self.warnings),
             "doubts": list(self.doubts),
         }
@@ -127,6 +131,8 @@ class Quantized:
         for one in self.fidelity:
             found = f"{one.name}: SQNR {one.sqnr:.1f} {unit}{one.agreed_text()}"
             yield f"{found}, on {self.measured_on}"
+        if self.speed is not None:
+            yield f"time: {self.speed}"
         yield f"weights: {self.scales}"
         others = [one for one in self.coverage if not one.is_layer]
         left = [one for one in self.coverage if one.is_layer and not one.quantized]

@@ -27,6 +27,7 @@ from .operator_choice import check_inputs, excluded, maps
 from .preparation import Preparation
 from .quantized_model import LISTED, Quantized
 from .samples import hold_out, read_samples
+from .speed import measure_speed
 
 LEAST = 10.0
 """Ratio in dB below which a result is in doubt."""
@@ -44,6 +45,7 @@ def quantize(
     exclude: Collection[str] = (),
     keep: Iterable[str] = (),
     passes: str | None = None,
+    time: bool = False,
     progress: bool = False,
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
@@ -62,6 +64,7 @@ def quantize(
     - `exclude`: names of operators, or of their results, that stay float.
     - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
     - `passes`: the passes that prepare the model, by default PASSES and CORRECTION.
+    - `time`: measure how long a run of both models takes.
     - `progress`: show the steps that are done on standard error, if that is a terminal or a
       notebook.
     - `base_dir`: the folder of the external data of a ModelProto.
@@ -114,6 +117,9 @@ def quantize(
         candidates.per_channel, candidates.rounded = by_channel, frozenset(ranges or {})
         found = candidates.best()
         advance("comparison")
+        speed = None
+        if time and judge.batches:
+            speed = measure_speed(source, found.model, folder, judge.batches[0])
     warnings = [*ctx.warnings, *found.warnings]
     if test_data is not None:
         warnings += _beyond(tests, found.prepared.known)
@@ -134,6 +140,7 @@ def quantize(
         (*warnings, *doubts),
         tuple(doubts),
         is_predicted=judge.is_predicted,
+        speed=speed,
         scales=_scales(opset, per_channel=by_channel, is_default=per_channel is None),
         files=() if isinstance(model, ModelProto) else _files_of(model, source, folder),
     )

@@ -367,3 +367,22 @@ def test_a_scale_for_each_channel_is_the_default_where_the_opset_has_it(
     scale = tensors[makers[layer.input[1]].input[1]]
     assert int(np.prod(scale.dims)) == count
     assert text in capsys.readouterr().err
+
+
+def test_the_time_of_a_run_is_said_unless_it_is_not_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(convolutions(4), tmp_path / "m.onnx")
+    words = ["quantize", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]
+    words += ["--input-range", "x=-1:1", "--json", str(tmp_path / "out.json")]
+    assert main(words) == 0
+    found = json.loads((tmp_path / "out.json").read_text())["milliseconds"]
+    assert 0 < found["before"] < 1000
+    assert 0 < found["after"] < 1000
+    text = capsys.readouterr().err
+    line = next(line for line in text.splitlines() if line.startswith("time: "))
+    assert line.endswith(", slower") == (found["after"] > found["before"])
+    assert f"float {found['before']:.2f} ms" in line
+    assert main([*words, "--no-time"]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["milliseconds"] is None
+    assert "time: " not in capsys.readouterr().err

@@ -93,13 +93,14 @@ def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[st
             assert constants(model)[found.input[2]].dtype == dtype
     assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 20
     text = capsys.readouterr().err
-    first, second, third = [line for line in text.splitlines() if not line.startswith("warning: ")][
-        :3
-    ]
+    first, second, third, fourth = [
+        line for line in text.splitlines() if not line.startswith("warning: ")
+    ][:4]
     assert first == "layers: 3 static, 0 dynamic, 0 float; 3 of 3 other operators int8"
     assert second.startswith("c.relu.out: SQNR ")
     assert " dB predicted, on " in second
-    assert third == "weights: a scale for each channel"
+    assert third.startswith("time: ")
+    assert fourth == "weights: a scale for each channel"
     assert "generated within the ranges" in text
 
 
