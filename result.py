@@ -90,7 +90,7 @@ class Result:
         """
         module = self.module
         if not isinstance(module.source, ModelProto):
-            raise EmitError("a certificate compares two ONNX models, and the source is none")
+            raise EmitError("a certificate compares two ONNX models, and the source is not one")
         source = with_external_data(materialize(module.source), module.base_dir)
         result = with_external_data(
             self.model if written is None else written, base_dir or module.base_dir

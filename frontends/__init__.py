@@ -74,13 +74,13 @@ def load(
         )
     if isinstance(model, bytes):
         raise UsageError(
-            "bytes are no model: onnx.load_from_string makes a ModelProto of them, which is one"
+            "bytes are not a model: onnx.load_from_string makes a ModelProto of them, which is one"
         )
     from .torch import from_torch, is_torch
 
     if not is_torch(model):
         raise UsageError(
-            f"{type(model).__name__} is no model: give a path, a ModelProto, a Module, a torch"
+            f"{type(model).__name__} is not a model: give a path, a ModelProto, a Module, a torch"
             " module or an ExportedProgram"
         )
     return from_torch(
@@ -101,7 +101,7 @@ def _load_file(
             fix_module(module, input_shapes)
         return module
     if data is not None:
-        raise UsageError(f"{data}: only an .irc MODEL has a data file, and {path} is none")
+        raise UsageError(f"{data}: only an .irc MODEL has a data file, and {path} is not one")
     if str(path).endswith(".pt2"):
         from .torch import load_program
 

@@ -142,7 +142,7 @@ def _inputs(shapes: NamedShapes, known: Iterable[str]) -> Iterator[str]:
             raise UsageError(f"the model has no input {clipped(name)}{hint}")
         if isinstance(shape, str) or not all(isinstance(extent, int | None) for extent in shape):
             raise UsageError(
-                f"{shape!r} is no shape of input {clipped(name)}: write (1, 3, 224, 224)"
+                f"{shape!r} is not a shape of input {clipped(name)}: write (1, 3, 224, 224)"
             )
         yield name
 
@@ -170,7 +170,7 @@ def _is_static(extent: int, *, has_value: bool) -> bool:
 
 
 def _no_tensor(name: str) -> UsageError:
-    return UsageError(f"input {clipped(name)} is no tensor: it has no shape to be fixed")
+    return UsageError(f"input {clipped(name)} is not a tensor: it has no shape to be fixed")
 
 
 def _resolved(

@@ -152,7 +152,7 @@ def constant_of(number: Number, dtype: DType | None, title: str) -> ArrayTensor:
     if array.dtype.kind not in "biufcV":
         kind = type(number).__name__
         raise IRError(
-            f"{title}: {kind} is no operand: give a value of the graph, a number or an array"
+            f"{title}: {kind} is not an operand: give a value of the graph, a number or an array"
         )
     if dtype is None:
         if not isinstance(number, np.ndarray | np.generic) and array.dtype.kind == "f":
@@ -197,7 +197,7 @@ def checked_attributes(
         result[name] = _attribute(title, name, value, kind)
     invalid = None if info is None else invalid_attribute(info, result)
     if invalid is not None:
-        raise IRError(f"{title}: {result[invalid]!r} is no value of the attribute {invalid}")
+        raise IRError(f"{title}: {result[invalid]!r} is not a value of the attribute {invalid}")
     return result
 
 

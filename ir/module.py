@@ -176,4 +176,4 @@ class Module:
 def check_module(module: object) -> None:
     """Raise UsageError for anything else than a module."""
     if not isinstance(module, Module):
-        raise UsageError(f"{type(module).__name__} is no Module: irc.load reads a model as one")
+        raise UsageError(f"{type(module).__name__} is not a Module: irc.load reads a model as one")

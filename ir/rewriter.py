@@ -228,7 +228,7 @@ class Rewriter:
         Raises IRError unless key and value are text, as ONNX has them.
         """
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are no text")
+            raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are not text")
         node.metadata[key] = value
         self._changed = self.module.changed = True
 

@@ -25,7 +25,7 @@ def linear_indices(sparse: SparseTensor) -> Array:
     if min(shape, default=0) < 0 or size >= ELEMENT_COUNT_LIMIT:
         raise ValueError(f"has the shape {list(shape[:8])}, which no tensor can have")
     if indices.dtype.name != "i64" or len(values.shape) != 1:
-        raise ValueError("has indices that are not i64, or values that are no list")
+        raise ValueError("has indices that are not i64, or values that are not a list")
     if indices.shape not in (values.shape, (*values.shape, len(shape))):
         raise ValueError(
             f"has {values.size} values, and indices of the shape {list(indices.shape[:8])}"

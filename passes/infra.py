@@ -222,7 +222,7 @@ def context_of(ctx: PassContext | Iterable[Instrument] | None) -> PassContext:
     if isinstance(ctx, PassContext):
         return ctx
     if not isinstance(ctx, Iterable | None) or isinstance(ctx, str):
-        raise UsageError(f"{ctx!r} is no context: give a PassContext, or a list of instruments")
+        raise UsageError(f"{ctx!r} is not a context: give a PassContext, or a list of instruments")
     return PassContext() if ctx is None else PassContext(tuple(ctx))
 
 
@@ -246,7 +246,7 @@ def steps_of(passes: object) -> tuple[Pass | Repeat, ...]:
         hint = (
             f"; irc.passes.parse_pipeline({passes!r}) reads text" if isinstance(passes, str) else ""
         )
-        raise UsageError(f"{passes!r} is no pass: give instances of irc.passes.Pass{hint}")
+        raise UsageError(f"{passes!r} is not a pass: give instances of irc.passes.Pass{hint}")
     return tuple(step for each in passes for step in steps_of(each))
 
 

@@ -56,7 +56,7 @@ def merge_layers(node: Node, rewriter: Rewriter, params: Parameters) -> bool:
     middle = node.operand()
     before = middle.node
     if before is None or before.op not in OPS or not is_only_reader(middle, node):
-        return rewriter.decline("its data is no layer that it reads alone")
+        return rewriter.decline("its data is not a layer that it reads alone")
     first, last = kernel_of(before, params), kernel_of(node, params)
     kernel = composed(last, first)
     _check_work(kernel, first, last)

@@ -99,6 +99,6 @@ def _checked(name: str, module: object, path: str) -> type[Pass]:
         and item.__module__ == getattr(module, "__name__", "")
     )
     raise UsageError(
-        f"pass {name!r}: {path} is no subclass of irc.passes.Pass (it has:"
+        f"pass {name!r}: {path} is not a subclass of irc.passes.Pass (it has:"
         f" {', '.join(here) or 'none'})"
     )

@@ -22,19 +22,19 @@ EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "model in memory": (
         lambda model: irc.compile_many([model]),
-        "ModelProto is no path of a model: irc.compile takes",
+        "ModelProto is not a path of a model: irc.compile takes",
     ),
     "shape as text": (
         lambda model: irc.compile(model, input_shapes={"image": "1,1,8,8"}),
-        "'1,1,8,8' is no shape of input 'image': write (1, 3, 224, 224)",
+        "'1,1,8,8' is not a shape of input 'image': write (1, 3, 224, 224)",
     ),
     "instruments": (
         lambda model: irc.compile(model, context=Timing()),
-        "is no context: give a PassContext, or a list of instruments",
+        "is not a context: give a PassContext, or a list of instruments",
     ),
     "no model": (
         lambda model: irc.compile(123),
-        "int is no model: give a path, a ModelProto, a Module, a torch module or an ExportedProgram",
+        "int is not a model: give a path, a ModelProto, a Module, a torch module or an ExportedProgram",
     ),
     "module with shapes": (
         lambda model: irc.compile(irc.load(model), input_shapes=(1, 1, 8, 8)),

@@ -43,7 +43,7 @@ def put_elements(tensor: TensorProto, field: str, raw: bytes) -> None:
             np.frombuffer(raw, _WIDTHS.get(tensor.data_type, "<u1")).tolist()
         )
     else:
-        raise ValueError(f"{field!r} is no field of a tensor")
+        raise ValueError(f"{field!r} is not a field of a tensor")
 
 
 def is_restored(tensor: TensorProto, field: str, raw: bytes) -> bool:

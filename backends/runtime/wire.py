@@ -83,7 +83,7 @@ def encode(value: Any, arrays: list[Array]) -> Any:
         return {"keys": list(value), "values": list(value.values())}
     if value is None or isinstance(value, str | int | float | bool):
         return {"plain": value}
-    raise TypeError(f"a {type(value).__name__} is no value that irc reads")
+    raise TypeError(f"a {type(value).__name__} is not a value that irc reads")
 
 
 def decode(text: Any, arrays: Sequence[Array]) -> Any:

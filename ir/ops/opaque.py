@@ -117,7 +117,7 @@ def evaluate_nonzero(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     """Compute NonZero: the indices of elements that are not 0, a row for each axis."""
     data = operand(inputs)
     if not data.ndim or data.dtype.kind not in "iufb":
-        raise NotEvaluable("a scalar, on which runtimes disagree, or elements that are no numbers")
+        raise NotEvaluable("a scalar, on which runtimes disagree, or elements that are not numbers")
     check_size(data.ndim * data.size, data)
     return (np.array(np.nonzero(data), np.int64),)
 

@@ -208,7 +208,7 @@ class _Printer:
             case EmptyList(kind):
                 return f"{kind}[]"
             case _:
-                raise TypeError(f"{type(value).__name__} is no attribute value")
+                raise TypeError(f"{type(value).__name__} is not an attribute value")
 
     def digest(self, tensor: Tensor) -> str:
         """Return the digest of a payload, and collect the payload."""

@@ -181,7 +181,7 @@ def _dense(node: Node, params: Parameters) -> LinearKernel:
     shapes = (input_shape(node), shape_of(node.output.type))
     is_known = node.op != "matmul" or None not in shapes
     if array.ndim != 2 or node.attrs.get("transA", 0) or not is_known:
-        detail = f"{node.description} is no product of its data and a matrix"
+        detail = f"{node.description} is not a product of its data and a matrix"
         raise Refused("unsupported_attr", detail)
     if node.op == "matmul":
         return LinearKernel("matmul", array.T, np.zeros(array.shape[1]), 1, (), weight.dtype)

@@ -299,7 +299,7 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
         raise Declined("it is a part of a BatchNormalization")
     dtype = known_dtype(data)
     if constant.dtype.kind == "O" or dtype is not dtype_of(node.output.type):
-        raise Declined("its operands are no numbers of one type")
+        raise Declined("its operands are not numbers of one type")
     if sides[0] == 0 and node.op in ("subtract", "divide"):
         raise Declined("its constant is the first operand of Sub or Div")
     return _Operands(node.op, data, _aligned(node, data, constant), dtype)

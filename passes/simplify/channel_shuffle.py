@@ -31,7 +31,7 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     transpose = result_of(node.operand(), "transpose")
     perm = permutation(transpose)
     if not perm or not _is_scalar(node):
-        return rewriter.decline("its data is of unknown rank, or its index is no scalar")
+        return rewriter.decline("its data is of unknown rank, or its index is not a scalar")
     axis = integer_of(node, "axis", 0)
     if not -len(perm) <= axis < len(perm):
         return rewriter.decline("its axis is out of range")

@@ -130,7 +130,7 @@ def _limits(node: Node, evaluator: ShapeEvaluator) -> _Limits:
         raise Declined("it has no constant operand, or several others")
     data, dtype = computed[0], known_dtype(node.output)
     if known_dtype(data) is not dtype or not (dtype.is_float or dtype.kind in ("int", "uint")):
-        raise Declined("its operands are no numbers of one type")
+        raise Declined("its operands are not numbers of one type")
     combine, found = np.maximum if node.op == "maximum" else np.minimum, None
     for value in node.inputs:
         if value is not data and value is not None:

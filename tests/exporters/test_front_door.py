@@ -184,7 +184,7 @@ def test_arguments_that_do_not_fit() -> None:
         irc.compile("net.onnx", args=(sample(),))
     with pytest.raises(irc.UsageError, match="for torch modules"):
         irc.compile(irc.load(model, args=(sample(),)), args=(sample(),))
-    with pytest.raises(irc.UsageError, match="int is no model"):
+    with pytest.raises(irc.UsageError, match="int is not a model"):
         irc.compile(3)
     with pytest.raises(irc.ModelError, match="missing a required argument: 'x'"):
         irc.compile(model, args=())

@@ -120,7 +120,7 @@ def test_inputs_of_unknown_rank_and_of_other_types() -> None:
     assert [shape(info) for info in fixed.graph.input] == [[2, 3, 4, 5], [2, 3, 4, 5]]
     assert harness.operators(fixed) == ["Add", "Concat"]
     model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(model.graph.input[0].type))
-    with pytest.raises(UsageError, match="input 'x' is no tensor"):
+    with pytest.raises(UsageError, match="input 'x' is not a tensor"):
         irc.compile(model, input_shapes={"x": (1,)})
 
 
@@ -168,7 +168,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for word in ("image", "image=a,b", "image=-1,1,8,8", "image=0,1,8,8"):
         with pytest.raises(SystemExit):
             main(["check", str(EXAMPLE), "--input-shape", word])
-    assert "no shape: write NAME=1,3,224,224" in capsys.readouterr().err
+    assert "is not a shape: write NAME=1,3,224,224" in capsys.readouterr().err
 
 
 @pytest.mark.shared

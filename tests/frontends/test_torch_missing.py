@@ -23,5 +23,5 @@ def test_a_program_needs_torch(
 
 
 def test_no_model_at_all() -> None:
-    with pytest.raises(irc.UsageError, match="list is no model"):
+    with pytest.raises(irc.UsageError, match="list is not a model"):
         irc.compile([])

@@ -146,8 +146,11 @@ def test_bisect_finds_the_application_of_an_own_pass(
     ("spec", "message"),
     [
         ("no_such_module:Fuse", "there is no module 'no_such_module'"),
-        ("{}:Nothing", r"Nothing is no subclass of irc.passes.Pass \(it has: FuseOwnHardSwish\)"),
-        ("{}:Missing", "Missing is no subclass"),
+        (
+            "{}:Nothing",
+            r"Nothing is not a subclass of irc.passes.Pass \(it has: FuseOwnHardSwish\)",
+        ),
+        ("{}:Missing", "Missing is not a subclass"),
         ("{}:FuseOwnHardSwish{{y=1}}", "FuseOwnHardSwish has no option 'y'"),
         ("FoldScaleAxes", "there is no pass 'FoldScaleAxes'; did you mean FoldScaleAxis"),
     ],
@@ -249,8 +252,8 @@ def test_composing_takes_sequences_classes_and_lists() -> None:
 @pytest.mark.parametrize(
     ("passes", "message"),
     [
-        (["SimplifyInference"], r"'SimplifyInference' is no pass.*parse_pipeline"),
-        ([3], "3 is no pass"),
+        (["SimplifyInference"], r"'SimplifyInference' is not a pass.*parse_pipeline"),
+        ([3], "3 is not a pass"),
         ([Required], "Required needs options: give an instance"),
     ],
 )
@@ -262,8 +265,8 @@ def test_composing_tells_what_is_no_pass(passes: list[object], message: str) -> 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda module: irc.emit("net.onnx"), "str is no Module: irc.load reads a model as one"),
-        (lambda module: Silent()(module.graph), "Graph is no Module"),
+        (lambda module: irc.emit("net.onnx"), "str is not a Module: irc.load reads a model as one"),
+        (lambda module: Silent()(module.graph), "Graph is not a Module"),
         (
             lambda module: pattern.op("Relu").match(module.graph),
             "a pattern matches at a Node or a Value, and Graph is neither",
@@ -329,7 +332,7 @@ def test_metadata_go_to_the_model_and_back() -> None:
 
 def test_metadata_are_text() -> None:
     module = relu()
-    with pytest.raises(IRError, match=r"the metadata .acme\.cost.: 3 are no text"):
+    with pytest.raises(IRError, match=r"the metadata .acme\.cost.: 3 are not text"):
         Rewriter(module).set_metadata(next(iter(module.graph.operators())), "acme.cost", 3)  # type: ignore[arg-type]
 
 

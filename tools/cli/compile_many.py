@@ -145,7 +145,7 @@ def compile_many(
     for path in paths:
         if not isinstance(path, str | Path):
             raise UsageError(
-                f"{type(path).__name__} is no path of a model: irc.compile"
+                f"{type(path).__name__} is not a path of a model: irc.compile"
                 " takes models that are in memory"
             )
     options = default_compile_options()

@@ -387,5 +387,5 @@ def _place_files(options: argparse.Namespace) -> str:
     if model != "-":
         return options.output or (model if options.in_place else beside(model, MODEL))
     if options.in_place:
-        raise UsageError("--in-place: standard input is no file that could be replaced")
+        raise UsageError("--in-place: standard input is not a file that could be replaced")
     return options.output or "-"

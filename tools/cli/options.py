@@ -84,7 +84,7 @@ def add_limits(command: argparse.ArgumentParser) -> None:
 def _bound(text: str) -> int:
     """Return a limit. Raises argparse.ArgumentTypeError."""
     if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a limit: give a whole number from 1 on")
     return int(text)
 
 
@@ -137,7 +137,7 @@ def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
     words = [word.strip() for word in extents.split(",")] if extents.strip() else []
     if not separator or not all(word == "?" or (word.isdecimal() and int(word)) for word in words):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no shape: write NAME=1,3,224,224, with ? for what stays"
+            f"{text!r} is not a shape: write NAME=1,3,224,224, with ? for what stays"
         )
     return name, tuple(None if word == "?" else int(word) for word in words)
 
@@ -315,7 +315,7 @@ def _tolerance(text: str) -> float:
         number = -1.0
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no tolerance: give a number of at least 0, such as 1e-5"
+            f"{text!r} is not a tolerance: give a number of at least 0, such as 1e-5"
         )
     return number
 

@@ -244,7 +244,7 @@ def _unwrapped(key: str) -> str:
 def _state_in(loaded: Any, file: str) -> dict[str, Array]:
     """Return the state_dict in a file: itself, or its one dictionary with a running_mean."""
     if not isinstance(loaded, dict):
-        raise FoldMapError(f"{file}: this is no state_dict")
+        raise FoldMapError(f"{file}: this is not a state_dict")
     inner = {str(key): each for key, each in loaded.items() if isinstance(each, dict)}
     found = {key: each for key, each in inner.items() if _has_norms(each)}
     if _has_norms(loaded):
@@ -270,7 +270,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except zipfile.BadZipFile:
-        raise ValueError("it is no npz file") from None
+        raise ValueError("it is not an npz file") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:

@@ -257,10 +257,10 @@ def _unpack_strings(data: bytes) -> Array:
     shape = tuple(map(int, numbers[1 : 1 + rank])) if 0 <= rank < len(numbers) else (-1,)
     count = prod(shape)
     if min(shape, default=0) < 0 or count > len(numbers) - 1 - rank:
-        raise ValueError("it is no list of strings")
+        raise ValueError("it is not a list of strings")
     ends = np.cumsum(numbers[1 + rank : 1 + rank + count], dtype=np.int64) + 8 * (1 + rank + count)
     starts = [8 * (1 + rank + count), *ends[:-1].tolist()] if count else []
     if count and (numbers[1 + rank : 1 + rank + count].min() < 0 or int(ends[-1]) != len(data)):
-        raise ValueError("it is no list of strings")
+        raise ValueError("it is not a list of strings")
     items = [data[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
     return np.array([*items, None], object)[:-1].reshape(shape)

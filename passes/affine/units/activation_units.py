@@ -178,9 +178,9 @@ def _at(match: UnitMatch, value: Value, x: Value, at: float, inside: set[Node]) 
     try:
         result = _FUNCTIONS[node.op](*operands)
     except (ArithmeticError, ValueError):
-        raise Declined("it is no real number") from None
+        raise Declined("it is not a real number") from None
     if not isinstance(result, float):
-        raise Declined("it is no real number")
+        raise Declined("it is not a real number")
     return result
 
 

@@ -97,5 +97,5 @@ def _parameter(match: UnitMatch, last: Node, op: str) -> Node:
     is_row = shape[-1:] == (element_count(shape),) and "axis" not in node.attrs
     is_of_norm = producer_of(parameter, "nn.batch_norm_to_affine") is not None
     if not is_row or len(node.inputs) != 2 or is_of_norm:
-        raise Declined("the parameter is no constant along the last axis")
+        raise Declined("the parameter is not a constant along the last axis")
     return node

@@ -187,7 +187,7 @@ def test_the_file_of_a_saved_model_is_told_as_its_folder(
         ),
         (
             ["compile", "net.onnx", "--max-nodes", "-1"],
-            "compile: error: argument --max-nodes: '-1' is no limit: give a whole number from 1 on",
+            "compile: error: argument --max-nodes: '-1' is not a limit: give a whole number from 1 on",
         ),
     ],
 )

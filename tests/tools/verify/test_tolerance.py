@@ -104,5 +104,5 @@ def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("x", "-1", "inf", "nan"):
         with pytest.raises(SystemExit):
             main(["align", str(EXAMPLE), out, f"--rtol={word}"])
-    assert "is no tolerance" in capsys.readouterr().err
+    assert "is not a tolerance" in capsys.readouterr().err
     assert VerifyNumerics(tolerance=Tolerance(1.0)).tolerance == Tolerance(1.0)
