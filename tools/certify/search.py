@@ -297,24 +297,24 @@ class Search(Proof):
     def _merged(self, operation: Operation) -> Iterator[str]:
         """Yield values of the source that sums of layers, or layers in a row, are, by their names.
 
-        A layer without a bias has the name of the sum behind it.
+        A product has the name of the bias behind it.
         """
-        results = [
-            operation.outputs[0],
-            *(each.outputs[0] for each in operation.outputs[0].readers),
-        ]
+        results = [operation.outputs[0]]
+        if operation.kind == "MatMul":
+            results += [each.outputs[0] for each in results[0].readers if own_line(each)]
         labels = dict.fromkeys(name for each in results for name in (each.label, stem(each.label)))
         data = operation.operand(0)
+        end = -1 if data is None else data.term
         for label in labels:
-            last = self._layer_of(self.source.data.get(label))
-            inner = None if last is None else self._layer_of(last.operand(0))
-            is_row = inner is not None and data is not None and inner.outputs[0].term != data.term
-            if last is not None and (last.kind in SUMS or is_row):
+            last = self._layer_of(self.source.data.get(label), end)
+            if last is not None and (
+                last.kind in SUMS or self._layer_of(last.operand(0), end) is not None
+            ):
                 yield label
 
-    def _layer_of(self, value: Datum | None) -> Operation | None:
-        """Return the layer or sum before a value, and affines between."""
-        while value is not None and value.producer is not None:
+    def _layer_of(self, value: Datum | None, end: int) -> Operation | None:
+        """Return the layer or sum before a value, and affines between, up to the class `end`."""
+        while value is not None and value.producer is not None and value.term != end:
             own = own_line(value.producer)
             if own is None:
                 return value.producer if value.producer.kind in MERGED | SUMS else None
