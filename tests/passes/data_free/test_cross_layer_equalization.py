@@ -267,6 +267,9 @@ def test_a_clip_gets_bounds_per_channel() -> None:
         weights(after)["second"], before["second"] * s.reshape(1, -1, 1, 1), rtol=1e-14
     )
     assert operators(after) == ["Conv", "Clip", "Min", "Conv"]
+    names = [node.name for node in after.graph.node]
+    assert all(names)  # quantizers find operators by name
+    assert len(set(names)) == len(names)
     clip, limit = after.graph.node[1:3]
     np.testing.assert_allclose(operand(after, limit, 1), (6 / s).reshape(1, 4, 1, 1), rtol=1e-14)
     assert [float(operand(after, clip, i)) for i in (1, 2)] == [0, operand(after, limit, 1).max()]
