@@ -15,10 +15,10 @@ from .infra import Pass
 
 
 def load_own(name: str) -> type[Pass]:
-    """Return the class of a user's pass: `module:Class`, `file.py:Class`, an entry point, or an
-    imported class.
+    """Return the class of a user's pass.
 
-    Raises UsageError if there is none, and PassError if its module fails.
+    It is given as `module:Class`, `file.py:Class`, an entry point, or an imported class. Raises
+    UsageError if there is none, and PassError if its module fails.
     """
     if ":" in name:
         module_name, _, class_name = name.rpartition(":")

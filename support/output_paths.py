@@ -122,8 +122,9 @@ def check_apart(
 
 
 def check_replaced(output: str | Path | None, model: str | Path, *, in_place: bool) -> None:
-    """Raise UsageError if `output` would replace `model`, by its name or a link, unless `in_place`
-    says that it may.
+    """Raise UsageError if `output` would replace `model`, by its name or a link.
+
+    With `in_place` it may.
     """
     if in_place or output in (None, "-") or str(model) == "-":
         return

@@ -56,9 +56,7 @@ def explain(fold_map: FoldMap) -> list[str]:
 
 
 def mismatch_lines(found: MapComparison) -> Iterator[str]:
-    """Yield a line for the layers, and one for the tensors, in which a model is not that of its
-    map.
-    """
+    """Yield a line for the layers, and one for the tensors, in which a model and its map differ."""
     layers = "missing, or weight or bias were changed"
     for kind, what, names in (
         ("layer", layers, found.layers),
