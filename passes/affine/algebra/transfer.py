@@ -41,6 +41,14 @@ Forward = Callable[[Node, Mapping[int, Affine], Parameters], "Transfer"]
 """How affines of some operands (by number) pass the node."""
 
 
+def sole_affine(node: Node, given: Mapping[int, Affine]) -> tuple[int, Affine]:
+    """Return the one operand that has an affine, and the affine; refuse several."""
+    if len(given) > 1:
+        detail = f"{node.description} reads the affine on more than one path"
+        raise Refused("multi_consumer", detail)
+    return next(iter(given.items()))
+
+
 def check_scale_sign(node: Node, affine: Affine) -> None:
     """Refuse a negative scale: the operator commutes with scales of at least zero only."""
     if not (affine.scale >= 0).all():

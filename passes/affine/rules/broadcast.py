@@ -22,7 +22,13 @@ from ....ir.types import shape_of
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.operands import Parameters
-from ..algebra.transfer import Transfer, check_no_shift, check_no_zero_scale, check_scale_sign
+from ..algebra.transfer import (
+    Transfer,
+    check_no_shift,
+    check_no_zero_scale,
+    check_scale_sign,
+    sole_affine,
+)
 from ..units.magic_rounding import check_not_rounding
 from .affine_rule import AffineRule
 
@@ -197,10 +203,7 @@ def backward_extremum(
 )
 def forward_extremum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Max, Min: with a constant y, max(s x + t, y) = s max(x, (y - t) / s) + t for s > 0."""
-    if len(given) > 1:
-        detail = f"{node.description} reads the affine on more than one path"
-        raise Refused("multi_consumer", detail)
-    moved = _pushed(node, given)
+    moved = _pushed(node, *sole_affine(node, given))
     check_scale_sign(node, moved)
     check_no_zero_scale(node, moved)
     dynamic, constants = _parts(node, moved, params)
@@ -279,16 +282,15 @@ def backward_quotient(
     return ways
 
 
-def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
+def _pushed(node: Node, index: int, affine: Affine) -> Affine:
     """Return the affine of an operand along the axis of the result that its channels are on."""
-    (i, affine), *_ = given.items()
-    value = node.operand(i)
+    value = node.operand(index)
     if affine.axis is None:
         return affine
     inner, shape = shape_of(value.type), shape_of(node.output.type)
     if inner is None or shape is None:
         raise unknown_shape(node)
-    if parameter_axis(node) is not None and i == 1:
+    if parameter_axis(node) is not None and index == 1:
         detail = f"{node.description}: an operand at an axis is not constant"
         raise Refused("unsupported_attr", detail)
     axis = affine.axis + len(shape) - len(inner)
@@ -304,17 +306,14 @@ def _pushed(node: Node, given: Mapping[int, Affine]) -> Affine:
 )
 def forward_sum(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """Add, Sub, Sum: (x + t) + y = (x + y) + t, or (s x + t) + c = s (x + (c + t) / s)."""
-    if len(given) > 1:
-        detail = f"{node.description} reads the affine on more than one path"
-        raise Refused("multi_consumer", detail)
-    moved = _pushed(node, given)
+    index, affine = sole_affine(node, given)
+    moved = _pushed(node, index, affine)
     if moved.has_scale:
         dynamic_operands = (value for value in node.inputs if params.evaluator.exact(value) is None)
         if len(list(islice(dynamic_operands, 2))) == 2:
             detail = f"{node.description}: a scale passes a sum only if all operands have it"
             raise Refused("activation_between", detail)
     dynamic, constants = _parts(node, moved, params)
-    (index,) = given
     if not constants or len(dynamic) > 1:
         return Transfer(results=((0, _negated(moved) if _is_subtracted(node, index) else moved),))
     _check_not_rounding(node, constants, params)
@@ -350,14 +349,11 @@ def forward_quotient(node: Node, given: Mapping[int, Affine], params: Parameters
 
 
 def _scaled(node: Node, given: Mapping[int, Affine], allowed: tuple[int, ...]) -> Transfer:
-    if len(given) > 1:
-        detail = f"{node.description} reads the affine on more than one path"
-        raise Refused("multi_consumer", detail)
-    (index,) = given
-    check_no_shift(node, given[index])
+    index, affine = sole_affine(node, given)
+    check_no_shift(node, affine)
     if index not in allowed:
         raise Refused("activation_between", f"{node.description}: nothing passes a denominator")
-    moved = _pushed(node, given)
+    moved = _pushed(node, index, affine)
     return Transfer(results=((0, moved),))
 
 

@@ -25,7 +25,7 @@ from ..algebra.layers import (
 )
 from ..algebra.operands import Parameters
 from ..algebra.stored import is_stored
-from ..algebra.transfer import Transfer
+from ..algebra.transfer import Transfer, sole_affine
 from .affine_rule import AffineRule, layer
 
 
@@ -172,10 +172,7 @@ def matmul_backward(
 @states("(s * x + t) @ y == s * (x @ y) if t == 0; y @ (s * x + t) == s * (y @ x) if t == 0")
 def matmul_forward(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
     """MatMul of two computed operands: (s x) y = s (x y) for one number s."""
-    if len(given) > 1:
-        detail = f"{node.description} reads the affine on more than one path"
-        raise Refused("multi_consumer", detail)
-    (affine,) = given.values()
+    _, affine = sole_affine(node, given)
     _check_scalar(node, affine)
     return Transfer(results=((0, affine),))
 
