@@ -10,7 +10,9 @@ from .frontends import load
 from .frontends.onnx import from_model, read_model
 from .frontends.onnx.codec.protos import ModelProto
 from .frontends.onnx.folded_before import folded_before
+from .frontends.onnx.input_shapes import fix_model
 from .ir.module import Module
+from .passes import FreezeInitializers
 from .passes.affine.records.fold_records import fold_records
 from .passes.infra import Instrument, PassContext, Passes, Sequential, context_of
 from .passes.keeping import keep_nodes, kept_nodes
@@ -23,7 +25,7 @@ from .support.output_paths import is_text
 from .support.progress import shown_progress
 
 if TYPE_CHECKING:
-    from .frontends.input_shapes import InputShapes
+    from .frontends.onnx.input_shapes import InputShapes
 
 
 def compile(  # noqa: A001 - irc.compile is what a user looks for
@@ -95,8 +97,6 @@ def _run(
     if lost is not None and lost not in ctx.warnings:
         ctx.warnings.append(lost)
     if freeze_initializers:
-        from .passes import FreezeInitializers
-
         FreezeInitializers()(module, ctx)
     pipeline(module, ctx)
     held = held_back(module, pipeline)
@@ -121,8 +121,6 @@ def held_back(module: Module, pipeline: Sequential) -> int:
         r.code != "overridable_initializer" for r in refusals
     ):
         return 0
-    from .passes import FreezeInitializers
-
     frozen = read_again(module)
     Sequential([FreezeInitializers(), *pipeline.passes])(frozen)
     return len(fold_records(frozen).folded_origins() - fold_records(module).folded_origins())
@@ -152,7 +150,5 @@ def read_onnx(
         return Result(load(path, limits, input_shapes=input_shapes)).model, Path(path).parent
     model, base_dir = read_model(path)
     if input_shapes:
-        from .frontends.input_shapes import fix_model
-
         fix_model(model, input_shapes)
     return model, base_dir

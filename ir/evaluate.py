@@ -11,6 +11,7 @@ import numpy as np
 from .attributes import SparseTensor
 from .budget import Budget
 from .graph import Node, Value
+from .open_elements import partly_known
 from .ops import is_wide, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.row import Evaluate, Inputs
@@ -256,8 +257,6 @@ class ConstantEvaluator:
         may_open = node.op in _CASTS and results[0] is None and arrays[0] is not None
         if not may_open and not any(opened):
             return results
-        from .open_elements import partly_known
-
         operands = [
             array if each is None else each for array, each in zip(arrays, opened, strict=True)
         ]

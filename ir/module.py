@@ -19,6 +19,7 @@ from .name_pool import NamePool, NodeNames
 from .payload import Payload
 from .provenance import Provenance
 from .source_notes import SourceNotes
+from .text.printer import to_text
 
 CONSTANTS = ("constant", "variable", "return", "::Constant")
 """The operators of nodes that do not count as operators."""
@@ -96,8 +97,6 @@ class Module:
         return str(provided("module_html")(self))
 
     def __str__(self) -> str:
-        from .text.printer import to_text
-
         return to_text(self)
 
     # its graphs and nodes

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
+from xxhash import xxh3_128
 
 from ..support.errors import ModelError
 
@@ -173,8 +174,6 @@ def file_digest(path: Path) -> str:
 
     Raises OSError if the file cannot be read.
     """
-    from xxhash import xxh3_128
-
     file, hasher = SourceFile(path), xxh3_128()
     for block in FilePart(file, 0, file.size).blocks():
         hasher.update(byte_view(block))

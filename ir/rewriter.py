@@ -19,6 +19,16 @@ import numpy as np
 from ..support.errors import IRError
 from .attributes import Attribute, SparseTensor
 from .graph import FunctionKey, Node, Value
+from .making import (
+    check_count,
+    check_required,
+    checked_attributes,
+    constant_of,
+    constants_for,
+    find_operator,
+    newest_form,
+    table_row,
+)
 from .module import Module
 from .operand_types import Number, Operands
 from .ops import op_info
@@ -124,8 +134,6 @@ class Rewriter:
         if isinstance(tensor, Tensor | SparseTensor):
             payload = tensor
         else:
-            from .making import constant_of
-
             payload = constant_of(tensor, None, "a constant")
         outputs = ((self.module.fresh_name(hint or "constant"), payload.type),)
         return self._insert(
@@ -284,8 +292,6 @@ class Rewriter:
 
         Raises IRError for a wrong one, and for too many or too few inputs.
         """
-        from .making import check_count, checked_attributes, newest_form
-
         title = info.onnx or info.name
         schema = newest_form(info, self.module, before) if need_schema(info, attrs) else None
         checked = checked_attributes(title, attrs, info, schema)
@@ -300,8 +306,6 @@ class Rewriter:
                 break
         else:
             return inputs  # type: ignore[return-value]  # as the loop says
-        from .making import constants_for, newest_form
-
         tensors = constants_for(
             info.onnx or info.name, inputs, newest_form(info, self.module, before)
         )
@@ -331,16 +335,6 @@ class Rewriter:
 
         If the operator table has the operator, it is that one.
         """
-        from .making import (
-            check_count,
-            check_required,
-            checked_attributes,
-            constants_for,
-            find_operator,
-            newest_form,
-            table_row,
-        )
-
         module, operator = self.module, find_operator(op, self.module, before, opset)
         row, schema, version = table_row(operator), operator.schema, operator.opset
         if row is not None and schema is not None and len(inputs) > schema.greatest:
@@ -377,8 +371,6 @@ class Rewriter:
     def _checked_attribute(
         self, node: Node, info: OpInfo | None, name: str, value: object
     ) -> dict[str, Attribute]:
-        from .making import checked_attributes, newest_form
-
         schema = None
         if info is None:
             domain, _, op_type = node.op.partition("::")

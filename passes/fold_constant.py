@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from ..ir.rule_driver import ANY, Rule, RuleDriver, Rules, rule
 from ..ir.sparse import scaled_values, stored_shorter
 from ..ir.tensor import Array, ArrayTensor, ScaledTensor, Tensor, rounded_in_pass, to_float64
 from ..ir.types import F64, dtype_of
+from .constant_regions import ConstantRegions
 from .dying_constants import dying_bytes
 from .infra import Pass, PassContext
 from .narrow_weights import CAST_BYTES, reads_narrow
-
-if TYPE_CHECKING:
-    from .constant_regions import ConstantRegions
 
 LAZY = 1 << 13
 """Bytes from which a folded weight is computed as it is written: memory holds few at a time."""
@@ -129,8 +127,6 @@ class _Constants:
     @cached_property
     def regions(self) -> ConstantRegions:
         """Return the constant expressions that a runtime computes. Most models have none."""
-        from .constant_regions import ConstantRegions
-
         return ConstantRegions(self.module, self.max_bytes, self.ctx, self.computed)
 
     @property

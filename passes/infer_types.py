@@ -14,6 +14,7 @@ from ..ir.provenance import SideTable
 from ..ir.type_inference import is_known
 from ..ir.types import is_static
 from .infra import Pass, PassContext
+from .type_completion import complete_types
 
 Operands = tuple[Hashable, ...]
 
@@ -54,8 +55,6 @@ class InferTypes(Pass):
             return False
         if not any(_may_learn(node, before.get(node), found) for node, found in after.items()):
             return False
-        from .type_completion import complete_types
-
         changed = complete_types(module)
         if changed:
             state.operands = _open_operands(module)

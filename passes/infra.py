@@ -11,6 +11,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import extract_tb
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -388,8 +389,6 @@ def _line_of(pass_: Pass, error: Exception) -> str:
     """Return the place in the file of a user's pass that raised `error`, or led to it."""
     if pass_.name in CATALOG:
         return ""
-    from traceback import extract_tb  # only here: a compile without errors need not import it
-
     module = sys.modules.get(type(pass_).__module__)
     lines = [
         frame

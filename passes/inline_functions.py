@@ -7,7 +7,11 @@ from typing import ClassVar
 
 from ..ir.module import Module
 from ..support.errors import UsageError
+from .eliminate_dead_code import drop_unused_functions
+from .folding_calls import folding_calls
+from .function_inliner import Inliner
 from .infra import Pass, PassContext
+from .type_completion import complete_types
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,6 @@ class InlineFunctions(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         if not module.functions:
             return False
-        from .eliminate_dead_code import drop_unused_functions
-        from .folding_calls import folding_calls
-        from .function_inliner import Inliner  # most models have no functions
-        from .type_completion import complete_types
-
         inliner = Inliner(module)
         waiting = [node for node in module.graph.walk() if inliner.callee(node) is not None]
         if self.calls == "folding":

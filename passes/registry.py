@@ -10,6 +10,7 @@ from ..support.errors import UsageError, did_you_mean
 from .catalog import CATALOG
 from .infra import Pass, Passes, Repeat, Sequential, fields_of, steps_of
 from .pipelines import DEFAULT
+from .plugins import load_own
 
 if TYPE_CHECKING:
     DEFAULT_PIPELINE: tuple[Pass, ...]
@@ -56,8 +57,6 @@ def lookup(name: str) -> type[Pass]:
     Raises UsageError if there is none.
     """
     if name not in CATALOG:
-        from .plugins import load_own
-
         return load_own(name)
     pass_: type[Pass] = getattr(import_module(f".{CATALOG[name]}", __package__), name)
     return pass_

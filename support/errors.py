@@ -12,6 +12,8 @@ IRError                 everything irc raises on purpose: one clear sentence
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +38,6 @@ def listed(texts: Iterable[str], most: int) -> str:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name most similar to `name`, None if none is as similar as `cutoff`."""
-    from difflib import get_close_matches  # for errors only
-
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 

@@ -9,17 +9,19 @@ one. Both work within `limit_resources`, but for the exchanges of a Worker that 
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import struct
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from threading import Timer
 from typing import IO, TYPE_CHECKING, TypeVar
 
-if TYPE_CHECKING:  # loaded when a process is started: most compiles start none
+if TYPE_CHECKING:
     import subprocess
-    from threading import Timer
 
 T = TypeVar("T")
 
@@ -117,8 +119,6 @@ def run_in_fork(work: Callable[[bytes], bytes], content: bytes, seconds: int) ->
 def _work(work: Callable[[bytes], bytes], content: bytes, seconds: int, writing: int) -> None:
     """Write the result to the pipe, and end the process. Runs in the child."""
     try:
-        import faulthandler
-
         faulthandler.disable()
         limit_resources(seconds, len(content))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -189,6 +189,8 @@ class Worker:
         return self.process
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # Both take 10 ms to import, 5 % of a small compile. Only --verify and constants that
+        # onnxruntime computes start a process.
         import subprocess
         from multiprocessing.spawn import get_executable
 
@@ -220,8 +222,6 @@ class Worker:
 
 
 def _kill_later(process: subprocess.Popen[bytes], seconds: int) -> Timer:
-    from threading import Timer
-
     late = Timer(WALL * (seconds + 1), process.kill)
     late.daemon = True
     late.start()
@@ -233,9 +233,6 @@ def answer_stream() -> IO[bytes]:
 
     Anything else that it prints is discarded.
     """
-    import faulthandler
-    import signal
-
     faulthandler.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
     answers = os.fdopen(os.dup(1), "wb")
@@ -270,8 +267,6 @@ def _receive(stream: IO[bytes]) -> bytes | None:
 
 def _describe_end(code: int, seconds: int) -> str:
     """Return how a process ended that should have answered within `seconds`."""
-    import signal
-
     if seconds and os.name == "posix" and -code == signal.SIGXCPU:
         return f"took more than {seconds} s"
     if seconds and os.name == "posix" and -code == signal.SIGKILL:
@@ -281,8 +276,6 @@ def _describe_end(code: int, seconds: int) -> str:
 
 def describe_exit(code: int | None) -> str:
     """Return how a process ended, by its exit status or the negative number of a signal."""
-    import signal
-
     if code is None or code >= 0:
         return f"its process ended with exit status {code}"
     number = -code

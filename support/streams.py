@@ -6,6 +6,8 @@ import io
 import sys
 from contextlib import suppress
 
+from .files import writing
+
 
 class Messages(io.TextIOWrapper):
     """A stream for messages: a failed write is ignored."""
@@ -27,15 +29,11 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Write `text`. Raises EmitError."""
-        from .files import writing  # which the start of a command does without
-
         with writing("standard output"):
             return super().write(text)
 
     def flush(self) -> None:
         """Write the buffer. Raises EmitError."""
-        from .files import writing
-
         with writing("standard output"):
             super().flush()
 

@@ -30,7 +30,9 @@ from ...passes.affine.records.fold_records import (
 )
 from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
 from ...passes.affine.records.statistics import Statistic, statistics_of_terms
+from ...support.version import __version__
 from .digests import tensor_digest
+from .fold_map import FoldMap
 from .npz import NpzWriter
 from .observer import PayloadObserver
 from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
         StoredIntegersEntry,
         SumEntry,
     )
-    from .fold_map import FoldMap
 
 NOT_ATTEMPTED = Refusal("not_attempted", "no pass that could fold it was run")
 
@@ -167,8 +168,6 @@ class MapBuilder:
 
     def build(self) -> FoldMap:
         """Return the fold map. O(nodes)."""
-        from .fold_map import FoldMap
-
         data = {
             key: list(value) if isinstance(value, Iterator) else value
             for key, value in self.fields()
@@ -185,8 +184,6 @@ class MapBuilder:
         Each list is an iterator, to be exhausted before the next field. The order of fields and
         entries is the order of arrays in the store.
         """
-        from ...support.version import __version__
-
         module = self.module
         statuses = affine_statuses(module, self.layers)
         records = fold_records(module)

@@ -19,6 +19,7 @@ from ...support.files import FileTransaction, replacing, writing
 from ...support.hooks import provided
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .arrays import ArrayStore
+from .loading import read_document
 from .npz import NpzWriter
 from .restore import TensorIndex, describe_model
 from .serialize import check_store, check_version, document_lines, with_store, write_document
@@ -66,8 +67,6 @@ class FoldMap:
         Raises FoldMapError if a file cannot be read, is not a fold map, does not match the
         document, exceeds `limits`, or lies in another folder.
         """
-        from .loading import read_document
-
         data, arrays = read_document(Path(path), limits)
         del data["tensor_store"]  # type: ignore[misc]  # a Document from here on: the arrays are read
         return cls(data, arrays)

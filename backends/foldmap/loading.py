@@ -23,16 +23,20 @@ from typing import (
     is_typeddict,
 )
 
+import msgspec
+from google.protobuf.message import DecodeError
+
 from ...frontends.onnx.codec.protos import FOLD_MAP_KEY, ModelProto
 from ...ir.payload import file_digest
 from ...support.errors import FoldMapError, clipped
 from ...support.limits import Limits
 from ...support.output_paths import path_from_text, path_to_text
 from .arrays import ArrayStore, entries_of
+from .entries import StoredDocument
 from .serialize import check_version
 
 if TYPE_CHECKING:
-    from .entries import RecipeEntry, ScopeStep, SourceEntry, StoredDocument, StoreEntry
+    from .entries import RecipeEntry, ScopeStep, SourceEntry, StoreEntry
 
 LONGEST_REASON = 200
 
@@ -69,10 +73,6 @@ def check_document(data: dict[str, Any]) -> StoredDocument:
 
     Raises FoldMapError that names the first place that breaks the schema, and the reason.
     """
-    import msgspec
-
-    from .entries import StoredDocument
-
     try:
         msgspec.convert(data, StoredDocument)
     except msgspec.ValidationError as error:
@@ -188,8 +188,6 @@ def _check_nesting(data: object, limits: Limits) -> None:
 
 def _extract(content: bytes, limits: Limits) -> bytes:
     """Return the document in the metadata of a serialized model."""
-    from google.protobuf.message import DecodeError
-
     model = ModelProto()
     try:
         model.ParseFromString(content)

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ...ir.tensor import Array
@@ -230,6 +231,4 @@ def _range(vector: Array) -> str:
 
 
 def _text(text: str) -> str:
-    from rich.markup import escape
-
     return escape(visible(text))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from filecmp import clear_cache, cmp
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
 
 from ...frontends.onnx.codec.external_data import external_location, external_path
 from ...frontends.onnx.codec.protos import ModelProto
@@ -49,9 +51,6 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
 
     Raises EmitError if `location` is outside the folder of `target`.
     """
-    from filecmp import clear_cache, cmp
-    from shutil import copyfile
-
     clear_cache()  # its cache takes files of the same size and time for equal
     folder = target.parent
     destination = folder / location
@@ -81,8 +80,6 @@ def _check_free(
     destination: Path, source: Path, kind: type[BaseException] | None, *_: object
 ) -> None:
     """Raise EmitError if another compile wrote other data to `destination` in the meantime."""
-    from filecmp import cmp
-
     if kind is None and destination.exists() and not cmp(source, destination, shallow=False):
         raise EmitError(
             f"{destination}: cannot be written: another compile has written other data to it"

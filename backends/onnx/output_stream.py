@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from ...ir.payload import Block, FilePart, Payload, byte_view
+from .background_writer import BackgroundWriter
 
 Pieces = Sequence[bytes | Payload]
 Tap = Callable[[Payload], Iterator[Block]]
@@ -29,8 +30,6 @@ def write_pieces(stream: BinaryIO, pieces: Pieces, tap: Tap | None) -> None:
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         stream.write(pieces[0])
         return
-    from .background_writer import BackgroundWriter
-
     with BackgroundWriter(stream) as background:
         for piece in pieces:
             if isinstance(piece, bytes):

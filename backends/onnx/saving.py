@@ -18,7 +18,9 @@ from ...ir.payload import Payload, byte_view
 from ...ir.tensor import ScaledTensor
 from ...support.errors import EmitError
 from ...support.files import FileTransaction, replacing, writing
+from .data_file import with_data_file
 from .data_file_cleanup import DataFileCleanup
+from .external_output import place_external_data, point_to_temporary
 from .output_stream import Pieces, Tap, read_blocks, write_pieces
 
 MAX_FILE = (1 << 31) - 1
@@ -88,14 +90,10 @@ def _save_file(
     target = files.enter_context(replacing(path))
     pieces = [] if external_data else insert_payloads(_serialized(model, str(path)))
     if external_data or _size(pieces) > MAX_FILE or any(map(_is_folded_external, pieces)):
-        from .data_file import with_data_file
-
         model = with_data_file(model, path, base_dir, files, tap, in_memory=external_data)
         pieces, tap = _pieces(model, str(path)), None
         external = list(external_tensors(model))
     elif external := list(external_tensors(model)):
-        from .external_output import place_external_data
-
         model = place_external_data(model, base_dir, path, files)
         pieces = _pieces(model, str(path))
         external = list(external_tensors(model))
@@ -105,8 +103,6 @@ def _save_file(
         else:
             write_pieces(stream, pieces, tap)
     if check is not None and target != path:
-        from .external_output import point_to_temporary
-
         written = _parsed(target.read_bytes(), path)
         point_to_temporary(written, path.parent, files)
         check(written, path.parent)

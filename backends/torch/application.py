@@ -16,7 +16,8 @@ import numpy as np
 from ...frontends.onnx.codec.module_paths import module_path
 from ...frontends.onnx.codec.protos import ModelProto
 from ...ir.record import Record
-from ...ir.tensor import Array
+from ...ir.tensor import Array, numpy_dtype
+from ...ir.types import BF16
 from ..foldmap.fold_map import FoldMap
 from .elements import Elements, Unknown
 from .source_graph import Misplaced, SourceGraph
@@ -302,9 +303,6 @@ def _write(new: NewLayer) -> None:
 
 def _numpy(tensor: Any) -> Array:
     import torch
-
-    from ...ir.tensor import numpy_dtype
-    from ...ir.types import BF16
 
     if tensor.dtype == torch.bfloat16:
         return np.asarray(tensor.view(torch.uint16).numpy(force=True).view(numpy_dtype(BF16)))

@@ -18,10 +18,12 @@ from .codec.external_data import external_part, external_parts
 from .codec.protos import ModelProto
 from .codec.streaming import extract_payloads
 from .codec.traversal import external_tensors
+from .foreign_files import HEAD, describe_file, describe_folder
 from .importer import import_model
+from .input_shapes import complete_declarations, fix_model
 
 if TYPE_CHECKING:
-    from ..input_shapes import InputShapes
+    from .input_shapes import InputShapes
 
 LARGE_FILE = 32 << 20
 """Files of at least this many bytes are not read as a whole."""
@@ -44,14 +46,10 @@ def load(
     with _with_file_name(path):
         model, parts = _read(path)
         if input_shapes:
-            from ..input_shapes import fix_model
-
             fix_model(model, input_shapes)
         parts += external_parts(model, Path(path).parent)
         module = import_model(model, Path(path).parent, limits)
     if input_shapes:
-        from ..input_shapes import complete_declarations
-
         complete_declarations(module)
     module.payloads.extend(parts)
     return module
@@ -82,8 +80,6 @@ def from_model(
     for graphs, or exceeds `limits`.
     """
     if input_shapes:
-        from ..input_shapes import complete_declarations, fix_model
-
         source, model = model, ModelProto()
         model.CopyFrom(source)
         fix_model(model, input_shapes)
@@ -124,8 +120,6 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
     except FileNotFoundError:
         raise ModelError("there is no such file") from None
     except IsADirectoryError:
-        from .foreign_files import describe_folder
-
         found = describe_folder(file_path)
         raise ModelError(
             f"this is {found}" if found else "this is a folder, not an ONNX file"
@@ -160,8 +154,6 @@ def _parsed(data: bytes, path: str | Path) -> ModelProto:
 
 def _described(data: bytes, path: str | Path) -> str | None:
     """Return the format of a file that is not an ONNX model, None if it is unknown."""
-    from .foreign_files import HEAD, describe_file
-
     return describe_file(data[:HEAD], path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 HEAD = 4096
@@ -90,8 +91,6 @@ def describe_folder(path: Path) -> str | None:
 
 def _describe_zip(path: str | Path) -> str:
     """Return a phrase for a zip archive by the names in it."""
-    import zipfile
-
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.split("/", 1)[-1] for name in archive.namelist()}

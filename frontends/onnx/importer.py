@@ -53,6 +53,7 @@ from .doubts import Doubts
 from .lowering import lower
 from .onnx_operators import ONNX_OPERATORS
 from .opsets import is_newer, opset_versions, version_warnings
+from .shape_inference import infer_shapes
 
 _INFERRED = frozenset(
     (*(name for name, row in BY_ONNX_NAME.items() if row.infer is not unknown), "Constant")
@@ -172,8 +173,6 @@ class _Importer:
         inferred = None
         if not self.skip_inference:
             # the operator table infers the types of most models
-            from .shape_inference import infer_shapes
-
             given = {
                 item.name: item
                 for items in (model.graph.input, model.graph.initializer)

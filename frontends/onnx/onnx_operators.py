@@ -24,6 +24,7 @@ from .codec.tensors import write_tensor
 from .codec.traversal import all_graphs
 from .constants import constant_payload
 from .lowering import lower
+from .shape_inference import PAYLOAD_LIMIT, infer_shapes
 
 _DTYPES = {
     "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool",
@@ -63,8 +64,6 @@ class OnnxOperators(ForeignOperators):
     def infer(self, node: Node, constants: Constants, limits: Limits) -> Sequence[Type]:
         if node.regions or node.graph is None:
             return ()
-        from .shape_inference import infer_shapes
-
         model = _model_of(node)
         inferred = infer_shapes(model, isolate=limits.isolate)
         if inferred is None:
@@ -85,8 +84,6 @@ class OnnxOperators(ForeignOperators):
         It gets the types that are known: it does not evaluate the constant expressions from which
         some follow.
         """
-        from .shape_inference import infer_shapes
-
         model, _, names = provided("emit_model")(module)
         values = [
             value
@@ -136,8 +133,6 @@ def _dtypes_of(types: Collection[str]) -> frozenset[DType]:
 
 def _model_of(node: Node) -> ModelProto:
     """Return a model of `node` alone, whose small constants are initializers."""
-    from .shape_inference import PAYLOAD_LIMIT
-
     model = ModelProto(ir_version=10)
     row, opsets = OPS.get(node.op), {} if node.graph is None else dict(node.graph.opsets)
     if row is not None:  # in the form of the IR

@@ -27,6 +27,7 @@ from .codec.streaming import materialize_tensor, payload_of, placeholders_exist
 from .expansion import is_expansion_bounded
 from .hiding import Scope, hidden_in, hide
 from .inference_quirks import QUIRKS, may_start_in_padding, pads_unlike
+from .sandbox import infer_shapes_in_child
 
 PAYLOAD_LIMIT = 1024
 """Tensors of up to this many bytes keep their elements: inference reads shapes and axes."""
@@ -107,8 +108,6 @@ def _infer(
         light.graph.input.extend(inputs)
     try:
         if isolate and os.name == "posix":
-            from .sandbox import infer_shapes_in_child
-
             return infer_shapes_in_child(light)
         return ModelProto.FromString(onnx_parts.infer_shapes(light.SerializeToString()))
     except Exception:  # whatever onnx raises, the model is imported without these types

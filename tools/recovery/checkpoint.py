@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ...frontends.onnx.codec.module_paths import module_path, parameter_path
 from ...frontends.onnx.codec.protos import ModelProto, NodeProto
 from ...frontends.onnx.codec.streaming import materialize
 from ...frontends.onnx.codec.traversal import all_nodes
+from ...frontends.torch import load_state
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.record import Record
 from ...ir.tensor import Array, numpy_dtype
@@ -104,8 +106,6 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if suffix == ".onnx":
         found = from_onnx(path)
     elif suffix in (".pt", ".pth", ".bin", ".ckpt"):
-        from ...frontends.torch import load_state
-
         found = from_state(_state_in(load_state(path), str(path)))
     elif suffix in (".npz", ".safetensors"):
         read = _read_npz if suffix == ".npz" else _read_safetensors
@@ -264,8 +264,6 @@ def _has_norms(state: Mapping[Any, Any]) -> bool:
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
-    import zipfile
-
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from re import findall
 
 from ...support.errors import visible
 
@@ -44,8 +45,6 @@ def frame(title: str, *parts: str) -> str:
 
     Nothing in it may run, load, or reach the page around it.
     """
-    from re import findall  # every compile imports this module, few show anything
-
     page = (
         "<!DOCTYPE html><meta"
         f" charset=utf-8><style>{_STYLE}</style><b>{_text(title)}</b>{''.join(parts)}"

@@ -23,7 +23,7 @@ from .inputs import Stimulus, check_feeds, overridable_inputs, read_inputs, requ
 from .tolerance import Tolerance
 
 if TYPE_CHECKING:
-    from ...frontends.input_shapes import InputShapes
+    from ...frontends.onnx.input_shapes import InputShapes
 
 Model = str | Path | ModelProto | Module
 Inputs = Mapping[str, Array] | Sequence[str | Path]

@@ -15,6 +15,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ...support.errors import SourceError, VerifyError
+from ..report.graph_boxes import model_drawing
 from ..report.notebook import frame, table
 from .difference import TensorDifference, compare_parts, undecided_results, undecided_value
 from .input_generation import has_open_dimensions, overriding_stimuli, stimuli
@@ -129,8 +130,6 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return the sets of inputs and the graph of the source for a notebook."""
-        from ..report.graph_boxes import model_drawing
-
         rows: list[tuple[str, str]] = []
         for stimulus in self.inputs:
             shapes = {name: arrays_of(value)[0].shape for name, value in stimulus.feeds.items()}

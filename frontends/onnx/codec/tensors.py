@@ -138,6 +138,8 @@ class OnnxTensor(Tensor):
         field = _NUMBERS.get(self.dtype.name)
         if field is not None and self.payload is None and not self.proto.HasField("segment"):
             return np.array(getattr(self.proto, field), numpy_dtype(self.dtype)).reshape(self.shape)
+        # The Python of onnx takes 40 ms to import, a fifth of a small compile. Few models list such
+        # elements, or pack them.
         from onnx import numpy_helper
 
         array: Array = numpy_helper.to_array(self._complete())
@@ -169,6 +171,8 @@ class OnnxTensor(Tensor):
         try:
             return super().digest()
         except ValueError:
+            # hashlib loads OpenSSL in 3 ms. Digests by sha256 are needed by IR text, and here by
+            # tensors that are broken.
             from hashlib import sha256
 
             return sha256(self._complete().SerializeToString(deterministic=True)).hexdigest()[:16]
@@ -231,6 +235,13 @@ def raw_elements(proto: TensorProto, base_dir: Path) -> bytes:
     array = tensor.numpy()
     if tensor.dtype.bits >= 8:
         return array.tobytes()
+    return _packed(array)
+
+
+def _packed(array: Array) -> bytes:
+    """Return elements of less than a byte, packed as in `raw_data`."""
+    # The Python of onnx takes 40 ms to import, a fifth of a small compile. Few models have such
+    # elements.
     from onnx import numpy_helper
 
     return numpy_helper.from_array(array).raw_data
@@ -267,8 +278,6 @@ def write_tensor(proto: TensorProto, tensor: Tensor, name: str) -> None:
             item if isinstance(item, bytes) else str(item).encode() for item in array.ravel()
         )
     elif tensor.dtype.bits < 8:
-        from onnx import numpy_helper
-
-        proto.raw_data = numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
+        proto.raw_data = _packed(np.ascontiguousarray(array))
     else:
         proto.raw_data = array.tobytes()

@@ -56,6 +56,7 @@ from ....ir.tensor import (
 from ....ir.types import DType, dtype_of, element_count, shape_of
 from .affine import Affine
 from .operands import Parameters
+from .quantized_constant import read_quantized
 from .recognise import not_constant
 from .stored import dequantize_of
 
@@ -222,8 +223,6 @@ def _quantized(value: Value, node: Node, params: Parameters) -> QuantizedConstan
     """
     if not params.quantized or not has_trait(node, Trait.LINEAR) or dequantize_of(value)[0] is None:
         return None
-    from .quantized_constant import read_quantized
-
     return read_quantized(value, node, params)
 
 

@@ -17,16 +17,13 @@ of elements, from those before: symbols that stand on both sides cancel.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 import numpy as np
 
 from ....ir.tensor import Array
 from ....ir.types import ELEMENT_COUNT_LIMIT, Dim, element_count
 from ..algebra.affine import Affine
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 
 def through_reshape(
@@ -94,8 +91,6 @@ def _quotient(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> Fraction | None:
     symbols = [Counter(dim for dim in dims if not isinstance(dim, int)) for dims in (a, b)]
     if symbols[0] != symbols[1]:
         return None
-    from fractions import Fraction
-
     counts = [element_count(dim for dim in dims if isinstance(dim, int)) for dims in (a, b)]
     return None if ELEMENT_COUNT_LIMIT in counts else Fraction(*counts)
 

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from ....ir.evaluate import ConstantEvaluator
 from ....ir.graph import Graph, Node
 from ....ir.provenance import Declined
+from .activation_units import activation_at
+from .attention import scores_at
+from .normalization_units import normalization_at
+from .rotary import rotary_at
 from .unit import Unit
 
 SEARCHED = 48
@@ -74,19 +78,11 @@ def _anchored(anchor: Node, constants: ConstantEvaluator) -> Unit | None:
     # Most models have none of these operators, and do without the modules that look around them.
     try:
         if anchor.op in _GATES:
-            from .activation_units import activation_at
-
             return activation_at(anchor, constants)
         if anchor.op == "sqrt":
-            from .normalization_units import normalization_at
-
             return normalization_at(anchor, constants)
         if anchor.op == "matmul":
-            from .attention import scores_at
-
             return scores_at(anchor, constants)
-        from .rotary import rotary_at
-
         return rotary_at(anchor, constants)
     except Declined:
         return None

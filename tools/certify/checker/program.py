@@ -23,6 +23,7 @@ from onnx import (
     helper,
     numpy_helper,
 )
+from onnx.inliner import inline_local_functions
 
 from .inferred_types import bodies_of, copy_of, infer_types, label_of
 
@@ -252,8 +253,6 @@ def load(model: ModelProto) -> Program:
     """Return the program of a model, whose functions are inlined by onnx first. Raises Unproved."""
     model = _with_one_domain(model)
     if model.functions:
-        from onnx.inliner import inline_local_functions
-
         if any(not each.domain or each.domain.startswith(TAKEN) for each in model.functions):
             raise Unproved(
                 "a function of the model has the domain of operators of ONNX or onnxruntime"

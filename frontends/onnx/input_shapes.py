@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..ir.extents import atoms
-from ..ir.module import Module
-from ..ir.type_inference import infer_types
-from ..ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
-from ..support.errors import UsageError, clipped, did_you_mean
-from .onnx.codec.protos import GraphProto, ModelProto, ValueInfoProto
+from ...ir.extents import atoms
+from ...ir.module import Module
+from ...ir.type_inference import infer_types
+from ...ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
+from ...support.errors import UsageError, clipped, did_you_mean
+from .codec.protos import GraphProto, ModelProto, ValueInfoProto
 
 InputShapes = Mapping[str, Sequence[int | None]] | Sequence[int | None]
 """Extents by the name of the input, of one input the extents alone. None leaves an extent as it is.
