@@ -50,7 +50,7 @@ def report_data(
     model: str | Path | ModelProto, passes: str | None = None, **options: Any
 ) -> dict[str, Any]:
     """What `collect` finds, without durations unless `options` ask for them."""
-    module = irc.load(model) if isinstance(model, str | Path) else irc.compiler.read(model)
+    module = irc.load(model) if isinstance(model, str | Path) else irc.frontends.load(model)
     recorder = Recorder(module)
     result = irc.compile(module, passes, context=PassContext([recorder]))
     name = model.name if isinstance(model, Path) else "model"

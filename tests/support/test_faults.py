@@ -385,7 +385,7 @@ def test_too_many_open_files_are_one_sentence(
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert capfd.readouterr().err == f"irc: {model}: cannot be read: Too many open files\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("irc.compiler.read", _no_file)
+        patch.setattr("irc.frontends.load", _no_file)
         assert main(["compile", str(model), "-o", str(target), "-q"]) == 1
     assert capfd.readouterr().err == "irc: [Errno 24] Too many open files\n"
 

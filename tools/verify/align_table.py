@@ -85,7 +85,7 @@ def print_columns(
 
 def print_line(console: Console, text: str) -> None:
     """Print a line without markup."""
-    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(text), markup=False, highlight=False)
 
 
 def make_columns(alignment: Alignment, differences: Sequence[TensorDifference]) -> list[Column]:

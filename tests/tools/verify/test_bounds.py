@@ -59,10 +59,8 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert (
         "1 tensors agree within their rounding bounds; 0.67 of their elements are undecided" in out
     )
-    assert (
-        "y: undecided, since it is not finite or its rounding bound is as large as its values"
+    assert "or their rounding bounds as large as their values: "
         in out
-    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +194,7 @@ def test_a_bound_that_cannot_be_measured_is_said(
             "warning: the effect of rounding on 'y' could not be measured, so it is undecided"
             in said.err
         )
-        assert "y: undecided" in said.out.replace("\n", " ")
+        assert "as large as their values: 1 tensor: y" in said.out.replace("\n", " ")
         rows = [row for row, _ in Comparison(model).differences(model)]
     assert {row.tensor for row in rows if row.is_undecided} == {"y"}
 

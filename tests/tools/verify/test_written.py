@@ -132,4 +132,4 @@ def test_what_cannot_be_read_back_is_verified_first(
     )
     status, out, err = compiled()
     assert (status, out) == (1, b"")
-    assert err.startswith(b"irc: the backend: tensor 'r0' is off by")
+    assert err.startswith(b"irc: the written model: tensor 'r0' is off by")
