@@ -59,8 +59,7 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert (
         "1 tensors agree within their rounding bounds; 0.67 of their elements are undecided" in out
     )
-    assert "or their rounding bounds as large as their values: "
-        in out
+    assert "or their rounding bounds as large as their values: " in out
 
 
 @pytest.mark.parametrize(
