@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...backends.foldmap.entries import SourceEntry
-    from ..report.inspection import AffineFacts
+    from .inspection import AffineFacts
 
     Findings = list[tuple[str, list[AffineFacts], str | None]]
     """For each model the affines that stay, and the error where it could not be compiled."""
@@ -114,7 +114,7 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     from ...compiler import compile as compile_model
     from ...support.errors import IRError, UsageError, describe_error
     from ...support.output_paths import path_to_text
-    from ..report.inspection import affine_facts
+    from .inspection import affine_facts
 
     name = path_to_text(model)
     try:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ...backends.onnx.kept_files import check_kept
@@ -32,6 +31,7 @@ from ...support.output_paths import (
     is_drawing,
     is_text,
 )
+from .inspection import result_size, source_size
 from .options import (
     complete_outputs,
     data_file,
@@ -89,7 +89,7 @@ def _compile(
     context = PassContext([instrument for instrument in instruments if instrument is not None])
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
     has_sizes = summary.is_wanted or wants_table(options)
-    sizes = [_sizes().source_size(module)] if has_sizes else []
+    sizes = [source_size(module)] if has_sizes else []
     files = FileTransaction(
         output, text_data(output), options.fold_map, options.json, options.certificate
     )
@@ -103,7 +103,7 @@ def _compile(
         )
 
         result.module.constants.drop_kept()
-        sizes += [_sizes().result_size(result)] if has_sizes else []
+        sizes += [result_size(result)] if has_sizes else []
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map
         guessed = folded_before(source, guess=True) if has_map and source is not None else None
@@ -157,12 +157,6 @@ def _compile(
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
     if refusals:
         raise EmitError(f"{options.certificate}: {refusals[0]}; {output} is written without it")
-
-
-def _sizes() -> ModuleType:
-    from ..report import inspection
-
-    return inspection
 
 
 def _written_files(

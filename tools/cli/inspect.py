@@ -25,7 +25,7 @@ from .options import (
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
-    from ..report.inspection import AffineFacts, ModelInspection, OutputFacts
+    from .inspection import AffineFacts, ModelInspection, OutputFacts
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from ...passes import parse_pipeline
     from ...support.errors import visible
     from ...support.output_paths import check_apart
-    from ..report.inspection import affine_facts, inspect_module
+    from .inspection import affine_facts, inspect_module
 
     if options.other is not None:
         return _compare(options)
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     """Print the sizes of two models side by side."""
     from ...support.errors import UsageError, visible
-    from ..report.inspection import source_size
+    from .inspection import source_size
     from .size_table import size_rows, table_lines
 
     check_once(options.model, options.other)

@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..report.inspection import SizeFacts
+    from .inspection import SizeFacts
 
 Row = tuple[str, ...]
 

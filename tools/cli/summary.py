@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ...passes import Timing
     from ...result import Result
-    from ..report.inspection import SizeFacts
     from ..verify import VerifyNumerics
+    from .inspection import SizeFacts
 
 
 class Summary:
