@@ -111,11 +111,11 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
     if bounds is None:
         return (TensorType(dtype, (None,) * len(shape)),)
     for axis, (start, end, step) in bounds.items():
-        dims[axis] = _sliced_extent(dims[axis], start, end, step)
+        dims[axis] = sliced_extent(dims[axis], start, end, step)
     return (TensorType(dtype, tuple(dims)),)
 
 
-def _sliced_extent(extent: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
+def sliced_extent(extent: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     """Return the number of elements between two bounds, None where they are not known."""
     if isinstance(start, int) and isinstance(end, int) and step is not None:
         if isinstance(extent, int):

@@ -13,8 +13,8 @@ from .shape_evaluator import ShapeEvaluator
 FIRST_STATE, LAST_STATE = 5, 6
 """The operands initial_h and initial_c."""
 
-MAX_DEPTH = 16
-"""Operators in a row through which zeros are followed."""
+MAX_VALUES = 32
+"""Values that zeros are followed through."""
 
 
 @rule(affine="untouched", identity="rnn(x, w, u, h) == rnn(x, w, u, None) if h == 0")
@@ -35,20 +35,31 @@ def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 
 def _is_zero(value: Value, evaluator: ShapeEvaluator) -> bool:
-    """Return whether all elements are 0: a ConstantOfShape of 0, or parts and copies of one."""
-    for _ in range(MAX_DEPTH):
-        node = value.node
-        if node is None or len(node.outputs) != 1:
+    """Return whether all elements are 0: those of ConstantOfShapes, or parts and copies of them."""
+    seen, stack = {value}, [value]
+    while stack and len(seen) <= MAX_VALUES:
+        sources = _sources_of_zeros(stack.pop(), evaluator)
+        if sources is None:
             return False
-        if node.op == "full":
-            payload = node.attrs.get("value")
-            return payload is None or (isinstance(payload, Tensor) and not payload.numpy().any())
-        if has_trait(node, Trait.MOVES) and node.op != "concatenate":
-            value = node.operand()
-            continue
-        array = evaluator.array(value)
-        return array is not None and not array.any()
-    return False
+        stack += [source for source in sources if source not in seen]
+        seen.update(sources)
+    return not stack
+
+
+def _sources_of_zeros(value: Value, evaluator: ShapeEvaluator) -> list[Value] | None:
+    """Return the values that are 0 if `value` is, none where it is 0 by itself, None elsewhere."""
+    node = value.node
+    if node is None:
+        return None
+    if node.op == "full":
+        payload = node.attrs.get("value")
+        is_zero = payload is None or (isinstance(payload, Tensor) and not payload.numpy().any())
+        return [] if is_zero else None
+    if node.op == "concatenate" or has_trait(node, Trait.MOVES):
+        sources = node.inputs if node.op == "concatenate" else node.inputs[:1]
+        return [source for source in sources if source is not None]
+    array = evaluator.array(value)
+    return [] if array is not None and not array.any() else None
 
 
 RULES: Rules[ShapeEvaluator] = dict.fromkeys(("gru", "lstm", "rnn"), (drop_zero_state,))

@@ -11,8 +11,9 @@ import numpy as np
 from ...ir.extents import Piece
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
+from ...ir.ops.indexing import sliced_extent
 from ...ir.ops.inference import integer_of, list_attribute, normal_axes
-from ...ir.ops.views import scales_of, slices_of
+from ...ir.ops.views import scales_of, sliced_axes
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
@@ -261,15 +262,17 @@ def open_end(node: Node) -> int:
 )
 def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """x[0:n] -> x"""
-    data, slices = node.operand(), slices_of(node, evaluator)
-    if slices is None:
-        return rewriter.decline("its starts, ends, axes or steps are not constant")
-    shape, limit = shape_of(data.type), open_end(node)
-    for axis, part in slices.items():
-        extent = None if shape is None else shape[axis]
-        whole = range(extent) if isinstance(extent, int) else None
-        is_part = part != slice(0, limit, 1) if whole is None else whole[part] != whole
-        if part.step != 1 or is_part:
+    data, axes = node.operand(), sliced_axes(node, evaluator)
+    starts, ends = (evaluator.pieces(node[name]) for name in ("starts", "ends"))
+    if axes is None or starts is None or ends is None:
+        return rewriter.decline("its starts, ends or axes are unknown")
+    if any(step != 1 for step in integers(node, "steps", evaluator)):
+        return rewriter.decline("its steps are not 1")
+    if not starts.shape == ends.shape == (len(axes),):
+        return rewriter.decline("its starts, ends and axes are not as many")
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        extent = piece_of(data, axis)
+        if sliced_extent(extent, start, end, 1) != extent:
             return rewriter.decline("it may select only a part of its data")
     return rewriter.forward(node.output, data)
 
@@ -318,21 +321,55 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     scales = scales_of(node, evaluator)
     if not scales:
         shape = known_shape(node.operand())
-        sizes = integers(node, "sizes", evaluator) if node.op == "image.resize" else ()
+        sizes = evaluator.pieces(node["sizes"]) if node.op == "image.resize" else None
+        data = node.operand()
         axes = normal_axes(list_attribute(node, "axes") or tuple(range(len(shape))), len(shape))
-        if not sizes or axes is None or [shape[axis] for axis in axes] != list(sizes):
+        if sizes is None or axes is None:
+            return rewriter.decline("its sizes are unknown")
+        if [piece_of(data, axis) for axis in axes] != sizes.tolist():
             return rewriter.decline("its sizes may differ from the extents of its data")
     elif any(scale != 1 for scale in scales):
         return rewriter.decline("a scale is not 1")
     return rewriter.forward(node.output, node.operand())
 
 
-_ARITHMETIC = ("multiply", "add", "subtract", "divide", "where")
+@rule(affine="untouched", skips_floats=True)
+def forward_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """N + m - m -> n, where a value before has the same elements of a shape"""
+    pieces = evaluator.pieces(node.output)
+    if pieces is None or not pieces.size or any(piece is None for piece in pieces.ravel()):
+        return rewriter.decline("some elements of its result are unknown")
+    if all(isinstance(piece, int) for piece in pieces.ravel()):
+        return rewriter.decline("its result is constant")
+    seen: dict[Value, None] = {}
+    stack = [value for value in node.inputs if value is not None]
+    while stack and len(seen) < MAX_BEFORE:
+        value = stack.pop(0)
+        if value in seen:
+            continue
+        seen[value] = None
+        if dtype_of(value.type) == dtype_of(node.output.type):
+            found = evaluator.pieces(value)
+            if found is not None and found.shape == pieces.shape and (found == pieces).all():
+                return rewriter.forward(node.output, value)
+        if value.node is not None:
+            stack += [each for each in value.node.inputs if each is not None]
+    return rewriter.decline("no value before has the same elements")
+
+
+MAX_BEFORE = 16
+"""Values before an operator of which one may have its elements."""
+
+_ARITHMETIC = (
+    *("multiply", "add", "subtract", "divide", "mod", "maximum", "minimum", "negative", "abs"),
+    *("equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_not", "logical_and", "logical_or", "where", "sum", "prod", "ndarray_size"),
+)
 _FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", *_ARITHMETIC)
 
 RULES: Rules[ShapeEvaluator] = {
-    "broadcast_to": (drop_expand,),
-    "cast": (fold_extents,),
+    "broadcast_to": (drop_expand, fold_extents, forward_extents),
+    "cast": (fold_extents, forward_extents),
     "image.resize": (drop_resize,),
     "nn.batch_flatten": (drop_reshape, merge_reshapes),
     "nn.pad": (drop_pad,),
@@ -340,9 +377,9 @@ RULES: Rules[ShapeEvaluator] = {
     "reshape": (constant_target, drop_reshape, merge_reshapes, fold_extents),
     "split": (drop_split,),
     "tile": (drop_tile,),
-    **dict.fromkeys(_FOLDABLE, (fold_extents,)),
-    "expand_dims": (drop_reshape, merge_reshapes, fold_extents),
-    "squeeze": (drop_reshape, merge_reshapes, fold_extents),
-    "strided_slice": (drop_slice, fold_extents),
+    **dict.fromkeys(_FOLDABLE, (fold_extents, forward_extents)),
+    "expand_dims": (drop_reshape, merge_reshapes, fold_extents, forward_extents),
+    "squeeze": (drop_reshape, merge_reshapes, fold_extents, forward_extents),
+    "strided_slice": (drop_slice, fold_extents, forward_extents),
 }
 """The rules for each operator, in the order in which they are tried."""

@@ -28,6 +28,10 @@ NOT_PROVED: dict[str, str] = {
         "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc`"
         " tests it."
     ),
+    "forward_extents": (
+        "It compares elements of shapes, a calculation and no identity: `simplify/shapes.irc`"
+        " tests it."
+    ),
 }
 """Rules that have no line or no proof, with the reason."""
 
