@@ -174,7 +174,7 @@ def run(target: str, numbers: range, *, seconds: float = 1e9, quiet: bool = True
     """Run the cases of a target, one child after the other, for so many seconds at most."""
     report = Report()
     corpus.models()
-    if target not in ("importer", "text", "graph"):
+    if target not in ("importer", "text", "graph", "shapes"):
         for index in range(len(corpus.foldable())):
             corpus.folded(index)
     deadline = time.monotonic() + seconds

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import computed_shapes
 import graphs
 import harness
 import irc
@@ -580,6 +581,20 @@ def graph(box: Box) -> str:
     return "compared"
 
 
+def shapes(box: Box) -> str:
+    """Compile a random model that computes shapes: the same results at every size of its symbols."""
+    source = computed_shapes.grow(box.rng.getrandbits(32))
+    box.write("model.onnx", source.SerializeToString())
+    box.phase("numbers")
+    runs = computed_shapes.runs_alike(source)
+    box.phase("fixpoint")
+    result = irc.compile(source).model
+    content = box.write("out.onnx", result.SerializeToString(deterministic=True)).read_bytes()
+    if irc.compile(result).model.SerializeToString(deterministic=True) != content:
+        raise Finding("compiling the result changes it")
+    return "compared" if runs else "refused by the runtime"
+
+
 irc.tools.cli.main.parser = cache(
     irc.tools.cli.main.parser
 )  # the grammar is most of the time of a small command
@@ -591,6 +606,7 @@ TARGETS: dict[str, Callable[[Box], str]] = {
     "unfold": unfolding,
     "cli": command,
     "graph": graph,
+    "shapes": shapes,
 }
 
 __all__ = ["TARGETS", "Box", "Finding"]

@@ -3,39 +3,12 @@
 from __future__ import annotations
 
 import irc
-import numpy as np
 import pytest
-from computed_shapes import ASSIGNMENTS, grow, inputs_of
+from computed_shapes import ASSIGNMENTS, grow, runs_alike
 from graphs import operators
-from harness import session
-from onnx import ModelProto
 from onnx.parser import parse_model
-from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-FAILURES = (ort.Fail, ort.InvalidArgument, ort.RuntimeException, ort.InvalidGraph)
 GRAPHS, BLOCKS = 320, 8
-
-
-def runs_alike(made: ModelProto) -> int:
-    """Check that a compiled model runs wherever its source runs, with the same results; return the
-    number of those runs.
-    """
-    try:
-        before = session(made)
-    except FAILURES:
-        return 0
-    result, after, count = irc.compile(made).model, None, 0
-    for sizes in ASSIGNMENTS:
-        inputs = inputs_of(sizes)
-        try:
-            wanted = before.run(None, inputs)
-        except FAILURES:
-            continue
-        after = session(result) if after is None else after
-        for a, b in zip(after.run(None, inputs), wanted, strict=True):
-            assert a.shape == b.shape and np.array_equal(a, b), sizes
-        count += 1
-    return count
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

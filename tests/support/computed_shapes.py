@@ -5,8 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import irc
 import numpy as np
+from harness import session
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
+
+FAILURES = (ort.Fail, ort.InvalidArgument, ort.RuntimeException, ort.InvalidGraph)
+"""What onnxruntime raises for a model that it does not run."""
 
 INPUTS = {"x": ("B", 4, "L"), "z": ("L", "B")}
 """The inputs of every model with their extents."""
@@ -201,3 +207,26 @@ def inputs_of(sizes: dict[str, int]) -> dict[str, np.ndarray]:
         count = int(np.prod(shape))
         found[name] = (np.arange(count, dtype=np.float32) - count // 2).reshape(shape)
     return found
+
+
+def runs_alike(made: ModelProto) -> int:
+    """Check that a compiled model runs wherever its source runs, with the same results.
+
+    Return the number of these runs.
+    """
+    try:
+        before = session(made)
+    except FAILURES:
+        return 0
+    result, after, count = irc.compile(made).model, None, 0
+    for sizes in ASSIGNMENTS:
+        inputs = inputs_of(sizes)
+        try:
+            wanted = before.run(None, inputs)
+        except FAILURES:
+            continue
+        after = session(result) if after is None else after
+        for a, b in zip(after.run(None, inputs), wanted, strict=True):
+            assert a.shape == b.shape and np.array_equal(a, b), sizes
+        count += 1
+    return count
