@@ -105,7 +105,9 @@ class _Merger:
         if node.graph is None or not is_sum(node, self.evaluator):
             return False
         reader = node.output.sole_user()
-        return reader is None or reader.graph is not node.graph or reader.op not in SUMS
+        return (
+            reader is None or reader.graph is not node.graph or not is_sum(reader, self.evaluator)
+        )
 
     def _merge(self, root: Node) -> Node | None:
         """Merge branches of one value, and return the sum that is left, if one is."""
