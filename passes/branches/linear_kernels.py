@@ -244,14 +244,13 @@ def is_pointwise(kernel: LinearKernel) -> bool:
     return all(each.is_point for each in kernel.axes)
 
 
-def with_groups(kernel: LinearKernel, group: int) -> Array:
-    """Return the weight of a kernel with fewer groups: a diagonal one is written out."""
-    if kernel.group == group:
-        return kernel.weight
-    columns = kernel.channels // group
-    found = np.zeros((kernel.results, columns, *kernel.weight.shape[2:]))
-    rows = np.arange(kernel.results)
-    found[rows, rows % columns] = kernel.weight[:, 0]
+def in_groups(weight: Array, columns: int) -> Array:
+    """Return a weight with `columns` channels a group: a diagonal one is written out."""
+    if weight.shape[1] == columns:
+        return weight
+    found = np.zeros((len(weight), columns, *weight.shape[2:]), weight.dtype)
+    rows = np.arange(len(weight))
+    found[rows, rows % columns] = weight[:, 0]
     return found
 
 
@@ -277,9 +276,15 @@ def added(kernels: Sequence[LinearKernel]) -> LinearKernel:
     axes = tuple(_joined(column, kernels, i) for i, column in enumerate(_columns(kernels)))
     columns = first.channels // group
     total = np.zeros((first.results, columns, *[axis.count for axis in axes]))
+    is_read = np.zeros(total.shape, bool)
     for each in kernels:
         places = tuple(_places(own, axis) for own, axis in zip(each.axes, axes, strict=True))
-        total[(slice(None), slice(None), *places)] += with_groups(each, group)
+        taps = (slice(None), slice(None), *places)
+        total[taps] += in_groups(each.weight, columns)
+        is_read[taps] |= in_groups(np.ones(each.weight.shape, bool), columns)
+    if not is_read.all():
+        detail = "the layer would read what no branch reads, and 0 times infinity is not a number"
+        raise Refused("nonfinite", detail)
     dtype = next((each.dtype for each in kernels if each.dtype is not None), None)
     bias = np.sum([np.broadcast_to(each.bias, (first.results,)) for each in kernels], axis=0)
     return LinearKernel(first.kind, total, bias, group, axes, dtype, first.extra, first.extents)
