@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ..ir.graph import Graph, Node, Value
 from ..ir.module import Module
 from ..ir.provenance import Refused
 from ..ir.record import Record
 from ..ir.rewriter import Rewriter
 from ..ir.tensor import all_finite, fits
-from ..ir.types import element_count, shape_of
+from ..ir.types import DType, element_count, shape_of
+from .affine.algebra.layers import check_numbers
 from .affine.algebra.operands import Parameters
 from .branches.layer_writing import write_layer
 from .branches.linear_kernels import (
@@ -184,7 +187,7 @@ class _Merger:
         kernel = kernel_of(branch.layers[0], self.params)
         for layer in branch.layers[1:]:
             kernel = composed(kernel, kernel_of(layer, self.params))
-        return _after(kernel, branch)
+        return _after(kernel, branch, kernel.dtype)
 
     def _like(self, branch: BranchTerm, like: LinearKernel) -> LinearKernel:
         """Return the kernel of a pool, or of the value itself, with the channels of `like`."""
@@ -192,8 +195,9 @@ class _Merger:
             detail = f"{branch.data.source_name!r} has another number of channels than the sum"
             raise Refused("channel_mismatch", detail)
         if branch.layers:
-            return _after(diagonal(kernel_of(branch.layers[0], self.params), like.channels), branch)
-        return _after(identity(like), branch)
+            pool = diagonal(kernel_of(branch.layers[0], self.params), like.channels)
+            return _after(pool, branch, like.dtype)
+        return _after(identity(like), branch, like.dtype)
 
     def _with(self, choice: MergeChoice, branch: BranchTerm, kernel: LinearKernel) -> MergeChoice:
         """Return the choice with one more branch. Raises Refused."""
@@ -317,8 +321,11 @@ def _goes(weight: Value, layers: Collection[Node]) -> bool:
     return all(user in layers or "folded" in user.attrs for user in weight.users)
 
 
-def _after(kernel: LinearKernel, branch: BranchTerm) -> LinearKernel:
-    """Return the kernel with the affines after it. Raises Refused for those of other channels."""
+def _after(kernel: LinearKernel, branch: BranchTerm, dtype: DType | None) -> LinearKernel:
+    """Return the kernel with the affines after it, for weights of `dtype`.
+
+    Raises Refused for affines of other channels, and for weights that vanish or exceed the type.
+    """
     axis, shape = axis_of(branch.term), shape_of(branch.term.value.type)
     own: int | None = 1
     if kernel.kind == "matmul":
@@ -326,6 +333,10 @@ def _after(kernel: LinearKernel, branch: BranchTerm) -> LinearKernel:
     sizes = {branch.term.scale.size, branch.term.shift.size} - {1}
     if (axis is not None and axis != own) or not sizes <= {kernel.results}:
         raise Refused("axis_mismatch", "an affine of a branch acts on other channels")
+    if branch.term.affines and dtype is not None:
+        scale = np.broadcast_to(branch.term.scale.reshape(-1), (kernel.results,))
+        node = branch.term.affines[0].nodes[0]
+        check_numbers(node, scale, kernel.largest, None, dtype)
     return kernel.scaled(branch.term.scale, branch.term.shift)
 
 

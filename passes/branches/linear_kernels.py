@@ -17,7 +17,7 @@ from ...ir.ops.inference import input_shape, integer_of, list_attribute
 from ...ir.ops.views import auto_pad_of, explicit_pads, may_read_padding, window_of
 from ...ir.provenance import Refused
 from ...ir.record import Record
-from ...ir.tensor import Array, to_float64
+from ...ir.tensor import Array, smallest_normal, to_float64
 from ...ir.types import DType, shape_of, static_dims
 from ...support.statement import states
 from ..affine.algebra.layers import read_bias, read_weight
@@ -90,6 +90,11 @@ class LinearKernel(Record):
     def is_diagonal(self) -> bool:
         """Whether each channel of the result reads the same channel of the data alone."""
         return self.group == self.channels == self.results
+
+    @property
+    def largest(self) -> Array:
+        """The greatest magnitude of a weight for each channel of the result."""
+        return np.asarray(np.abs(self.weight).max(axis=tuple(range(1, self.weight.ndim))))
 
     def scaled(self, scale: Array, shift: Array) -> LinearKernel:
         """Return the kernel of scale * y + shift, y its result."""
@@ -234,9 +239,16 @@ def composed(last: LinearKernel, first: LinearKernel) -> LinearKernel:
         raise Refused("nonzero_padding", "the padding between the layers is not the bias")
     weight = np.einsum("nm...,mc...->nc...", last.weight, first.weight)
     taps = last.weight.sum(axis=tuple(range(2, last.weight.ndim)))
-    return LinearKernel(
+    product = LinearKernel(
         last.kind, weight, taps @ first.bias + last.bias, 1, outer, last.dtype, (), last.extents
     )
+    if last.dtype is not None:
+        tiny = smallest_normal(last.dtype)
+        lost = (product.largest < tiny) & (last.largest >= tiny)
+        if lost.any() and first.largest.max(initial=0.0) >= tiny:
+            detail = f"the product of the layers in a row vanishes in {last.dtype}"
+            raise Refused("underflow", detail)
+    return product
 
 
 def is_pointwise(kernel: LinearKernel) -> bool:
