@@ -180,7 +180,10 @@ def test_one_model_goes_to_a_folder_that_exists(tmp_path: Path) -> None:
 def test_usage_errors_exit_with_2_before_anything_runs(
     arguments: list[str], expected: str, tmp_path: Path
 ) -> None:
-    place(tmp_path, "a.onnx", "b.onnx", "a.pb", "a.irc.onnx", "x/c.onnx", "taken/a.irc.onnx/file")
+    place(tmp_path, "a.onnx", "a.pb", "a.irc.onnx", "x/c.onnx", "taken/a.irc.onnx/file")
+    other = onnx.load(EXAMPLE)
+    other.doc_string = "another model"
+    place(tmp_path, "b.onnx", data=other.SerializeToString())
     before = files(tmp_path)
     done = irc(*arguments, cwd=tmp_path)
     assert done.returncode == 2
