@@ -237,7 +237,8 @@ def composed(last: LinearKernel, first: LinearKernel) -> LinearKernel:
         raise Refused("unsupported_attr", "neither of the layers in a row has one tap")
     if first.bias.any() and any(axis.start or axis.beyond > -axis.reach for axis in last.axes):
         raise Refused("nonzero_padding", "the padding between the layers is not the bias")
-    weight = np.einsum("nm...,mc...->nc...", last.weight, first.weight)
+    tapwise = [np.moveaxis(each.weight, (0, 1), (-2, -1)) for each in (last, first)]
+    weight = np.moveaxis(np.matmul(*tapwise), (-2, -1), (0, 1))
     taps = last.weight.sum(axis=tuple(range(2, last.weight.ndim)))
     product = LinearKernel(
         last.kind, weight, taps @ first.bias + last.bias, 1, outer, last.dtype, (), last.extents
