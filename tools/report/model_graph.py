@@ -56,7 +56,7 @@ class GraphIndex:
         """Return the position of a value in `values`; a new one gets `kind` and `type_`."""
         if name not in self._positions:
             self._positions[name] = len(self.values)
-            self.values.append([short(name), type_ or self._types.get(name, ""), kind])
+            self.values.append([short(name), short(type_ or self._types.get(name, "")), kind])
         return self._positions[name]
 
     def add(self, proto: NodeProto, inner: list[int], captured: list[str]) -> None:
