@@ -48,7 +48,8 @@ class BiasCorrection(Pass):
     2. Q rounds to integers, ties to even, as onnxruntime does. If `symmetric`, the scale is max |W|
        / (2^(bits - 1) - 1) and the zero point 0. Else the scale is (max(W, 0) - min(W, 0)) /
        (2^bits - 1), with an integer zero point. The scale has the dtype of W. There is one for W,
-       or with `per_channel` one for each channel of the result.
+       or with `per_channel` one for each channel of the result. `reduce_range` leaves one bit
+       free, as onnxruntime's option does: 2^(bits - 2), or 2^(bits - 1) - 1.
     3. A layer stays if the mean of its data is not known, or it has no place for a bias. A warning
        counts these layers.
 
@@ -61,6 +62,7 @@ class BiasCorrection(Pass):
     bits: int = 8
     per_channel: bool = False
     symmetric: bool = True
+    reduce_range: bool = False
     padding: str = "ignore"
 
     def __post_init__(self) -> None:
@@ -93,29 +95,34 @@ class BiasCorrection(Pass):
             )
         return rewriter.changed
 
+    @property
+    def top(self) -> int:
+        """The greatest integer of a quantized weight."""
+        if self.reduce_range:
+            return int(2 ** (self.bits - 2) if self.symmetric else 2 ** (self.bits - 1) - 1)
+        return int(2 ** (self.bits - 1) - 1 if self.symmetric else 2**self.bits - 1)
+
     def correction(self, linear: Linear, data: Moments | None) -> Array | None:
         """Return eps E[x], [M], None if E[x] is unknown."""
         if data is None or not data.has_mean or not linear.accepts(data.axis, data.mean):
             return None
         axis = linear.weight_axis if self.per_channel else None
         error = (
-            quantized(linear.weight, self.bits, axis, linear.fold.dtype, symmetric=self.symmetric)
+            quantized(linear.weight, self.top, axis, linear.fold.dtype, symmetric=self.symmetric)
             - linear.weight
         )
         return linear.apply(error, data.mean, padding=self.padding)
 
 
-def quantized(
-    weight: Array, bits: int, axis: int | None, dtype: DType, *, symmetric: bool
-) -> Array:
+def quantized(weight: Array, top: int, axis: int | None, dtype: DType, *, symmetric: bool) -> Array:
     """Return Q(W), the numbers that quantized weights stand for, in float64 and of W's shape.
 
-    There is one scale, of `dtype`, for each index on `axis`, or one for all of W.
+    The greatest integer is `top`, and the least -`top`, or 0 unless `symmetric`. There is one
+    scale, of `dtype`, for each index on `axis`, or one for all of W.
     """
     over = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     high = np.maximum(weight.max(axis=over, keepdims=True), 0.0)
     low = np.minimum(weight.min(axis=over, keepdims=True), 0.0)
-    top = 2 ** (bits - 1) - 1 if symmetric else 2**bits - 1
     span = np.maximum(high, -low) if symmetric else high - low
     scale = to_float64(round_to(span / top, dtype))
     scale = np.where(scale > 0, scale, 1.0)

@@ -115,6 +115,8 @@ QUANTIZERS = (
     "bits=4,per_channel=true",
     "bits=4,symmetric=false",
     "bits=5,per_channel=true,symmetric=false",
+    "bits=8,reduce_range=true",
+    "bits=5,symmetric=false,reduce_range=true",
 )
 
 
@@ -125,12 +127,17 @@ def quantized(weight: Array, options: str, axis: int) -> Array:
         whole = options.replace("per_channel=true", "")
         parts = [quantized(part, whole, 0) for part in np.moveaxis(weight, axis, 0)]
         return np.moveaxis(np.stack(parts), 0, axis)
+    is_reduced = "reduce_range=true" in options
     if "symmetric=false" not in options:
+        if is_reduced:
+            scale = np.abs(weight).max() / 2 ** (bits - 2)
+            return np.asarray(np.rint(weight / scale) * scale)
         return rounded(weight, bits)
     low, high = min(weight.min(), 0.0), max(weight.max(), 0.0)
-    scale = (high - low) / (2**bits - 1)
+    top = 2 ** (bits - is_reduced) - 1
+    scale = (high - low) / top
     zero = np.rint(-low / scale)
-    return np.asarray((np.clip(np.rint(weight / scale) + zero, 0, 2**bits - 1) - zero) * scale)
+    return np.asarray((np.clip(np.rint(weight / scale) + zero, 0, top) - zero) * scale)
 
 
 @pytest.mark.parametrize("options", QUANTIZERS)
