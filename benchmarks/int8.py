@@ -44,7 +44,7 @@ STEPS = {
     "+ absorption": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},FoldConstant",
     "+ correction": f"{NOISE_SCALES},HighBiasAbsorption{{{{sigmas=6}}}},{CORRECTION}",
 }
-"""Passes that prepare a network, with the granularity of the scales of weights.
+"""Passes that prepare a network, with the options of the rounding of weights.
 
 The last are those of irc quantize.
 """
@@ -196,7 +196,8 @@ def random_inputs() -> Array:
 
 def by_passes(task: Task, passes: str, per_channel: bool) -> Iterator[tuple[str, Score]]:
     """Yield the scores of a network that irc prepares."""
-    result = irc.compile(copy.deepcopy(task.net.model), passes.format(str(per_channel).lower()))
+    rounding = f"per_channel={per_channel}".lower()
+    result = irc.compile(copy.deepcopy(task.net.model), passes.format(rounding))
     free = activations(result.model, result.fold_map, input_ranges={"x": task.net.range})
     yield from by_ranges(task, result.model, free, per_channel)
 
@@ -301,7 +302,7 @@ def layer_ratios(net: Net, inputs: Array, passes: str) -> list[float]:
     from irc.tools.int8.layer_errors import align_quantized
     from irc.tools.verify.reference_model import ReferenceModel
 
-    result = irc.compile(copy.deepcopy(net.model), passes.format("false"))
+    result = irc.compile(copy.deepcopy(net.model), passes.format("per_channel=false"))
     free = activations(result.model, result.fold_map, input_ranges={"x": net.range})
     int8 = quantized(result.model, free, per_channel=False)
     found = align_quantized(ReferenceModel(result.model, Path()), int8, Path(), [{"x": inputs}], "")

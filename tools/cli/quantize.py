@@ -62,6 +62,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="one scale for a weight (default below opset 13)",
     )
     command.add_argument(
+        "--reduce-range",
+        action="store_true",
+        help="weights of 7 bits, for x86 processors without VNNI, whose kernels overflow with 8",
+    )
+    command.add_argument(
         "--exclude",
         action="append",
         default=[],
@@ -136,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
             ranges=ranges,
             sigmas=options.sigmas,
             per_channel=options.per_channel,
+            reduce_range=options.reduce_range,
             exclude=options.exclude,
             keep=options.keep,
             passes=options.passes,

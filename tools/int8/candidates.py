@@ -100,6 +100,19 @@ class Judge:
             return []
         return measure(self.source, runner, self.batches)
 
+    def optimized(self, found: Candidate) -> tuple[Fidelity, ...]:
+        """Return the fidelity of a candidate as users run it, beside that without optimizations.
+
+        It depends on the processor, and no choice rests on it. Raises VerifyError if the model does
+        not run.
+        """
+        if not self.batches:
+            return found.fidelity
+        runner = Runner(found.model, self.base_dir, optimize=True)
+        measured = measure(self.source, runner, self.batches)
+        pairs = zip(measured, found.fidelity, strict=True)
+        return tuple(replace(one, unoptimized=other.sqnr) for one, other in pairs)
+
 
 class Candidates:
     """Makes quantized models of a source, with operators left float for reasons."""
@@ -115,7 +128,7 @@ class Candidates:
     ) -> None:
         self.preparation, self.first, self.judge = preparation, first, judge
         self.calibration, self.given = calibration, given
-        self.per_channel = False
+        self.per_channel = self.reduce_range = False
         self.rounded: Collection[str] = ()
         """Results that are rounded, as the user gives their ranges."""
         self.fixed = {**not_removable(first.model), **other_types(first.model, first.known)}
@@ -157,6 +170,7 @@ class Candidates:
             self.calibration,
             self.given,
             per_channel=self.per_channel,
+            reduce_range=self.reduce_range,
         )
         while True:
             quantized, warnings = engine.run(reasons)

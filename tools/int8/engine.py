@@ -73,12 +73,13 @@ class Engine:
         given: Mapping[str, Range],
         *,
         per_channel: bool,
+        reduce_range: bool,
     ) -> None:
         self.model = model
         self.opset = opset_versions(model.opset_import)[""]
         self.known = known
         self.calibration = calibration
-        self.per_channel = per_channel
+        self.per_channel, self.reduce_range = per_channel, reduce_range
         self.calibrated: str | None = None
         """The ranges of the samples, as the quantizer wrote them down."""
         # Of the result of a float16 Softmax the quantizer would take a scale in float32.
@@ -90,6 +91,8 @@ class Engine:
         # The quantizer takes the second axis; the channels of these weights are along another one.
         if per_channel:
             self.overrides |= {name: [{}] for name in _stacked_weights(model)}
+        if reduce_range:
+            self.overrides |= {name: [{"reduce_range": False}] for name in _other_constants(model)}
         if calibration is not None:
             self.overrides |= {
                 name: [override(*ends, known.scale_dtype(name))] for name, ends in given.items()
@@ -177,6 +180,7 @@ class Engine:
                     None if self.calibration is None else _reader(self.calibration),
                     quant_format=QuantFormat.QDQ,
                     per_channel=self.per_channel,
+                    reduce_range=self.reduce_range,
                     activation_type=QuantType.QUInt8,
                     weight_type=QuantType.QInt8,
                     nodes_to_exclude=list(exclude),
@@ -230,6 +234,18 @@ def _stacked_weights(model: ModelProto) -> Iterator[str]:
     for node in model.graph.node:
         if node.op_type == "MatMul":
             yield from (name for name in node.input if ranks.get(name, 0) > 2)
+
+
+def _other_constants(model: ModelProto) -> Iterator[str]:
+    """Yield the floating-point initializers that operators read, but no layers: all bits are good.
+
+    Their products are not added up in few bits.
+    """
+    layers = {name for n in model.graph.node if n.op_type in LAYERS for name in n.input}
+    read = {name for node in model.graph.node for name in node.input} - layers
+    for tensor in model.graph.initializer:
+        if tensor.name in read and tensor.data_type in ELEMENTS.values():
+            yield tensor.name
 
 
 def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:

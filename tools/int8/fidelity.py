@@ -12,6 +12,11 @@ from ..verify.inputs import Feeds
 from ..verify.runner import Runner
 from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
 
+APART = 3.0
+"""Difference in dB from which two ratios are both said."""
+CEILING = 50.0
+"""Ratio in dB above which differences are those of the float parts of a model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
@@ -19,12 +24,30 @@ class Fidelity:
 
     It is NaN if the shapes differ, or an element is not finite. `agreement` is the share of samples
     in which both models have the same greatest element. It is None if a result has not one row of
-    scores for each sample.
+    scores for each sample. `unoptimized` is the ratio without onnxruntime's graph optimizations,
+    None if `sqnr` is so.
     """
 
     name: str
     sqnr: float
     agreement: float | None
+    unoptimized: float | None = None
+
+    @property
+    def lost(self) -> float:
+        """The dB that graph optimizations cost; 0 where these, or the noise, do not count."""
+        if self.unoptimized is None:
+            return 0.0
+        ends = (self.unoptimized, self.sqnr)
+        before, after = (-np.inf if np.isnan(end) else min(end, CEILING) for end in ends)
+        return 0.0 if abs(before - after) <= APART or before == after else float(before - after)
+
+    def ratio_text(self, unit: str) -> str:
+        """Return the ratio, and that without graph optimizations where they are apart."""
+        text = f"{self.sqnr:.1f} {unit}"
+        if not self.lost:
+            return text
+        return f"{text}, {self.unoptimized:.1f} dB without onnxruntime's graph optimizations"
 
     def agreed_text(self) -> str:
         """Return the agreement as the end of a sentence, empty if it is None."""

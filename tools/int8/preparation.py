@@ -30,8 +30,8 @@ PASSES = (
 Absorption keeps 6 deviations, as the ranges do: with 3, as published, results change more than they
 gain.
 """
-CORRECTION = "BiasCorrection{{per_channel={}}},FoldConstant{{widen=true}}"
-"""Passes after these for the layers whose weights are rounded, with the granularity of scales."""
+CORRECTION = "BiasCorrection{{{}}},FoldConstant{{widen=true}}"
+"""Passes after these for the layers whose weights are rounded, with the options of the rounding."""
 MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
 
@@ -54,13 +54,15 @@ class Preparation:
         *,
         passes: str | None,
         per_channel: bool,
+        reduce_range: bool,
         keep: Iterable[str],
         limits: Limits,
         ctx: PassContext,
     ) -> None:
         self.source, self.base_dir = source, base_dir
         self.passes = passes
-        self.correction = CORRECTION.format(str(per_channel).lower())
+        rounding = f"per_channel={per_channel},reduce_range={reduce_range}"
+        self.correction = CORRECTION.format(rounding.lower())
         self.ctx = ctx
         self.input_ranges: Mapping[str, Range] | Range = {}
         self.ranges: Mapping[str, Range] = {}

@@ -37,6 +37,7 @@ class Quantized:
     ranges: Mapping[str, str]
     """The origin of each activation's range, as `Activation.origin` has it; empty with data."""
     fidelity: tuple[Fidelity, ...]
+    """How near the results are, with onnxruntime's graph optimizations on this processor."""
     measured_on: str
     """The samples behind `fidelity`, in words."""
     warnings: tuple[str, ...]
@@ -45,7 +46,7 @@ class Quantized:
     is_predicted: bool
     """Whether the samples behind `fidelity` are generated."""
     scales: str
-    """How many scales a weight has, in words."""
+    """How many scales a weight has, and if fewer than 8, how many bits, in words."""
     speed: Speed | None = None
     """How long one run of both models takes, if that was asked for."""
     files: tuple[Path, ...] = ()
@@ -129,7 +130,7 @@ class Quantized:
         yield f"layers: {self._counted()}"
         unit = "dB predicted" if self.is_predicted else "dB"
         for one in self.fidelity:
-            found = f"{one.name}: SQNR {one.sqnr:.1f} {unit}{one.agreed_text()}"
+            found = f"{one.name}: SQNR {one.ratio_text(unit)}{one.agreed_text()}"
             yield f"{found}, on {self.measured_on}"
         if self.speed is not None:
             yield f"time: {self.speed}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from platform import machine
 
 import numpy as np
 from onnx import ModelProto
@@ -17,12 +19,14 @@ from ...ir.tensor import Array
 from ...passes.data_free.value_ranges import Origin
 from ...passes.infra import PassContext
 from ...passes.watching import counting_passes
-from ...support.errors import listed
+from ...support.errors import VerifyError, listed
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
 from .candidates import Candidate, Candidates, Judge
+from .coverage import Method
 from .engine import AXIS_SINCE, check_engine
+from .fidelity import Fidelity
 from .operator_choice import check_inputs, excluded, maps
 from .preparation import Preparation
 from .quantized_model import LISTED, Quantized
@@ -31,6 +35,8 @@ from .speed import measure_speed
 
 LEAST = 10.0
 """Ratio in dB below which a result is in doubt."""
+X86 = ("amd64", "i386", "i686", "x86", "x86_64")
+"""Names of processors whose kernels may overflow."""
 
 
 def quantize(
@@ -42,6 +48,7 @@ def quantize(
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
     per_channel: bool | None = None,
+    reduce_range: bool = False,
     exclude: Collection[str] = (),
     keep: Iterable[str] = (),
     passes: str | None = None,
@@ -61,6 +68,7 @@ def quantize(
       samples along the first axis. Both models are compared on `test_data`, else on a fifth of
       `data`, which is held out of the calibration, else on generated inputs.
     - `per_channel`: one scale for each output channel of a weight, by default from opset 13 on.
+    - `reduce_range`: weights of 7 bits, with which no processor's kernel overflows.
     - `exclude`: names of operators, or of their results, that stay float.
     - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
     - `passes`: the passes that prepare the model, by default PASSES and CORRECTION.
@@ -92,6 +100,7 @@ def quantize(
                 folder,
                 passes=passes,
                 per_channel=by_channel,
+                reduce_range=reduce_range,
                 keep=keep,
                 limits=limits,
                 ctx=ctx,
@@ -114,8 +123,9 @@ def quantize(
         judge = Judge(source, folder, first.known, tests, noun)
         given = {**(input_ranges or {}), **(ranges or {})}
         candidates = Candidates(preparation, first, judge, calibration, given, left)
-        candidates.per_channel, candidates.rounded = by_channel, frozenset(ranges or {})
-        found = candidates.best()
+        candidates.per_channel, candidates.reduce_range = by_channel, reduce_range
+        candidates.rounded = frozenset(ranges or {})
+        found, failures = _as_run(candidates.best(), judge)
         advance("comparison")
         speed = None
         if time and judge.batches:
@@ -128,7 +138,9 @@ def quantize(
         warnings.append(
             f"callers can no longer override the initializers {listed(map(repr, names), LISTED)}"
         )
-    doubts = list(_doubts(found, judge, has_data=calibration is not None))
+    overflow = _overflow(found, reduce_range=reduce_range)
+    warnings += _losses(found, judge, overflow)
+    doubts = [*failures, *_doubts(found, judge, overflow, has_data=calibration is not None)]
     known = found.prepared.known.known if calibration is None else {}
     return Quantized(
         found.model,
@@ -141,7 +153,8 @@ def quantize(
         tuple(doubts),
         is_predicted=judge.is_predicted,
         speed=speed,
-        scales=_scales(opset, per_channel=by_channel, is_default=per_channel is None),
+        scales=("7 bits, " if reduce_range else "")
+        + _scales(opset, per_channel=by_channel, is_default=per_channel is None),
         files=() if isinstance(model, ModelProto) else _files_of(model, source, folder),
     )
 
@@ -190,14 +203,45 @@ def _beyond(tests: Sequence[Feeds] | None, known: Activations) -> Iterator[str]:
                 )
 
 
-def _doubts(found: Candidate, judge: Judge, *, has_data: bool) -> Iterator[str]:
+def _as_run(found: Candidate, judge: Judge) -> tuple[Candidate, list[str]]:
+    """Return a candidate with the fidelity that users see, and why it does not run for them."""
+    try:
+        return replace(found, fidelity=judge.optimized(found)), []
+    except VerifyError as error:
+        return found, [f"the model runs without onnxruntime's graph optimizations only: {error}"]
+
+
+def _overflow(found: Candidate, *, reduce_range: bool) -> str:
+    """Return why graph optimizations cost precision, and what helps."""
+    is_static = any(one.is_layer and one.method is Method.STATIC for one in found.coverage)
+    if machine().lower() in X86 and is_static and not reduce_range:
+        return (
+            "on x86 processors without VNNI its kernels overflow with weights of 8 bits,"
+            " --reduce-range (in Python reduce_range=True) takes 7"
+        )
+    return "graph_optimization_level of its session options turns them off"
+
+
+def _poor(one: Fidelity, judge: Judge) -> str:
+    """Return the beginning of a sentence on a result."""
+    verb = "is predicted to have" if judge.is_predicted else "has"
+    return f"the result {one.name!r} {verb} SQNR {one.ratio_text('dB')}"
+
+
+def _losses(found: Candidate, judge: Judge, overflow: str) -> Iterator[str]:
+    """Yield the results of use that graph optimizations make worse."""
+    for one in found.fidelity:
+        if one.lost > 0 and one.sqnr >= LEAST:
+            yield f"{_poor(one, judge)}: {overflow}"
+
+
+def _doubts(found: Candidate, judge: Judge, overflow: str, *, has_data: bool) -> Iterator[str]:
     """Yield why the results may be of no use, and what helps."""
     data = "" if has_data else "--data gives better ranges, "
     remedy = f"{data}--exclude leaves operators float, irc align shows which"
-    verb = "is predicted to have" if judge.is_predicted else "has"
     for each in found.fidelity:
         if not each.sqnr >= LEAST:
-            yield f"the result {each.name!r} {verb} SQNR {each.sqnr:.1f} dB: {remedy}"
+            yield f"{_poor(each, judge)}: {overflow if each.lost > 0 else remedy}"
     if not found.fidelity:
         yield f"not compared with the float model: {judge.measured_on}"
     layers = [one for one in found.coverage if one.is_layer]

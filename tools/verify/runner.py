@@ -85,17 +85,17 @@ class _Session:
 
 
 class Runner:
-    """Executor of a model on onnxruntime, with graph optimisations off.
+    """Executor of a model on onnxruntime, by default with graph optimisations off.
 
     It keeps the last subgraph and its session, since noisy runs ask for the same again and again.
     More would keep their memory: a session of onnxruntime frees little of it between runs.
     """
 
-    def __init__(self, model: ModelProto, base_dir: Path) -> None:
+    def __init__(self, model: ModelProto, base_dir: Path, *, optimize: bool = False) -> None:
         runtime.start()
         # onnxruntime knows no alias of a domain in bodies.
         self.model = without_absent_results(with_canonical_domains(model))
-        self.base_dir = base_dir
+        self.base_dir, self.optimize = base_dir, optimize
         self.runs = 0.0
         """Number of runs so far; a run of a subgraph counts as its share of the operators."""
         self._subgraph: Subgraph | None = None
@@ -237,7 +237,9 @@ class Runner:
 
     def _load(self, model: ModelProto, *, reuse: bool = False) -> RemoteSession:
         try:
-            return RemoteSession(model.SerializeToString(), self.base_dir, reuse=reuse)
+            return RemoteSession(
+                model.SerializeToString(), self.base_dir, reuse=reuse, optimize=self.optimize
+            )
         except RuntimeFailedError as error:
             raise VerifyError(f"onnxruntime cannot load the model: {first_line(error)}") from None
 
