@@ -66,6 +66,7 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
                 return location
             digits = file_digest(source).rpartition(":")[2][:DIGITS]
             destination = destination.with_name(f"{target.name}.{digits}.data")
+            location = destination.relative_to(folder).as_posix()
             file = files.add(target)  # named after it, so that its next compile removes it
         else:
             files.locks.setdefault(destination, PathLock(destination))
@@ -73,7 +74,7 @@ def _place(source: Path, location: str, target: Path, files: FileTransaction) ->
         files.push(partial(_check_free, destination, source))
         copyfile(source, file.temporary)
         file.path = destination
-    return destination.relative_to(folder).as_posix()
+    return location
 
 
 def _check_free(

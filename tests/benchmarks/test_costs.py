@@ -21,7 +21,7 @@ import irc
 import numpy as np
 import pytest
 from graphs import F64, Graph, batch_norm
-from irc.frontends.onnx import from_model, importer, shape_inference
+from irc.frontends.onnx import from_model, importer
 from irc.ir.evaluate import ConstantEvaluator
 from irc.ir.graph import Node
 from irc.ir.module import Module
@@ -223,7 +223,7 @@ def test_shape_inference_does_not_run_where_it_can_add_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = blocks(3)
-    with counted(monkeypatch, shape_inference, "infer_shapes") as runs:
+    with counted(monkeypatch, importer, "infer_shapes") as runs:
         alone = from_model(model)
     with monkeypatch.context() as patch:
         patch.setattr(importer, "_may_skip_inference", lambda model: False)
@@ -232,7 +232,7 @@ def test_shape_inference_does_not_run_where_it_can_add_nothing(
     for change in ("Softplus", "Gelu", "ArgMax"):
         foreign = blocks(1)
         foreign.graph.node[-1].op_type = change
-        with counted(monkeypatch, shape_inference, "infer_shapes") as runs:
+        with counted(monkeypatch, importer, "infer_shapes") as runs:
             from_model(foreign)
         assert runs == [change == "ArgMax"]
 
@@ -245,7 +245,7 @@ def test_what_the_model_declares_of_results_needs_no_inference(
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     model.graph.output[0].type.CopyFrom(model.graph.input[0].type)
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "batch"
-    with counted(monkeypatch, shape_inference, "infer_shapes") as runs:
+    with counted(monkeypatch, importer, "infer_shapes") as runs:
         module = from_model(model)
     assert runs == [0]
     assert str(module.graph.outputs[0].type).startswith("f32[n,")

@@ -12,7 +12,7 @@ import pytest
 from exporter_graphs import export
 from graphs import F32, Graph
 from harness import operators, shared_models
-from irc.frontends.onnx import from_model, importer, read_model, shape_inference
+from irc.frontends.onnx import from_model, importer, read_model
 from irc.ir.types import TensorType, Type
 from onnx import ModelProto, helper
 from random_graphs import grow
@@ -115,11 +115,9 @@ def model_of(node: Node, expected: str) -> ModelProto:
 def imported(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
     """Return the type of the result y, and how often onnx's shape inference was run."""
     runs: list[object] = []
-    infer = shape_inference.infer_shapes
+    infer = importer.infer_shapes
     with monkeypatch.context() as patch:
-        patch.setattr(
-            shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1]
-        )
+        patch.setattr(importer, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1])
         module = from_model(model)
     return str(module.graph.outputs[0].type), len(runs)
 
@@ -179,10 +177,8 @@ def hold(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> bool:
     """
     with monkeypatch.context() as patch:
         runs: list[object] = []
-        infer = shape_inference.infer_shapes
-        patch.setattr(
-            shape_inference, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1]
-        )
+        infer = importer.infer_shapes
+        patch.setattr(importer, "infer_shapes", lambda *a, **k: (runs.append(a), infer(*a, **k))[1])
         by_table = from_model(model)
         if runs:
             return False
