@@ -117,6 +117,8 @@ class ShapeEvaluator(ConstantEvaluator):
         """Return the sum or product of all elements of a vector."""
         if pieces is None or pieces.ndim != 1 or node.attrs.get("noop_with_empty_axes"):
             return None
+        if not pieces.size:  # ONNX defines reductions of nothing only from opset 13 on
+            return None
         if node.input(1) is not None and self.array(node.input(1)) is None:
             return None
         found = np.empty((1,) if integer_of(node, "keepdims", 1) else (), object)

@@ -61,3 +61,12 @@ def test_a_negative_element_is_no_extent() -> None:
         y = Add(x, g) }"""
     )
     assert runs_alike(made) == len(ASSIGNMENTS) - 1
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd"])
+def test_the_shape_of_a_scalar_has_no_elements_to_reduce(op: str) -> None:
+    made = parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (float x) => (int64 y)
+        {{ s = Shape(x) y = {op}<keepdims = 0>(s) }}"""
+    )
+    assert operators(irc.compile(made).model)[-1] == op
