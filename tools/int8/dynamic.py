@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...frontends.onnx.opsets import opset_versions
 from ...ir.tensor import Array
+from .free_names import numbered
 from .integer_limits import remove_unread
 
 SINCE = 11
@@ -182,10 +183,7 @@ class _DynamicLayers:
 
     def name(self, wanted: str) -> str:
         """Return a name that nothing has."""
-        name, number = wanted, 1
-        while name in self.taken:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = numbered(wanted, self.taken)
         self.taken.add(name)
         return name
 

@@ -25,6 +25,7 @@ from ...support.extras import needing
 from ..verify.inputs import Feeds
 from ..verify.runner import Runner, first_line
 from .coverage import LAYERS
+from .free_names import underscored
 
 VERSION = (1, 27)
 """The oldest onnxruntime whose quantizer takes ranges without data."""
@@ -272,9 +273,7 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
         factor = 1.0 if beta is None else beta.f
         if is_fit and factor == 1:
             continue
-        name = node.input[2]
-        while name in taken:
-            name += "_"
+        name = underscored(node.input[2], taken)
         taken.add(name)
         node.input[2] = name
         if beta is not None:

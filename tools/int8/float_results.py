@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from onnx import ModelProto
 
-from ..verify.onnx_graph import reads
+from ..verify.onnx_graph import makers_of, reads
 from .integer_limits import remove_unread
 
 
@@ -19,7 +19,7 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     gone: the ends of the grid are then the bounds of an activation.
     """
     graph = quantized.graph
-    makers = {name: node for node in graph.node for name in node.output if name}
+    makers = makers_of(graph)
     before = {name: node.name for node in model.graph.node for name in node.output}
     readers = Counter(name for node in graph.node for name in reads(node))
     results = Counter(info.name for info in graph.output)

@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from ...frontends.onnx.opsets import opset_versions
 from ...ir.tensor import Array
-from ..verify.onnx_graph import constant_tensors, reads
+from ..verify.onnx_graph import constant_tensors, makers_of, reads
 from .grid import Grid, grid_of
 
 LIMITS = ("Min", "Max")
@@ -97,7 +97,7 @@ class _Finder:
     """Finds the Min and Max that may compute on integers. `names` are the initializers."""
 
     def __init__(self, model: ModelProto) -> None:
-        self.makers = {name: node for node in model.graph.node for name in node.output if name}
+        self.makers = makers_of(model.graph)
         self.readers: dict[str, list[NodeProto]] = {}
         self.count = Counter(info.name for info in model.graph.output)
         for node in model.graph.node:

@@ -17,7 +17,7 @@ from ...backends.quantizers.ranges import Activations, Range
 from ...ir.types import F16, F32
 from ...passes.data_free.value_ranges import Origin
 from ...support.errors import UsageError, listed, nearest
-from ..verify.onnx_graph import body_reads, constant_tensors
+from ..verify.onnx_graph import body_reads, constant_tensors, makers_of
 from .coverage import GUESS, LAYERS, NO_RANGE, Reason
 from .quantized_layers import FUSED
 from .quantized_model import LISTED
@@ -202,7 +202,7 @@ def maps(model: ModelProto, known: Activations) -> Iterator[str]:
 
     What is rare in them, such as text or objects, is far beyond what statistics of all places say.
     """
-    makers = {name: node for node in model.graph.node for name in node.output if name}
+    makers = makers_of(model.graph)
     for info in model.graph.output:
         if any(
             node.op_type in CONVOLUTIONS and _has_places(node, known)
@@ -233,7 +233,7 @@ def map_tails(model: ModelProto, known: Activations) -> Reasons:
 
     The last layers are not asked for one.
     """
-    makers = {name: node for node in model.graph.node for name in node.output if name}
+    makers = makers_of(model.graph)
     larger: set[str] = set()
     for node in model.graph.node:
         if node.op_type in UPSAMPLING or not larger.isdisjoint(node.input):

@@ -19,6 +19,7 @@ from ...support.errors import EmitError, UsageError
 from ...support.limits import Limits
 from .coverage import LAYERS
 from .engine import constants_to_initializers
+from .free_names import numbered, underscored
 from .integer_limits import remove_unread
 
 PASSES = (
@@ -115,13 +116,8 @@ class Preparation:
         seen: set[str] = set()
         for node in model.graph.node:
             if not node.name or node.name in seen:
-                name = stem = next(filter(None, node.output), node.op_type)
-                number = 1
-                while name in taken:
-                    number += 1
-                    name = f"{stem}_{number}"
-                taken.add(name)
-                node.name = name
+                node.name = numbered(next(filter(None, node.output), node.op_type), taken)
+                taken.add(node.name)
             seen.add(node.name)
         if model.ByteSize() > MAX_BYTES:
             raise EmitError(
@@ -182,13 +178,6 @@ def _take_back(model: ModelProto, before: ModelProto, names: Collection[str]) ->
                 continue
             tensor = model.graph.initializer.add()
             tensor.CopyFrom(tensors[old])
-            tensor.name = node.input[index] = _free(old, own)
+            tensor.name = node.input[index] = underscored(old, own)
             own[tensor.name] = tensor
     remove_unread(model, set(own))
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a name that is not taken."""
-    while name in taken:
-        name += "_"
-    return name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ..verify.onnx_graph import constant_tensors, reads
+from ..verify.onnx_graph import constant_tensors, makers_of, reads
 from .grid import grid_of
 from .quantized_layers import FUSED
 
@@ -44,7 +44,7 @@ def activations_undone(quantized: ModelProto, model: ModelProto) -> Iterator[Nod
         for node in model.graph.node
         if node.op_type in FUSED and node.name not in kept
     }
-    makers = {name: node for node in quantized.graph.node for name in node.output if name}
+    makers = makers_of(quantized.graph)
     readers: dict[str, list[NodeProto]] = {}
     for node in quantized.graph.node:
         for name in reads(node):

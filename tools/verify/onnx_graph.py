@@ -38,6 +38,11 @@ def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
     return found
 
 
+def makers_of(graph: GraphProto) -> dict[str, NodeProto]:
+    """Return the node that computes each value of a graph, by the name of the value."""
+    return {name: node for node in graph.node for name in node.output if name}
+
+
 def tensor_names(model: ModelProto) -> list[str]:
     """Return the names of computed tensors of the main graph in its order, without Constants."""
     nodes = (node for node in model.graph.node if node.op_type != "Constant")
