@@ -222,10 +222,7 @@ def _sum(a: Piece, b: Piece) -> Piece:
         return None
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    terms = _terms(a)
-    for factors, count in _terms(b).items():
-        terms[factors] = terms.get(factors, 0) + count
-    return _piece(terms)
+    return _piece(_added(_terms(a), _terms(b), 1))
 
 
 def product(*pieces: Piece) -> Piece:
@@ -383,18 +380,18 @@ def _least_with(terms: dict[Factors, int], factors: Factors, maximum: Positive) 
     That is 0 or its operand, and not below either.
     """
     count = terms.pop(factors)
-    low, other = least(_piece(terms)), least(_piece(_added(terms, maximum.operand, count)))
+    low, other = least(_piece(terms)), least(_piece(_added(terms, _terms(maximum.operand), count)))
     if count > 0:
         return max([bound for bound in (low, other) if bound is not None], default=None)
     return None if low is None or other is None else min(low, other)
 
 
-def _added(terms: dict[Factors, int], other: Polynomial, count: int) -> dict[Factors, int]:
+def _added(terms: dict[Factors, int], others: dict[Factors, int], count: int) -> dict[Factors, int]:
     """Return the coefficients of a sum and `count` times another."""
-    terms = dict(terms)
-    for factors, times in other.terms:
-        terms[factors] = terms.get(factors, 0) + count * times
-    return terms
+    found = dict(terms)
+    for factors, times in others.items():
+        found[factors] = found.get(factors, 0) + count * times
+    return found
 
 
 def _least_product(factors: Factors) -> int:

@@ -305,7 +305,9 @@ def _source_of_copy(
 def required(node: Node) -> int:
     """Return how many operands `node` requires, 0 for an unknown operator."""
     info = op_info(node.op)
-    return len(node.inputs) if node.op == "return" else 0 if info is None else info.arity[0]
+    if node.op == "return":
+        return len(node.inputs)
+    return 0 if info is None else info.arity[0]
 
 
 def recursive_functions(module: Module) -> dict[FunctionKey, FunctionKey]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.graph import ONNX_NAMES, Node, Value
 from ...ir.module import Module
+from ...ir.types import shape_of
 from ..affine.algebra.recognise import AffineOp
 from ..affine.records.fold_records import Branch, FoldedAffine, Layer, fold_records
 from ..affine.records.statistics import StatisticRef, StatisticTable, statistic_refs
@@ -57,7 +58,7 @@ def record_sum(
 
 
 def _last_axis(layer: Node) -> int:
-    shape = getattr(layer.output.type, "shape", None)
+    shape = shape_of(layer.output.type)
     return len(shape) - 1 if shape else 1
 
 
@@ -75,6 +76,16 @@ def _folds(module: Module, affine: AffineOp) -> list[FoldedAffine]:
     return found
 
 
+def _names_of(layer: Node) -> tuple[str, str, str]:
+    """Return the names of a layer, its weight and its bias, empty where it has none."""
+    weight, bias = (layer.input(index) for index in (1, 2))
+    return (
+        layer.name,
+        "" if weight is None else weight.name,
+        "" if bias is None else bias.name,
+    )
+
+
 def _branch(
     module: Module,
     term: Term,
@@ -84,9 +95,7 @@ def _branch(
 ) -> Branch:
     first = layers[-1] if layers else None
     own = next((each for each in known if each.node is first), None)
-    values = [] if first is None else [first.input(index) for index in (1, 2)]
-    weight, bias = [*["" if value is None else value.name for value in values], "", ""][:2]
-    name = "" if first is None else first.name
+    name, weight, bias = ("", "", "") if first is None else _names_of(first)
     if own is not None:
         name, weight, bias = own.original_name, own.weight_name, own.bias_name or ""
     output = term.affines[0].result if term.affines else term.value

@@ -251,7 +251,9 @@ def _moved(node: Node, evaluate: Evaluate, inputs: Inputs) -> Array | None:
 def _chosen(condition: Piece, a: Piece, b: Piece) -> Piece:
     if a is not None and a == b:
         return a
-    return None if condition is None else a if condition else b
+    if condition is None:
+        return None
+    return a if condition else b
 
 
 def _either(a: Piece, b: Piece) -> Piece:

@@ -17,7 +17,6 @@ STEP = {"at": "result", "operation": "y", "identity": "same map", "source": "y"}
 HEAD = "(float[1,2,N,N] x) => (float[1,2,M,K] y)"
 A, B, ONE = "a = {1, 2, 3, 4}", "b = {5, 6, 7, 8}", "{1, 0, 0, 1}"
 POINTS = f"float[2,2,1,1] {A}, float[2,2,1,1] {B}, float[2] c = {{1, 2}}, float[2] d = {{3, 4}}"
-ROW = "float[1,2,1,3] r = {1, 2, 3, 4, 5, 6}"
 
 # source, result
 CONVOLUTIONS = {
