@@ -91,16 +91,16 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
 def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
     """Raise IRError unless the number of inputs is allowed, and none that is needed is absent."""
     if not least <= len(inputs) <= greatest:
-        wanted = (
-            f"{least}"
-            if least == greatest
-            else f"{least} or more"
-            if greatest > 99
-            else f"{least} to {greatest}"
-        )
-        raise IRError(f"{title} takes {wanted} inputs, not {len(inputs)}")
+        raise IRError(f"{title} takes {_count(least, greatest)} inputs, not {len(inputs)}")
     if any(value is None for value in inputs[:least]):
         raise IRError(f"{title} lacks a required input")
+
+
+def _count(least: int, greatest: int) -> str:
+    """Return a range of counts in words."""
+    if least == greatest:
+        return f"{least}"
+    return f"{least} or more" if greatest > 99 else f"{least} to {greatest}"
 
 
 def constants_for(title: str, inputs: Operands, schema: Schema | None) -> dict[int, ArrayTensor]:

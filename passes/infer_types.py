@@ -12,7 +12,7 @@ from ..ir.module import Module
 from ..ir.ops import op_info
 from ..ir.provenance import SideTable
 from ..ir.type_inference import is_known
-from ..ir.types import is_static
+from ..ir.types import Type, is_static
 from .infra import Pass, PassContext
 from .type_completion import complete_types
 
@@ -99,14 +99,11 @@ def _operands(node: Node) -> Operands:
     values: Sequence[Value | None] = node.inputs
     if node.regions:
         values = [*values, *[value for region in node.regions for value in region.outputs]]
+    return tuple([None if value is None else _fact(value) for value in values])
+
+
+def _fact(value: Value) -> Type | tuple[Type]:
+    """Return the type of a value, in a tuple if it is a constant."""
     # As `is_constant`, without a call: it is asked of every operand.
-    return tuple(
-        [
-            None
-            if v is None
-            else (v.type,)
-            if v.node is not None and v.node.op == "constant"
-            else v.type
-            for v in values
-        ]
-    )
+    node = value.node
+    return (value.type,) if node is not None and node.op == "constant" else value.type

@@ -33,7 +33,10 @@ def constant_payload(form: str, value: Attribute) -> Attribute | None:
     if form in ("value", "sparse_value"):
         return value if field != "t" or isinstance(value, Tensor) else None
     kind = field[0]
-    items = () if value == EmptyList(field) else (value,) if field == kind else value
+    if field == kind:
+        items: object = (value,)
+    else:
+        items = () if value == EmptyList(field) else value
     if not isinstance(items, tuple) or not all(isinstance(item, _ELEMENTS[kind]) for item in items):
         return None
     array = _array(items, _NUMPY[kind])

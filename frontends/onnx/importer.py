@@ -276,9 +276,9 @@ class _Importer:
             raise ModelError(self.limits.too_many_nodes())
         order = topological_order(protos, scope.lookup)
         for position, i in enumerate(range(len(protos)) if order is None else order):
-            # shape inference gets the main graph sorted, and regions as they are
-            mirror = None if inferred is None else inferred[position if scope.outer is None else i]
-            self.node(graph, protos[i], scope, types, mirror)
+            # Shape inference gets the main graph sorted, and regions as they are.
+            at = position if scope.outer is None else i
+            self.node(graph, protos[i], scope, types, None if inferred is None else inferred[at])
         if order is not None:
             placed = [node for node in graph if isinstance(node.message, NodeProto)]
             graph.source_order = dict(zip(placed, order, strict=True))
@@ -393,13 +393,7 @@ class _Importer:
                 continue
             name = require_utf8(attribute.name, "the name of an attribute")
             mirror = None if inferred is None else inferred.attribute[i]
-            nested = iter(
-                []
-                if mirror is None
-                else [mirror.g]
-                if mirror.HasField("g")
-                else list(mirror.graphs)
-            )
+            nested = iter(_graphs_of(mirror))
 
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
                 if self.skip_inference:
@@ -538,6 +532,13 @@ class _Importer:
             who = reader if node is None else f"{_describe(node)} reads"
             raise ModelError(f"{who} {clipped(name)}, which nothing defines")
         return value
+
+
+def _graphs_of(attribute: AttributeProto | None) -> Sequence[GraphProto]:
+    """Return the graphs that an attribute holds."""
+    if attribute is None:
+        return ()
+    return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
 
 
 def _no_region(graph: GraphProto) -> RegionRef:

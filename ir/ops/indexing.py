@@ -295,10 +295,11 @@ def taken_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
             return ChannelMap(at.axis + rank - 1)
         if not at.of_data and at.axis >= axis + rank:
             return ChannelMap(at.axis - rank + 1)
-        count = extent if at.of_data else None if indices is None else len(indices.ravel())
         size = extent if isinstance(extent, int) and 0 < extent <= MAX_EXTENT else None
-        if indices is not None and size is not None and rank == 1 and count == at.count:
-            return ChannelMap(axis, indices % size, size)
+        if indices is not None and size is not None and rank == 1:
+            count = extent if at.of_data else len(indices)
+            if count == at.count:
+                return ChannelMap(axis, indices % size, size)
     raise Refused(
         "axis_mismatch", f"{node.description}: the channels are not a list of constant indices"
     )

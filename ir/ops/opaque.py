@@ -13,7 +13,7 @@ import numpy as np
 
 from ..graph import Node
 from ..tensor import Array
-from ..types import BOOL, DTYPES, I64, TensorType
+from ..types import BOOL, DTYPES, I64, Dim, TensorType
 from .bounds import always, dtype_bounds, of_operands, operand_bounds, up_to_extent
 from .evaluation import NotEvaluable, check_size, operand
 from .inference import Types, input_dtype, input_shape, same, unknown
@@ -134,11 +134,9 @@ def _recurrent(node: Node, x: Sequence[Interval], constants: Constants) -> list[
     if any(_text(name) not in kinds[i % len(kinds)] for i, name in enumerate(names)):
         return [UNBOUNDED]
     data = input_shape(node)
-    steps = (
-        data[1 if node.attrs.get("layout", 0) else 0]
-        if data is not None and len(data) == 3
-        else None
-    )
+    steps: Dim = None
+    if data is not None and len(data) == 3:
+        steps = data[1] if node.attrs.get("layout", 0) else data[0]
     state = interval(-1, 1)
     if node.op == "gru":
         state = state.hull(operand_bounds(node, x, "initial_h", ZERO).whole)

@@ -340,10 +340,6 @@ def real(value: Attribute) -> bool:
 def text_of(node: Node, name: str, default: str) -> str:
     """Return an attribute that is a string."""
     found = node.attrs.get(name, default)
-    return (
-        found.decode(errors="replace")
-        if isinstance(found, bytes)
-        else found
-        if isinstance(found, str)
-        else default
-    )
+    if isinstance(found, bytes):
+        return found.decode(errors="replace")
+    return found if isinstance(found, str) else default

@@ -171,14 +171,12 @@ def auto_pad_of(node: Node) -> str:
 def window_of(node: Node, rank: int) -> Window | None:
     """Return the window of a convolution or pool over `rank` axes, None if attributes are wrong."""
     auto_pad = auto_pad_of(node)
-    zeros = (0,) * (2 * rank)
-    pads = (
-        list_attribute(node, "pads", zeros)
-        if auto_pad == "NOTSET"
-        else zeros
-        if auto_pad == "VALID"
-        else None
-    )
+    # Of the others, only VALID says how much it pads without the extents of the data.
+    pads: tuple[int, ...] | None = (0,) * (2 * rank)
+    if auto_pad == "NOTSET":
+        pads = list_attribute(node, "pads", pads)
+    elif auto_pad != "VALID":
+        pads = None
     strides, dilations = (
         list_attribute(node, name, (1,) * rank) for name in ("strides", "dilations")
     )

@@ -97,8 +97,12 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
 def infer_dense(node: Node, constants: Constants) -> Types:
     """Infer [M, N] of Gemm."""
     a, b = input_shape(node), input_shape(node, "weight")
-    rows = a[1 if node.attrs.get("transA") else 0] if a is not None and len(a) == 2 else None
-    columns = b[0 if node.attrs.get("transB") else 1] if b is not None and len(b) == 2 else None
+    rows: Dim = None
+    columns: Dim = None
+    if a is not None and len(a) == 2:
+        rows = a[1] if node.attrs.get("transA") else a[0]
+    if b is not None and len(b) == 2:
+        columns = b[0] if node.attrs.get("transB") else b[1]
     return (TensorType(input_dtype(node, "weight") or input_dtype(node), (rows, columns)),)
 
 

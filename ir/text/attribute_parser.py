@@ -48,12 +48,17 @@ def _dtype_named(name: str) -> DType | None:
 
 def _simple_type(token: str) -> TensorType:
     name, _, inside = token[:-1].partition("[")
-    dims = (
-        [None if dim == "?" else int(dim) if dim.isdecimal() else dim for dim in inside.split(",")]
-        if inside
-        else []
-    )
-    return TensorType(_dtype_named(name), None if inside == "*" else tuple(dims))
+    if inside == "*":
+        return TensorType(_dtype_named(name), None)
+    dims = inside.split(",") if inside else ()
+    return TensorType(_dtype_named(name), tuple([_dim(dim) for dim in dims]))
+
+
+def _dim(word: str) -> Dim:
+    """Return an extent: a number, the name of a symbol, or None for `?`."""
+    if word == "?":
+        return None
+    return int(word) if word.isdecimal() else word
 
 
 class TypeParser(Lexer):

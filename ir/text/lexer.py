@@ -115,14 +115,7 @@ class Lexer:
             column, token = match.start(1), match[1]
         line = self.lines[number].rstrip("\r")
         if found is None:
-            shown = token if len(token) <= LONGEST_NAME else f"{token[:LONGEST_NAME]}..."
-            found = (
-                "an unterminated string"
-                if _is_unterminated(token)
-                else f"'{shown}'"
-                if token
-                else "end of text"
-            )
+            found = _shown(token)
         start = max(column - LONGEST_NAME // 2, 0) if len(line) > LONGEST_NAME else 0
         line, before = line[start : start + LONGEST_NAME], line[start:column]
         caret = re.sub(r"[^\t]", " ", before) + "^"
@@ -170,6 +163,16 @@ class Lexer:
         if not self.at_integer():
             self.fail(expected)
         return int(self.next())
+
+
+def _shown(token: str) -> str:
+    """Return the words that name a token in an error."""
+    if _is_unterminated(token):
+        return "an unterminated string"
+    if not token:
+        return "end of text"
+    shown = token if len(token) <= LONGEST_NAME else f"{token[:LONGEST_NAME]}..."
+    return f"'{shown}'"
 
 
 def _is_unterminated(token: str) -> bool:

@@ -162,9 +162,10 @@ class _Parser(AttributeParser):
         if function is not None and self.skip("attributes"):
             self.expect("[")
             self.listed("]", lambda: self.parameter(function))
-        graph.opsets = (
-            self.versions() if self.skip("opsets") else dict(opsets) if function else opsets
-        )
+        if self.skip("opsets"):
+            graph.opsets = self.versions()
+        else:
+            graph.opsets = dict(opsets) if function else opsets
         self.expect("{")
         while self.token != "return":
             self.node(graph)

@@ -74,15 +74,19 @@ def reshape_target(wanted: Sequence[Piece], data: Value, *, allowzero: bool = Fa
     # if one of these is 0. A copied extent may be 0 at run time, so 0 and an unknown extent do not
     # go together.
     rank = 0 if allowzero else len(shape_of(data.type) or ())
-    found = [
-        piece if isinstance(piece, int) else 0 if _stands_at(piece, i, data, rank) else -1
-        for i, piece in enumerate(wanted)
-    ]
+    found = [_target_extent(piece, i, data, rank) for i, piece in enumerate(wanted)]
     copies = found.count(0)
     inferred = sum(new == -1 and old != -1 for new, old in zip(found, wanted, strict=True))
     if 0 in wanted or min(found, default=0) < -1 or found.count(-1) > 1 or (inferred and copies):
         raise Declined("no constant target shape can replace it")
     return found
+
+
+def _target_extent(piece: Piece, axis: int, data: Value, rank: int) -> int:
+    """Return the extent itself, 0 if it is copied from `data`, -1 if it is to be inferred."""
+    if isinstance(piece, int):
+        return piece
+    return 0 if _stands_at(piece, axis, data, rank) else -1
 
 
 def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
