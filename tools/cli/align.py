@@ -28,10 +28,6 @@ from .options import (
     writing_json,
 )
 
-TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
 WIDE = 200
 """Columns of the table where the output is not a terminal."""
 
@@ -111,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.align_table import print_alignment
     from ..verify.alignment import align, check_dump, dump
     from ..verify.alignment_drawing import alignment_drawing
-    from ..verify.both_models import compare_with
+    from ..verify.both_models import check_extents, compare_with
     from ..verify.branch_outputs import expose_branch_tensors
     from ..verify.inputs import read_inputs
     from ..verify.runner import Runner
@@ -134,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     check_apart([options.json, options.html, options.svg], [*reads, *external])
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     if not options.inputs:
-        _check_extents(first, second)
+        check_extents(first, second)
     if judges_layers(options, first, second):
         with blaming(options):
             return align_layers(options, (first, base_dir), (second, other_dir), console)
@@ -183,25 +179,6 @@ def run(options: argparse.Namespace) -> int:
         if comparison.left_out:
             sys.stdout.write(f"not run on: {', '.join(comparison.left_out)} (--thorough does)\n")
     return 1 if found.first_divergence is not None else 0
-
-
-def _check_extents(first: ModelProto, second: ModelProto) -> None:
-    """Raise UsageError for an input with open extents in `first` and fixed ones in `second`."""
-    from ...support.errors import UsageError
-    from ..verify.inputs import declared_shape, required_inputs
-
-    others = {info.name: declared_shape(info) for info in required_inputs(second)}
-    for info in required_inputs(first):
-        mine, other = declared_shape(info), others.get(info.name)
-        if mine is None or other is None or len(mine) != len(other):
-            continue
-        pairs = list(zip(mine, other, strict=True))
-        if any(a is None is not b for a, b in pairs) and all(a is None or a == b for a, b in pairs):
-            shape = ",".join("?" if extent is None else str(extent) for extent in other)
-            raise UsageError(
-                f"input {info.name!r} has fixed extents in the second model only: give"
-                f" --input-shape {info.name}={shape}"
-            )
 
 
 @contextmanager

@@ -13,13 +13,20 @@ from ...compiler import read_onnx
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...result import emit
-from ...support.errors import VerifyError
+from ...support.errors import UsageError, VerifyError
 from ...support.limits import DEFAULT_LIMITS, Limits
 from .alignment import Alignment
 from .alignment import align as align_with
 from .branch_outputs import expose_branch_tensors
 from .comparison import Comparison
-from .inputs import Stimulus, check_feeds, overridable_inputs, read_inputs, required_inputs
+from .inputs import (
+    Stimulus,
+    check_feeds,
+    declared_shape,
+    overridable_inputs,
+    read_inputs,
+    required_inputs,
+)
 from .tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -48,10 +55,14 @@ def align(
     `limits` hold for reading; `advance` is called with the name of each set of inputs.
 
     `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
-    explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read.
+    explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read,
+    UsageError if an input has fixed extents in `second` only and neither inputs nor shapes are
+    given.
     """
     one, base_dir = _read(first, input_shapes, limits)
     two, other_dir = _read(second, input_shapes, limits)
+    if not inputs:
+        check_extents(one, two)
     comparison = compare_with(
         one,
         base_dir,
@@ -110,6 +121,22 @@ def compare_with(
         thorough=thorough,
         tolerance=tolerance,
     )
+
+
+def check_extents(first: ModelProto, second: ModelProto) -> None:
+    """Raise UsageError for an input with open extents in `first` and fixed ones in `second`."""
+    others = {info.name: declared_shape(info) for info in required_inputs(second)}
+    for info in required_inputs(first):
+        mine, other = declared_shape(info), others.get(info.name)
+        if mine is None or other is None or len(mine) != len(other):
+            continue
+        pairs = list(zip(mine, other, strict=True))
+        if any(a is None is not b for a, b in pairs) and all(a is None or a == b for a, b in pairs):
+            shape = ",".join("?" if extent is None else str(extent) for extent in other)
+            raise UsageError(
+                f"input {info.name!r} has fixed extents in the second model only: give"
+                f" --input-shape {info.name}={shape}"
+            )
 
 
 def _read(

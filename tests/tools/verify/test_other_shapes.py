@@ -1,4 +1,4 @@
-"""`irc align` of models whose inputs or results have other ranks or extents: one sentence."""
+"""`irc align` and `irc verify` of models whose inputs or results have other ranks or extents: one sentence."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("command", ["align", "verify"])
 @pytest.mark.parametrize("case", CASES)
 def test_other_shapes_are_one_sentence(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, status, sentence = CASES[case]
     onnx.save(first, tmp_path / "a.onnx")
     onnx.save(second, tmp_path / "b.onnx")
-    assert main(["align", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")]) == status
+    assert main([command, str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")]) == status
     printed = capsys.readouterr()
     lines = (printed.out + printed.err).splitlines()
     assert any(line.endswith(sentence) for line in lines)
