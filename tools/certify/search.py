@@ -75,7 +75,8 @@ def stem(label: str) -> str:
 class Search(Proof):
     """A proof that finds its steps: `found` in order, `gaps` for uncovered operations.
 
-    `refusal` is the sentence at which a proof ended that `is_proved` says does not hold.
+    `refusal` is the sentence at which a proof ended that `is_proved` says does not hold. A search
+    `is_tainted` once it took back facts: what it knows may not follow from its steps.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Search(Proof):
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
         self.is_proved = False
+        self.is_tainted = False
         self.refusal = ""
         self._readers: dict[tuple[str, int], list[Operation]] | None = None
         self._orders: list[tuple[int, ...]] | None = None
@@ -143,6 +145,7 @@ class Search(Proof):
             if not is_bound and not is_computed:
                 self.enter(operation, key)
         elif is_bound:
+            count = len(self.found)
             if operation.outputs[0].term in self.anchors:
                 self._relate(operation)  # its constants may be rounded
             elif (
@@ -150,6 +153,7 @@ class Search(Proof):
                 and self.base(operation.outputs[0]) is None
             ):
                 self._prove(operation)
+            self.is_tainted |= len(self.found) > count
         elif self.is_known(operation, key):
             self.enter(operation, key)
         elif not self._prove(operation):
@@ -192,13 +196,13 @@ class Search(Proof):
 
     def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
         """Apply a step, and keep it if it holds."""
+        before = [(each.term, each.stored) for each in operation.outputs]
         try:
             self.apply(step, operation)
         except Unproved:
+            self.is_tainted |= before != [(each.term, each.stored) for each in operation.outputs]
             return False
         self.found.append({"step": 0, "at": self.side, "operation": operation.label, **step})
-        for value in operation.outputs:
-            value.step = len(self.found)
         return True
 
     def _first(self, operation: Operation, names: Sequence[str]) -> bool:
@@ -241,6 +245,7 @@ class Search(Proof):
             if best is None or best[0] < is_near:
                 best = is_near, step
             self.found.pop()
+            self.is_tainted = True
         if best is None:
             return False
         self._try(operation, best[1])

@@ -23,7 +23,7 @@ from .checker.certificate import (
     is_complete,
 )
 from .checker.congruence import RESULT, SOURCE
-from .checker.program import MALFORMED, Datum, Program, Unproved
+from .checker.program import MALFORMED, Program, Unproved
 from .checker.proof import Proof
 from .checker.refinement import load_typed
 from .checker.unproved import UNPROVED, Assumption, assumptions
@@ -138,17 +138,19 @@ class _Blind(Proof):
 def _checked(search: Search, log: Log) -> tuple[list[dict[str, Any]], list[Assumption]]:
     """Return steps that the checker accepts, and those that it assumes.
 
-    A search may know more than its steps say.
+    A search that tried and took back facts may know more than its steps say: they are replayed.
     """
     models = search.source, search.result
-    for steps in (needed(search), search.found) if search.is_proved else ():
-        _complete(steps, log)
-        replay = Replay(*models, steps)
+    if search.is_proved:
+        _complete(search.found, log)
+        if not search.is_tainted:
+            return search.found, assumptions(models[1], search.unproven, search.found)
+        replay = Replay(*models, search.found)
         for model in models:
             model.forget()
         with suppress(Unproved):
             replay.run()
-            return steps, assumptions(models[1], replay.unproven, steps)
+            return search.found, assumptions(models[1], replay.unproven, search.found)
     for model in models:
         model.forget()
     blind = _Blind(*models)
@@ -211,41 +213,3 @@ def _same(one: Array, other: Array) -> bool:
     if first.size != second.size and 1 not in (first.size, second.size):
         return False
     return bool(np.allclose(first, second, rtol=2.0**-46, atol=0.0))
-
-
-def needed(search: Search) -> list[dict[str, Any]]:
-    """Return the steps that the proof of the outputs rests on."""
-    used: set[int] = set()
-    seen: set[Datum] = set()
-    first = {
-        value.term: value
-        for value in reversed(list(search.source.data.values()))
-        if value.term >= 0
-    }
-    stack: list[Datum] = [*search.source.body.outputs, *search.result.body.outputs]
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if value.step:
-            used.add(value.step)
-            step = search.found[value.step - 1]
-            for label in (step.get("source"), *step.get("from", ()), *step.get("values", ())):
-                if label is not None:
-                    operation = search.source.operations.get(label)
-                    stack.extend(operation.outputs if operation is not None else ())
-                    if label in search.source.data:
-                        stack.append(search.source.data[label])
-            for part in step.get("applies", ()):
-                stack.extend(
-                    search.source.data[part[name]] for name in ("value", "of") if name in part
-                )
-        if value.term in first:
-            stack.append(first[value.term])
-        if value.producer is not None:
-            stack.extend(each for each in value.producer.inputs if each is not None)
-            for body in value.producer.bodies.values():
-                stack.extend(body.outputs)
-    places = SOURCE, RESULT
-    return [step for i, step in enumerate(search.found, 1) if i in used or step["at"] not in places]

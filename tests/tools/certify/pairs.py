@@ -11,7 +11,6 @@ from irc.tools.certify.checker.certificate import FORMAT, VERSION, Replay
 from irc.tools.certify.checker.program import Unproved
 from irc.tools.certify.checker.refinement import load_typed
 from irc.tools.certify.search import Search
-from irc.tools.certify.writing import needed
 from onnx import ModelProto, checker, parser
 
 from .forgeries import sealed
@@ -53,7 +52,7 @@ def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
         return False
     try:
         programs = load_typed(pair[0]), load_typed(pair[1])
-        Replay(*programs, json.loads(json.dumps(needed(search)))).run()
+        Replay(*programs, json.loads(json.dumps(search.found))).run()
     except Unproved:
         return False
     return True

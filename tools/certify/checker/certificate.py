@@ -52,8 +52,6 @@ class Replay(Proof):
         key = self.key(operation)
         step = self._next(self.side, operation.label)
         if step is not None:
-            for value in operation.outputs:
-                value.step = self.place
             self.apply(step, operation)
         elif not self.bind(operation, key):
             self.enter(operation, key)

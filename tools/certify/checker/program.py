@@ -159,8 +159,7 @@ class FreeExtent:
 class Datum:
     """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
 
-    `term` is its class in a proof: values of one class are equal. `step` is the step that put it
-    there.
+    `term` is its class in a proof: values of one class are equal.
     """
 
     label: str
@@ -170,7 +169,6 @@ class Datum:
     extents: Extents = None
     stored: Stored | None = None
     term: int = -1
-    step: int = 0
     readers: list[Operation] = field(default_factory=list)
 
     @property
@@ -244,7 +242,7 @@ class Program:
     def forget(self) -> None:
         """Remove what a proof noted at the values, so that another can begin."""
         for value in self.data.values():
-            value.term, value.step = -1, 0
+            value.term = -1
             if value.producer is not None:
                 value.stored, value.producer.line = None, None
 
