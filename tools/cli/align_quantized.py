@@ -38,12 +38,10 @@ def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelP
         raise UsageError(
             "--rtol and --atol judge tensors element by element, and --by sqnr judges layers"
         )
-    by_layers = options.by == "sqnr" or (
-        tolerance is None
-        and options.by is None
-        and is_quantized(second)
-        and not is_quantized(first)
-    )
+    by_layers: bool = options.by == "sqnr"
+    if options.by is None and tolerance is None:
+        # A float model beside its quantized one: every tensor differs, and layers tell more.
+        by_layers = is_quantized(second) and not is_quantized(first)
     if not by_layers and options.data is not None:
         raise UsageError("--data is for quantized models: give --inputs")
     if by_layers and not is_quantized(second):

@@ -62,13 +62,14 @@ def run(options: argparse.Namespace) -> int:
     from ..verify.inputs import read_inputs
     from .terminal import progress
 
-    if options.judge is not None and (
-        options.inputs or options.output or options.thorough or "{}" not in options.judge
-    ):
-        raise UsageError(
-            "--command needs {} in place of the model, and allows neither"
-            " --inputs, --thorough nor -o"
-        )
+    if options.judge is not None:
+        # The command runs the model itself, on inputs and with a verdict of its own.
+        ours = options.inputs or options.output or options.thorough
+        if ours or "{}" not in options.judge:
+            raise UsageError(
+                "--command needs {} in place of the model, and allows neither"
+                " --inputs, --thorough nor -o"
+            )
     if options.model == "-":
         raise UsageError(
             "bisect needs a file, not standard input: it reads the model again for each compile"

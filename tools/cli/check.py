@@ -128,18 +128,14 @@ def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFac
     except IRError as error:
         return name, [], describe_error(error).removeprefix(f"{name}: ")
     warn(f"{name}: {warning}" for warning in result.warnings)
-    left = [
-        affine
-        for affine, source in affines
-        if affine["status"] == "kept"
-        and affine["reason"] not in options.allow
-        and _is_reported(source, options)
-    ]
+    left = [affine for affine, source in affines if _is_reported(affine, source, options)]
     return name, left, None
 
 
-def _is_reported(source: SourceEntry, options: argparse.Namespace) -> bool:
-    """Return whether the options ask for an affine that stays."""
+def _is_reported(affine: AffineFacts, source: SourceEntry, options: argparse.Namespace) -> bool:
+    """Return whether an affine stays, and the options ask for it."""
+    if affine["status"] != "kept" or affine["reason"] in options.allow:
+        return False
     if options.all or source["kind"] == "batch_norm":
         return True
     return bool(options.no_batchnorm) and source["axis"] is not None

@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "--jobs 0: give the number of models to compile at once, or -1 for the number of cores"
         )
+    # `irc compile in.onnx out.onnx`, as with cp: neither option says where results go.
     is_open = options.output is None and options.jobs is None and not options.in_place
     if len(options.models) == 2 and is_open:
         _take_output(options)
@@ -77,7 +78,7 @@ def _check_there(models: Sequence[str]) -> None:
 
 
 def _take_output(options: argparse.Namespace) -> None:
-    """Take the second of two models as the output where nothing is lost.
+    """Take the second of two models as the output if nothing is lost by it.
 
     Raises UsageError if it may be a model to compile.
     """
@@ -88,6 +89,7 @@ def _take_output(options: argparse.Namespace) -> None:
 
     source, second = options.models
     place = Path(second)
+    # Nothing is lost: there is nothing yet, or a folder that takes results.
     is_new = second == "-" or is_folder(second) or not place.exists()
     if is_new or _is_replaceable(place, Path(source)):
         options.models, options.output = [source], second

@@ -235,13 +235,8 @@ def _recorder(module: Module) -> Recorder:
 
 
 def _text_instruments(options: argparse.Namespace) -> list[Instrument]:
-    if not (
-        options.print_after
-        or options.diff
-        or options.dump_ir
-        or options.verify_ir
-        or options.debug_rules
-    ):
+    prints = options.print_after or options.diff or options.dump_ir
+    if not prints and not options.verify_ir and not options.debug_rules:
         return []
     from ...passes import DiffIR, DumpIR, PrintIR, TraceRules, Verify
     from .terminal import write_diff, write_ir
@@ -314,9 +309,7 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         raise UsageError("the model and the summary cannot both go to standard output")
     if options.report == "-":
         raise UsageError("a report needs a file, not standard output")
-    if options.report is not None and options.report.lower().endswith(
-        (".png", ".jpg", ".jpeg", ".pdf")
-    ):
+    if (options.report or "").lower().endswith((".png", ".jpg", ".jpeg", ".pdf")):
         raise UsageError(
             f"{options.report}: a report is a page (REPORT.html) or a drawing (REPORT.svg)"
         )
@@ -327,9 +320,8 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
             f"{output}: this is the name of a drawing or a page, which --report writes, and no"
             " model's"
         )
-    if is_text(output or "") and (
-        options.fold_map is not None or options.embed_fold_map or options.external_data
-    ):
+    has_map = options.fold_map is not None or options.embed_fold_map
+    if is_text(output or "") and (has_map or options.external_data):
         raise UsageError(
             f"{output}: a fold map and external data belong to an ONNX file, and this is IR text"
         )

@@ -171,6 +171,7 @@ def _macs(node: Node) -> int | None:
     """Return the multiplications of a layer, None if an extent is unknown."""
     first, second = (_shape(node.input(index)) for index in (0, 1))
     result = _sample(_shape(node.outputs[0]))
+    # Without a rank there is no telling which extents are multiplied.
     if first is None or second is None or result is None:
         return None
     match node.op:

@@ -138,11 +138,18 @@ def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
     """Return name and extents. Raises argparse.ArgumentTypeError."""
     name, separator, extents = text.rpartition("=")
     words = [word.strip() for word in extents.split(",")] if extents.strip() else []
-    if not separator or not all(word == "?" or (word.isdecimal() and int(word)) for word in words):
+    if not separator or not all(map(_is_extent, words)):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a shape: write NAME=1,3,224,224, with ? for what stays"
         )
     return name, tuple(None if word == "?" else int(word) for word in words)
+
+
+def _is_extent(word: str) -> bool:
+    """Return whether a word is `?` or a number of at least 1."""
+    if word == "?":
+        return True
+    return word.isdecimal() and int(word) > 0
 
 
 def input_shapes_of(options: argparse.Namespace) -> dict[str, tuple[int | None, ...]]:

@@ -115,8 +115,9 @@ def describe_failure(error: Exception, verify: VerifyNumerics | None) -> dict[st
 
 
 def wants_table(options: argparse.Namespace) -> bool:
-    """Return whether the table of --table is printed."""
-    return options.table or (sys.stderr.isatty() and not options.quiet)
+    """Return whether the table of --table is printed: for a person, or on demand."""
+    is_read = sys.stderr.isatty() and not options.quiet
+    return options.table or is_read
 
 
 def describe_result(

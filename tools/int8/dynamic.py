@@ -42,10 +42,13 @@ def can_be_dynamic(node: NodeProto, tensors: dict[str, TensorProto]) -> bool:
     attributes = _attributes(node)
     if node.op_type == RECURRENT:
         return not attributes.get("layout") and "clip" not in attributes
+    # A Gemm becomes a product and an Add: its data are not transposed, and beta goes into the bias.
     bias = node.input[2] if len(node.input) > 2 else ""
-    has_fixed_bias = not bias or bias in tensors or attributes.get("beta", 1.0) == 1
-    is_matrix = all(w is not None and len(w.dims) == 2 and all(w.dims) for w in weights)
-    return is_matrix and not attributes.get("transA") and has_fixed_bias
+    has_factor = attributes.get("beta", 1.0) != 1
+    if attributes.get("transA") or (has_factor and bias and bias not in tensors):
+        return False
+    dims = [tensors[name].dims for name in _weights(node)]
+    return all(len(each) == 2 and all(each) for each in dims)
 
 
 def make_dynamic(model: ModelProto, names: Collection[str], *, per_channel: bool) -> None:

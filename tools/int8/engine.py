@@ -205,7 +205,9 @@ class Engine:
         declared = {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
         for name, shape in self.known.shapes.items():
             dtype = self.known.dtypes.get(name)
-            if name not in declared and shape is not None and dtype in ELEMENTS:
+            if shape is None or dtype is None or name in declared:
+                continue
+            if dtype in ELEMENTS:
                 extents = [extent if isinstance(extent, int) else None for extent in shape]
                 info = helper.make_tensor_value_info(name, ELEMENTS[dtype], extents)
                 graph.value_info.append(info)
@@ -260,16 +262,16 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
     taken = {*tensors, *(name for node in model.graph.node for name in node.output)}
     hidden: set[str] = set()
     for node in list(model.graph.node):
+        # The quantizer takes a bias with the layer only if it is a constant.
         if node.op_type not in LAYERS or len(node.input) < 3 or node.input[2] not in tensors:
             continue
         attributes = {each.name: each for each in node.attribute}
         bias = tensors[node.input[2]]
         weight = tensors.get(node.input[1])
         beta = attributes.get("beta")
-        axis = int(
-            node.op_type == "ConvTranspose" or (node.op_type == "Gemm" and not _is_transposed(node))
-        )
-        is_fit = not per_channel or weight is None or list(bias.dims) == [weight.dims[axis]]
+        is_fit = True
+        if per_channel and weight is not None:
+            is_fit = list(bias.dims) == [weight.dims[_channel_axis(node)]]
         factor = 1.0 if beta is None else beta.f
         if is_fit and factor == 1:
             continue
@@ -288,8 +290,12 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
     return hidden
 
 
-def _is_transposed(node: NodeProto) -> bool:
-    return any(each.name == "transB" and each.i for each in node.attribute)
+def _channel_axis(node: NodeProto) -> int:
+    """Return the axis of the weight of a layer along which its channels lie."""
+    if node.op_type == "Gemm":
+        is_transposed = any(each.name == "transB" and each.i for each in node.attribute)
+        return 0 if is_transposed else 1
+    return 1 if node.op_type == "ConvTranspose" else 0
 
 
 def constants_to_initializers(model: ModelProto, names: Collection[str] | None = None) -> None:
@@ -300,11 +306,12 @@ def constants_to_initializers(model: ModelProto, names: Collection[str] | None =
     results = {info.name for info in model.graph.output}
     for i in reversed(range(len(model.graph.node))):
         node = model.graph.node[i]
-        if (
-            node.op_type != "Constant"
-            or node.output[0] in results
-            or not (names is None or node.output[0] in names)
-        ):
+        if node.op_type != "Constant":
+            continue
+        name = node.output[0]
+        if names is not None and name not in names:
+            continue
+        if name in results:  # which an initializer cannot be
             continue
         (attribute,) = node.attribute
         tensor = TensorProto()

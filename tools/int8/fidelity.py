@@ -93,6 +93,7 @@ def measure(source: Runner, quantized: Runner, batches: Sequence[Feeds]) -> list
     for feeds in batches:
         pairs = (runner.run(names, feeds) for runner in (source, quantized))
         for name, expected, found in zip(names, *pairs, strict=True):
+            # Sequences, maps and integers, such as classes, have no ratio of signal to noise.
             if not (is_tensor(expected) and is_tensor(found) and widen(expected).dtype.kind == "f"):
                 continue
             measured.add(name)

@@ -26,17 +26,18 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     integers: set[str] = set()
     for result in results:
         back = makers.get(result)
-        rounding = None
-        if back is not None and back.op_type == "DequantizeLinear":
-            rounding = makers.get(back.input[0])
-        if back is None or rounding is None or result in rounded:
+        if back is None or back.op_type != "DequantizeLinear" or result in rounded:
             continue
-        if rounding.op_type != "QuantizeLinear":
+        rounding = makers.get(back.input[0])
+        if rounding is None or rounding.op_type != "QuantizeLinear":
             continue
         exact = rounding.input[0]
-        maker = makers.get(exact)
+        # Nobody else may read the rounded value, or the exact one, which gets another name.
         alone = readers[result] == 0 and readers[back.input[0]] == readers[exact] == 1
-        if maker is None or not alone or exact in results or maker.name != before.get(result):
+        if not alone or exact in results:
+            continue
+        maker = makers.get(exact)
+        if maker is None or maker.name != before.get(result):
             continue
         maker.output[list(maker.output).index(exact)] = result
         integers.add(back.input[0])

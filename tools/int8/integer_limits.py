@@ -64,9 +64,8 @@ def limit_integers(model: ModelProto) -> set[str]:
         one.node.CopyFrom(_node_like(one.node, [one.first.output[0], name], one.second.output[0]))
     for i in reversed(range(len(model.graph.node))):
         node = model.graph.node[i]
-        if (node.op_type == "QuantizeLinear" and node.input[0] in gone) or not gone.isdisjoint(
-            node.output
-        ):
+        is_second = node.op_type == "QuantizeLinear" and node.input[0] in gone
+        if is_second or not gone.isdisjoint(node.output):
             del model.graph.node[i]
     remove_unread(model, finder.names)
     return {one.node.name for one in found}
@@ -113,43 +112,41 @@ class _Finder:
             return None
         back = next((self.makers[name] for name in node.input if name in self.makers), None)
         limit = next((self.tensors[name] for name in node.input if name in self.tensors), None)
-        first = None if back is None else self.makers.get(back.input[0])
-        if (
-            limit is None
-            or back is None
-            or first is None
-            or not self.is_only_path(first, back, node)
-        ):
+        if limit is None or back is None:
+            return None
+        first = self.makers.get(back.input[0])
+        if first is None or not self.is_only_path(first, back, node):
             return None
         (second,) = self.readers[node.output[0]]
-        grids = self.grid(first), self.grid(second)
-        if second.op_type != "QuantizeLinear" or grids[0] is None or grids[1] is None:
+        if second.op_type != "QuantizeLinear":
             return None
-        (low, high), (least, most) = grids[1].ends, grids[0].ends
-        slack = float(grids[1].scale) / 2
-        if low < least or high > most + slack or grids[0].dtype != grids[1].dtype:
+        before, after = self.grid(first), self.grid(second)
+        if before is None or after is None or before.dtype != after.dtype:
             return None
-        bounds, scale = numpy_helper.to_array(limit).astype(np.float32), np.float32(grids[1].scale)
+        # The first rounding becomes one to the second grid, of whose range it must have clipped
+        # nothing: beyond half a step at the upper end, results would differ.
+        (low, high), (least, most) = after.ends, before.ends
+        if low < least or high > most + float(after.scale) / 2:
+            return None
+        bounds = numpy_helper.to_array(limit).astype(np.float32)
         if np.isnan(bounds).any():
             return None
-        integers = np.rint(bounds / scale) + np.float32(grids[1].zero)
+        integers = np.rint(bounds / np.float32(after.scale)) + np.float32(after.zero)
         return _Limited(
-            first, back, node, second, np.clip(integers, *grids[1].limits).astype(grids[1].dtype)
+            first, back, node, second, np.clip(integers, *after.limits).astype(after.dtype)
         )
 
     def is_only_path(self, first: NodeProto, back: NodeProto, node: NodeProto) -> bool:
         """Return whether tensors from the first QuantizeLinear to the last have one reader."""
-        ops = first.op_type == "QuantizeLinear" and back.op_type == "DequantizeLinear"
-        return (
-            ops
-            and all(self.count[each.output[0]] == 1 for each in (first, back, node))
-            and bool(self.readers.get(node.output[0]))
-        )
+        if first.op_type != "QuantizeLinear" or back.op_type != "DequantizeLinear":
+            return False
+        # The one reader of a result of the model is nobody that could be given integers.
+        has_reader = bool(self.readers.get(node.output[0]))
+        return has_reader and all(self.count[each.output[0]] == 1 for each in (first, back, node))
 
     def grid(self, node: NodeProto) -> Grid | None:
         """Return the grid of a QuantizeLinear if it is of float32 and small integers."""
         found = grid_of(node, self.tensors)
-        is_plain = found is not None and self.tensors[node.input[1]].data_type == TensorProto.FLOAT
-        if found is not None and is_plain and found.dtype in (np.uint8, np.int8):
-            return found
-        return None
+        if found is None or found.dtype not in (np.uint8, np.int8):
+            return None
+        return found if self.tensors[node.input[1]].data_type == TensorProto.FLOAT else None

@@ -69,10 +69,11 @@ class TensorUse:
     @property
     def is_imbalanced(self) -> bool:
         """Whether most channels use a small part of the tensor's range."""
-        median = float(np.median(self.channels)) if self.channels.size else 0.0
-        return bool(
-            self.channels.size and median and float(self.channels.max()) > IMBALANCE * median
-        )
+        if not self.channels.size:
+            return False
+        # Channels that are zero, as of a pruned layer, lose nothing by the others.
+        median = float(np.median(self.channels))
+        return median > 0 and float(self.channels.max()) > IMBALANCE * median
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,10 @@ def mixed_heads(model: ModelProto, ranges: Mapping[str, Range]) -> Reasons:
         if node.name not in after:
             continue
         spans = [max(map(abs, ranges[name])) for name in node.input if name in ranges]
+        # A span of 0 is a constant zero, which every scale represents.
         spans = [span for span in spans if span > 0 and isfinite(span)]
-        if node.op_type == "Concat" and spans and max(spans) > APART * min(spans):
-            ratio = max(spans) / min(spans)
+        ratio = max(spans) / min(spans) if spans else 1.0
+        if node.op_type == "Concat" and ratio > APART:
             found[node.name] = Reason(
                 f"the ranges of its operands are {min(spans):.3g} to {max(spans):.3g}, {ratio:.0f}"
                 " times apart"
@@ -204,15 +205,15 @@ def maps(model: ModelProto, known: Activations) -> Iterator[str]:
     """
     makers = makers_of(model.graph)
     for info in model.graph.output:
-        if any(
-            node.op_type in CONVOLUTIONS and _has_places(node, known)
-            for node in _last_layers(info.name, makers)
-        ):
+        if any(_is_map(layer, known) for layer in _last_layers(info.name, makers)):
             yield info.name
 
 
-def _has_places(node: NodeProto, known: Activations) -> bool:
-    shape = known.shapes.get(node.output[0])
+def _is_map(layer: NodeProto, known: Activations) -> bool:
+    """Return whether a layer is a convolution over more than one place."""
+    if layer.op_type not in CONVOLUTIONS:
+        return False
+    shape = known.shapes.get(layer.output[0])
     return shape is None or any(extent != 1 for extent in shape[2:])
 
 
@@ -246,7 +247,8 @@ def map_tails(model: ModelProto, known: Activations) -> Reasons:
         tail: dict[str, NodeProto] = {}
         while stack:
             maker = makers.get(stack.pop())
-            if maker is not None and maker.name not in tail and maker.output[0] in larger:
+            # The tail begins at the upsampling: before it, maps are as small as others.
+            if maker is not None and maker.output[0] in larger and maker.name not in tail:
                 tail[maker.name] = maker
                 stack += maker.input
         layers = [node for node in tail.values() if node.op_type in LAYERS]

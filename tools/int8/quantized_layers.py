@@ -250,7 +250,10 @@ class LayerFinder:
         value = node.output[0]
         while value not in self.results and len(readers := self.readers[0].get(value, [])) == 1:
             (reader,) = readers
-            if reader.op_type not in FUSED or reader.input[0] != value or reader.name in kept:
+            if reader.op_type not in FUSED or reader.input[0] != value:
+                break
+            # The quantized model still computes it, under its name or that of its result.
+            if reader.name in kept:
                 break
             if not reader.name and reader.output[0] in self.makers:
                 break

@@ -78,6 +78,7 @@ def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list
         return kept, held, ", held out of the calibration"
     infos = {info.name: info for info in required_inputs(model)}
     sizes = {len(array) if array.ndim else 0 for batch in batches for array in batch.values()}
+    # Only a model with an open first extent takes the batches without some of their samples.
     is_open = not any(_first_extent(infos, name) for batch in batches for name in batch)
     if is_open and sizes and min(sizes) >= HELD_OUT:
         parts = [
@@ -128,8 +129,10 @@ def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:
         open_sizes = [size for name, size in sizes.items() if not extents[name]]
         steps = max((-(-size // BATCH) for size in open_sizes), default=1)
     samples = {size for name, size in sizes.items() if not extents[name]}
+    # Each array has the same whole number of batches, or is one batch for all.
     fit = all(count in (1, steps) for count in fixed.values()) and len(samples) <= 1
-    if not fit or steps < 1 or steps % 1:
+    is_whole = steps >= 1 and steps % 1 == 0
+    if not fit or not is_whole:
         shapes = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
         raise VerifyError(
             f"{stimulus.name}: the numbers of samples do not fit each other or the model: {shapes}"

@@ -181,6 +181,7 @@ def _spans(calibration: Sequence[Feeds] | None, ranges: Mapping[str, Range]) -> 
     found: dict[str, Range] = {}
     for feeds in calibration or ():
         for name, array in feeds.items():
+            # The user's range holds, whatever the samples are.
             if name in ranges or array.dtype.kind != "f" or not array.size:
                 continue
             low, high = found.get(name, (np.inf, -np.inf))
@@ -214,7 +215,8 @@ def _as_run(found: Candidate, judge: Judge) -> tuple[Candidate, list[str]]:
 def _overflow(found: Candidate, *, reduce_range: bool) -> str:
     """Return why graph optimizations cost precision, and what helps."""
     is_static = any(one.is_layer and one.method is Method.STATIC for one in found.coverage)
-    if machine().lower() in X86 and is_static and not reduce_range:
+    takes_8_bits = is_static and not reduce_range
+    if takes_8_bits and machine().lower() in X86:
         return (
             "on x86 processors without VNNI its kernels overflow with weights of 8 bits,"
             " --reduce-range (in Python reduce_range=True) takes 7"
@@ -250,7 +252,9 @@ def _doubts(found: Candidate, judge: Judge, overflow: str, *, has_data: bool) ->
     model, known = found.prepared.model, found.prepared.known
     origins = {each.origin for each in known.known.values()}
     rests = not origins.isdisjoint((Origin.STATISTIC.value, Origin.PROPAGATED.value))
-    if judge.is_predicted and rests and any(one.quantized for one in layers):
+    if not judge.is_predicted or not rests:
+        return
+    if any(one.quantized for one in layers):
         for name in maps(model, known):
             yield (
                 f"the result {name!r} is a map, and what is rare in it, such as text or objects, is"

@@ -148,6 +148,7 @@ def from_state(state: Mapping[str, Array]) -> Checkpoint:
             if norm is not None:
                 norms.append(norm)
         path = parameter_path(name, "weight")
+        # "V" is bfloat16. The weight of a norm or a bias has one axis.
         if path is not None and array.ndim >= 2 and array.dtype.kind in "fV":
             bias = state.get(_join(path, "bias"))
             bias_name = None if bias is None else _join(path, "bias")
@@ -182,9 +183,8 @@ def from_unfolded(source: ModelProto) -> Checkpoint:
         if norm is not None:
             norms.append(norm)
         bias_name = layer.node.input[2] if layer.bias is not None else None
-        path = module_path(layer.node) or layer.node.name or name
         parameters = (layer.node.input[1], layer.weight, layer.bias, bias_name)
-        kernels.append(Kernel(path, *parameters, layer.index, layer, norm))
+        kernels.append(Kernel(_path_of(layer.node), *parameters, layer.index, layer, norm))
     return Checkpoint(kernels, norms, source)
 
 
@@ -199,6 +199,7 @@ def _norm(path: str, state: Mapping[str, Array], order: int) -> Norm | None:
     mean, var = state[_join(path, "running_mean")], state.get(_join(path, "running_var"))
     gamma = state.get(_join(path, "weight"), np.ones_like(mean))
     beta = state.get(_join(path, "bias"), np.zeros_like(mean))
+    # A norm has one number for each channel; of others no layer absorbs the scale.
     if var is None or mean.ndim != 1 or not mean.shape == var.shape == gamma.shape == beta.shape:
         return None
     names = [_join(path, each) for each in ("weight", "bias", "running_mean", "running_var")]
@@ -208,12 +209,10 @@ def _norm(path: str, state: Mapping[str, Array], order: int) -> Norm | None:
 def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -> Norm | None:
     if node.op_type != "BatchNormalization" or node.domain not in DEFAULT_DOMAINS:
         return None
-    if len(node.input) < 5:
+    if len(node.input) < 5 or not all(name in constants for name in node.input[1:5]):
         return None
-    gamma, beta, mean, var = (constants.get(name) for name in node.input[1:5])
+    gamma, beta, mean, var = (constants[name] for name in node.input[1:5])
     attributes = {attribute.name: attribute for attribute in node.attribute}
-    if gamma is None or beta is None or mean is None or var is None:
-        return None
     if "training_mode" in attributes and attributes["training_mode"].i:
         return None
     if gamma.ndim != 1 or not gamma.shape == beta.shape == mean.shape == var.shape:
@@ -222,8 +221,13 @@ def _norm_of_node(node: NodeProto, index: int, constants: Mapping[str, Array]) -
     if "epsilon" in attributes:
         epsilon = attributes["epsilon"].f
     a, b, c, d = node.input[1:5]
-    path = module_path(node) or node.name or node.output[0]
-    return Norm(path, (gamma, beta, mean, var), (a, b, c, d), index, epsilon, node.output[0])
+    parameters = (gamma, beta, mean, var)
+    return Norm(_path_of(node), parameters, (a, b, c, d), index, epsilon, node.output[0])
+
+
+def _path_of(node: NodeProto) -> str:
+    """Return the path of a node's module in metadata of torch's exporter, or else its name."""
+    return module_path(node) or node.name or node.output[0]
 
 
 def are_equal(arrays: Sequence[Array], others: Sequence[Array]) -> bool:

@@ -22,15 +22,14 @@ class FoldedLayer:
 
     def __init__(self, index: int, node: NodeProto, weight: Array, bias: Array | None) -> None:
         self.index, self.node, self.weight, self.bias = index, node, weight, bias
-        attributes = {attribute.name: attribute for attribute in node.attribute}
-        self.group = attributes["group"].i if "group" in attributes else 1
+        integers = {attribute.name: attribute.i for attribute in node.attribute}
+        self.group = integers.get("group", 1)
         is_gemm = node.op_type == "Gemm"
-        self.is_transposed = is_gemm and not ("transB" in attributes and attributes["transB"].i)
-        """Whether the weight is [in, out], as a torch Linear has it not."""
-        plain = all(attributes[key].f == 1.0 for key in ("alpha", "beta") if key in attributes)
-        self.is_plain = not is_gemm or (
-            plain and not ("transA" in attributes and attributes["transA"].i)
-        )
+        self.is_transposed = is_gemm and not integers.get("transB")
+        """Whether the weight is [in, out]; that of a torch Linear is [out, in]."""
+        factors = [each.f for each in node.attribute if each.name in ("alpha", "beta")]
+        # A scale times alpha, or data that are transposed, are no layer of torch.
+        self.is_plain = not is_gemm or not (integers.get("transA") or any(f != 1 for f in factors))
 
     @property
     def label(self) -> str:
@@ -92,11 +91,7 @@ def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
         if tensor.name not in inputs or model.ir_version < 4
     }
     for node in graph.node:
-        if (
-            node.op_type == "Constant"
-            and len(node.attribute) == 1
-            and node.attribute[0].name == "value"
-        ):
+        if node.op_type == "Constant" and [each.name for each in node.attribute] == ["value"]:
             tensors[node.output[0]] = node.attribute[0].t
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     found: dict[str, Array] = {}
@@ -106,6 +101,7 @@ def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
                 found[name] = OnnxTensor(tensor, base_dir).numpy()
             except ValueError:
                 continue
+    # Exporters give a tensor that two layers share to the second through an Identity.
     for node in graph.node:
         if node.op_type == "Identity" and node.input and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
@@ -115,18 +111,19 @@ def constants_of(model: ModelProto, base_dir: Path) -> dict[str, Array]:
 def layers_of(model: ModelProto, constants: Mapping[str, Array]) -> Iterator[FoldedLayer]:
     """Yield the layers of the main graph whose weight and bias are constants."""
     for index, node in enumerate(model.graph.node):
-        if node.op_type not in LAYERS or node.domain not in DEFAULT_DOMAINS or len(node.input) < 2:
+        is_onnx = node.domain in DEFAULT_DOMAINS and node.op_type in LAYERS
+        if not is_onnx or len(node.input) < 2:
             continue
         weight = constants.get(node.input[1])
-        has_bias = len(node.input) > 2 and bool(node.input[2])
-        bias = constants.get(node.input[2]) if has_bias else None
-        if (
-            weight is None
-            or weight.ndim < 2
-            or not weight.size
-            or (has_bias and (bias is None or bias.ndim != 1))
-        ):
+        # Without channels, or with weights that no file has, there is nothing to compare.
+        if weight is None or weight.ndim < 2 or not weight.size:
+            continue
+        bias_name = node.input[2] if len(node.input) > 2 else ""
+        bias = constants.get(bias_name)
+        # A bias that is computed is none of the checkpoint's.
+        if bias_name and (bias is None or bias.ndim != 1):
             continue
         layer = FoldedLayer(index, node, weight, bias)
-        if layer.is_plain and (bias is None or bias.size == len(layer.rows)):
+        has_bias_of_rows = bias is None or bias.size == len(layer.rows)
+        if layer.is_plain and has_bias_of_rows:
             yield layer

@@ -113,12 +113,13 @@ def _counterparts(before: GraphIndex, after: GraphIndex) -> list[tuple[OperatorD
     done: set[int] = set()
     for name, new in after.by_name.items():
         old = before.by_name.get(name)
+        # The index has None for a name that several operators have.
         if old is not None and new is not None and old["op"] == new["op"]:
             found.append((old, new))
             done.update((id(old), id(new)))
     for name, new in after.by_output.items():
         old = before.by_output.get(name)
-        if old is not None and id(new) not in done and id(old) not in done:
+        if old is not None and done.isdisjoint((id(old), id(new))):
             found.append((old, new))
             done.update((id(old), id(new)))
     return found

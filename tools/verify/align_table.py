@@ -122,10 +122,9 @@ def fit_columns(
     `dispensable` are the headings of columns that may be left out, in this order.
     """
     kept, left_out = list(columns), []
+    least = sum(min(column.width, MIN_NAME_WIDTH) for column in columns if column.is_name)
     for heading in dispensable:
-        if _name_room(kept, width) >= sum(
-            min(name.width, MIN_NAME_WIDTH) for name in kept if name.is_name
-        ):
+        if _name_room(kept, width) >= least:
             break
         kept = [column for column in kept if column.heading != heading]
         left_out.append(heading)

@@ -46,12 +46,12 @@ def expose_branch_tensors(model: ModelProto, base_dir: Path) -> ModelProto:
 
 def _elem_types(model: ModelProto, base_dir: Path) -> dict[str, int]:
     """Return the ONNX element types, by name, of tensors that onnxruntime returns as arrays."""
+    types = value_types(inline_functions(model), base_dir)
+    dtypes = {name: type_.dtype for name, type_ in types.items() if isinstance(type_, TensorType)}
     return {
-        name: export_dtype(type_.dtype)
-        for name, type_ in value_types(inline_functions(model), base_dir).items()
-        if isinstance(type_, TensorType)
-        and type_.dtype is not None
-        and str(type_.dtype) in NUMPY_TYPES
+        name: export_dtype(dtype)
+        for name, dtype in dtypes.items()
+        if dtype is not None and str(dtype) in NUMPY_TYPES
     }
 
 

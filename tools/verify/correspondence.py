@@ -64,19 +64,15 @@ def find_counterparts(
         _ValueNumbering(first, base_dir, inputs),
         _ValueNumbering(second, other_dir, inputs),
     )
-    found = {
-        name: Counterpart(name, NAME)
-        for name in names
-        if name in there and (fold_map or name in results)
-    }
+    # Without a fold map only the names of results are certain.
+    certain = names if fold_map else [name for name in names if name in results]
+    found = {name: Counterpart(name, NAME) for name in certain if name in there}
     if fold_map is None:
         found |= _match_structure(*numberings, found, {})
         taken = {other.name for other in found.values()}
-        found |= {
-            name: Counterpart(name, NAME, is_certain=False)
-            for name in names
-            if name in there and name not in found and name not in taken
-        }
+        for name in names:
+            if name in there and name not in taken:
+                found.setdefault(name, Counterpart(name, NAME, is_certain=False))
     else:
         for name, other in _renamed(fold_map):
             if other in there:
@@ -97,6 +93,7 @@ def _renamed(fold_map: FoldMap) -> Iterator[tuple[str, str]]:
     sources = {source["id"]: source for source in fold_map.sources}
     for layer in fold_map.layers:
         folds = [fold for fold in layer["folds"] if fold["direction"] == "backward"]
+        # Counterparts are tensors of the main graph, whose names may recur in a scope.
         if not folds or layer["scope"] or layer["id"] in changed:
             continue
         if any(fold["crossed"] for fold in folds):
@@ -225,8 +222,9 @@ def reused_names(
             share = shares.get(name)
             if share is None:
                 continue
-            is_suspect = share > 1 and not counterparts[name].is_certain and name in later
-            if is_suspect and later[name] <= min(1.0, share / FADES):
+            is_suspect = share > 1 and not counterparts[name].is_certain
+            has_faded = name in later and later[name] <= min(1.0, share / FADES)
+            if is_suspect and has_faded:
                 found.add(name)
             else:
                 later[name] = share

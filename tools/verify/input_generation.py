@@ -200,10 +200,11 @@ class _Drawing:
                 feeds = self.feeds(kind, shapes)
                 if self.error_on(feeds) is None:
                     self.limits, error = self.small, None
-            self.first_error = self.first_error or error or ""
             if error is None:
                 self.has_run = True
                 yield Stimulus(f"{kind} {text}", feeds)
+            else:
+                self.first_error = self.first_error or error
 
     def feeds(
         self, kind: str, shapes: Shapes, limits: Mapping[str, int | None] | None = None
@@ -219,6 +220,7 @@ class _Drawing:
 
 def takes_full_range(kind: str, kinds: Sequence[str]) -> bool:
     """Return whether unrestricted integers take their whole range in one of several kinds."""
+    # Of any choice of kinds one should: "normal" does if there is no "wide".
     return kind in ("wide", "negative") or (kind == "normal" and "wide" not in kinds)
 
 
@@ -321,7 +323,8 @@ def overriding_stimuli(
     names = {info.name for info in overridable_inputs(model)}
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in names]
     size = sum(prod(tensor.dims) * 8 for tensor in tensors)
-    if not tensors or not names.isdisjoint(first.feeds) or size > MAX_OVERRIDDEN_BYTES:
+    is_by_user = not names.isdisjoint(first.feeds)
+    if not tensors or is_by_user or size > MAX_OVERRIDDEN_BYTES:
         return
     rng = np.random.default_rng(seed)
     arrays = {tensor.name: numpy_helper.to_array(tensor, str(base_dir)) for tensor in tensors}

@@ -85,7 +85,9 @@ def index_limits(model: ModelProto) -> dict[str, int]:
             continue
         table, name = tables.get(node.input[0]), origins.get(node.input[1])
         axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-        if table and name is not None and -len(table) <= axis < len(table) and table[axis] > 0:
+        if not table or name is None or not -len(table) <= axis < len(table):
+            continue
+        if table[axis] > 0:  # an empty table has no index at all
             limits[name] = min(limits.get(name, table[axis]), table[axis])
     return limits
 
@@ -144,6 +146,7 @@ class _RestrictionAnalysis:
             return True
         if op in ("Cast", "CastLike"):
             return _cast_restricts(node, integers=integers, floats=floats)
+        # The result is as large as the operand.
         if op in ELEMENTWISE or op in PRODUCTS or place in DATA_OPERANDS.get(op, ()):
             return integers
         return op not in ANY_OPERAND
@@ -162,6 +165,7 @@ class _RestrictionAnalysis:
             return _cast_restricts(node, integers=integers, floats=floats)
         if op in ("QuantizeLinear", "DynamicQuantizeLinear"):
             return integers
+        # Unlike an integer, a float may be divided by 0.
         if op in ELEMENTWISE or op in ALL_FLOATS_ARE_DATA or place in DATA_OPERANDS.get(op, ()):
             return floats
         return op in SHAPE_OPERANDS and place >= SHAPE_OPERANDS[op]
@@ -170,6 +174,8 @@ class _RestrictionAnalysis:
 def _cast_restricts(node: NodeProto, *, integers: bool, floats: bool) -> bool:
     """Return whether the operand of a cast has to be small, as a number of that type."""
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
-    if to is None:
+    if to is None:  # CastLike
         return integers or floats
-    return (integers and to in INTEGER_TYPES) or (floats and to in FLOAT_TYPES)
+    if to in INTEGER_TYPES:
+        return integers
+    return floats and to in FLOAT_TYPES

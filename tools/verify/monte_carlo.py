@@ -164,6 +164,7 @@ class _NoiseInserter(GraphBuilder):
         self.perturb_constants(node)
         self.perturb_pole(node, operands)
         self.add_result(node)
+        # The draw takes a difference, and Sub broadcasts as comparisons do from opset 7 on.
         if is_comparison(node) and self.opset >= 7 and self.are_floating(operands):
             exact = list(map(self.copies.value, operands))
             draw_comparison(self, node, exact, self.elem_type(operands[0]) or 0)
@@ -176,10 +177,10 @@ class _NoiseInserter(GraphBuilder):
         operands = list(node.input)
         if is_known and node.op_type in FIRST_OPERAND_IS_DATA:
             operands = operands[:1]
-        keep_integers = is_known and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
+        keep_integers = is_known and self.is_exact_on_integers(node)
         for i, name in enumerate(operands):
-            computed = node.op_type in TAKES_COMPUTED_PARAMETERS and not self.is_data(name)
-            is_noisy = name in self.constants or computed or not is_known
+            is_computed = node.op_type in TAKES_COMPUTED_PARAMETERS and not self.is_data(name)
+            is_noisy = name in self.constants or is_computed or not is_known
             if is_noisy and self.elem_type(name) is not None:
                 node.input[i] = self.perturbed(name, keep_integers=keep_integers)
 
@@ -206,7 +207,16 @@ class _NoiseInserter(GraphBuilder):
 
     def is_data(self, name: str) -> bool:
         """Return whether a value depends on the inputs of the model."""
-        return name in self.data or (self.outer is not None and self.outer.is_data(name))
+        if name in self.data:
+            return True
+        return self.outer is not None and self.outer.is_data(name)
+
+    def is_exact_on_integers(self, node: NodeProto) -> bool:
+        """Return whether integers among floats have exact results, and can be told from others.
+
+        The test is an Equal of floats, which opset 11 has brought.
+        """
+        return node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
 
     def is_noise_free(self, name: str) -> bool:
         """Return whether a value carries no noise, or none on integers."""
@@ -227,8 +237,9 @@ class _NoiseInserter(GraphBuilder):
             return
         named = [(i, name) for i, name in enumerate(node.output) if name]
         results = [(i, name) for i, name in named if self.elem_type(name) is not None]
-        integers = exact and node.op_type in EXACT_ON_INTEGERS and self.opset >= 11
-        self.noise_free.update(node.output if exact and (integers or not results) else ())
+        integers = exact and self.is_exact_on_integers(node)
+        if integers or (exact and not results):
+            self.noise_free.update(node.output)
         for i, _ in results:
             node.output[i] = self.fresh("raw")
         self.nodes.append(node)
@@ -288,6 +299,7 @@ class _NoiseInserter(GraphBuilder):
         if node.op_type in ROUNDED_NEAR_ONE:
             return [ONE]
         operand, type_ = self.types.get(node.input[0]), self.types.get(result)
+        # Only of an elementwise function the operand's magnitudes have the shape of the result.
         if len(node.input) > 1 or operand is None or operand != type_ or operand.shape is None:
             return []
         return [self.zero_unless_finite(self.operand_magnitude(node.input[0], wide), wide)]

@@ -53,22 +53,25 @@ def _needs_of(node: NodeProto, constants: Mapping[str, TensorProto]) -> Iterator
     data = node.input[0]
     attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     second = constants.get(node.input[1]) if len(node.input) > 1 else None
-    dims = None if second is None else list(second.dims)
-    if node.op_type in POOLS or (node.op_type == "Conv" and dims):
-        kernel = attributes.get("kernel_shape") or (dims or [])[2:]
+    dims = [] if second is None else list(second.dims)
+    is_convolution = node.op_type == "Conv" and dims
+    if node.op_type in POOLS or is_convolution:
+        kernel = attributes.get("kernel_shape") or dims[2:]
         pads = attributes.get("pads") or [0] * (2 * len(kernel))
         dilations = attributes.get("dilations") or [1] * len(kernel)
         is_explicit = attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
         if is_explicit and len(pads) == 2 * len(kernel):
             for i, (size, dilation) in enumerate(zip(kernel, dilations, strict=False)):
                 yield Need(data, 2 + i, (size - 1) * dilation + 1 - pads[i] - pads[i + len(kernel)])
-    elif node.op_type == "Gemm" and dims and len(dims) == 2:
+    elif node.op_type == "Gemm" and len(dims) == 2:
         axis = 0 if attributes.get("transA") else 1
         yield Need(data, axis, dims[1 if attributes.get("transB") else 0])
     elif node.op_type == "MatMul" and dims:
         yield Need(data, -1, dims[max(len(dims) - 2, 0)])
-    elif node.op_type == "Reshape" and dims and second is not None and not second.external_data:
-        target = numpy_helper.to_array(second).tolist()
+    elif node.op_type == "Reshape" and second is not None:
+        # A target in another file is not read, and one of rank 0 is no list.
+        is_here = dims and not second.external_data
+        target = numpy_helper.to_array(second).tolist() if is_here else []
         if all(extent > 0 for extent in target):
             yield Need(data, None, prod(target))
     elif node.op_type in SAME_EXTENTS:

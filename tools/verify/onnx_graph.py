@@ -33,7 +33,7 @@ def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
     """Return the tensors of the initializers and the Constant nodes of a graph by name."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+        if node.op_type == "Constant" and [each.name for each in node.attribute[:1]] == ["value"]:
             found[node.output[0]] = node.attribute[0].t
     return found
 
@@ -75,7 +75,8 @@ def reads(node: NodeProto) -> list[str]:
 
 def is_conditional(node: NodeProto) -> bool:
     """Return whether a node is an If with results."""
-    return node.op_type == "If" and node.domain in DEFAULT_DOMAINS and any(node.output)
+    is_if = node.op_type == "If" and node.domain in DEFAULT_DOMAINS
+    return is_if and any(node.output)
 
 
 def conditionals(model: ModelProto) -> dict[str, list[str]]:

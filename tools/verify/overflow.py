@@ -55,11 +55,13 @@ class OverflowTracker:
             self.dependent.update(node.output)
             return
         suspects = [n for n in node.output if n not in values or not is_finite(values[n])]
-        if not suspects or (node.op_type == "Constant" and node.output[0] in self.constants):
+        is_constant = node.op_type == "Constant" and node.output[0] in self.constants
+        if not suspects or is_constant:
             return
         is_finite_before = names.isdisjoint(self.infinite)
         is_finite_before = is_finite_before and all(map(self._is_finite_constant, names))
         is_clean = is_finite_before and not self._may_be_singular(node)
+        # An operand that is not compared may be the one that has overflowed.
         overflows = is_clean and (self._overflows(node) or not names.isdisjoint(self.unseen))
         for name in suspects:
             if name in values:
@@ -71,25 +73,24 @@ class OverflowTracker:
 
     def _overflows(self, node: NodeProto) -> bool:
         """Return whether an infinity that a node makes of finite operands is an overflow."""
-        inner = (inner for body in bodies(node) for inner in body.node)
-        return (
-            node.op_type in OVERFLOWS
-            or self._divides_safely(node)
-            or any(map(self._overflows, inner))
-        )
+        if node.op_type in OVERFLOWS or self._divides_safely(node):
+            return True
+        return any(self._overflows(inner) for body in bodies(node) for inner in body.node)
 
     def _may_be_singular(self, node: NodeProto) -> bool:
         """Return whether a node, or one in its bodies, may make an infinity without overflow."""
+        if node.domain not in DEFAULT_DOMAINS:
+            return True
+        if node.op_type in SINGULAR and not self._divides_safely(node):
+            return True
         graphs = bodies(node)
-        return (
-            node.domain not in DEFAULT_DOMAINS
-            or (node.op_type in SINGULAR and not self._divides_safely(node))
-            or not all(map(self._is_finite_attribute, node.attribute))
-            or any(self._may_be_singular(inner) for graph in graphs for inner in graph.node)
-            or not all(
-                self._is_finite_tensor(tensor) for graph in graphs for tensor in graph.initializer
-            )
-        )
+        tensors = (tensor for graph in graphs for tensor in graph.initializer)
+        # Its own numbers may be infinite: values, attributes, and constants of its bodies.
+        if not all(map(self._is_finite_attribute, node.attribute)):
+            return True
+        if not all(map(self._is_finite_tensor, tensors)):
+            return True
+        return any(self._may_be_singular(inner) for graph in graphs for inner in graph.node)
 
     def _divides_safely(self, node: NodeProto) -> bool:
         """Return whether a node divides by a constant without zeros."""

@@ -230,8 +230,9 @@ class ReferenceModel:
     def note_conditions(self, values: Feeds) -> None:
         """Note the values of those tensors that are conditions of Ifs."""
         for name in self.conditions:
-            if name in values and is_tensor(values[name]) and values[name].size == 1:
-                self.taken.setdefault(name, set()).add(bool(values[name].item()))
+            value = values.get(name)
+            if is_tensor(value) and value.size == 1:
+                self.taken.setdefault(name, set()).add(bool(value.item()))
 
     def cached(
         self, names: Sequence[str], stimulus: Stimulus
@@ -425,9 +426,8 @@ def bytes_of(value: object) -> int:
 
 def _bits(type_: Type | None) -> int:
     """Return the bits of one element, 0 if unknown or if Shape may refuse the type."""
-    if not isinstance(type_, TensorType) or type_.dtype is None or str(type_.dtype) in CAST_TYPES:
-        return 0
-    return type_.dtype.bits
+    dtype = type_.dtype if isinstance(type_, TensorType) else None
+    return 0 if dtype is None or str(dtype) in CAST_TYPES else dtype.bits
 
 
 def _common_type(first: Type, second: Type) -> Type:

@@ -136,6 +136,7 @@ def work_of(model: ModelProto, shapes: Mapping[str, Shape]) -> Work:
 
 def _sums(node: NodeProto, shapes: Mapping[str, Shape]) -> Iterator[Shape]:
     """Yield the axes over which a node multiplies, if their extents are known."""
+    # Layers and products have data, a weight and a result; models may be invalid here.
     if node.domain not in DEFAULT_DOMAINS or len(node.input) < 2 or not node.output:
         return
     weight = 3 if node.op_type == "QLinearConv" else 1
@@ -147,8 +148,9 @@ def _sums(node: NodeProto, shapes: Mapping[str, Shape]) -> Iterator[Shape]:
         yield (*out, *second[1:])
     elif node.op_type == "ConvTranspose" and first is not None:
         yield (*first, *second[1:])
-    elif node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul") and out is not None and first:
-        yield (*out, first[-1])
+    elif node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul"):
+        if out is not None and first:
+            yield (*out, first[-1])
     elif node.op_type == "Gemm" and out is not None:
         yield (*out[:1], *second)
     elif node.op_type in ("LSTM", "GRU", "RNN") and first is not None:

@@ -81,7 +81,8 @@ class _Session:
 
     def fits(self, subgraph: Subgraph, cut_types: dict[str, tuple[np.dtype[Any], int]]) -> bool:
         """Return whether the session takes these types, and its process still runs."""
-        return self.subgraph is subgraph and self.cut_types == cut_types and self.session.is_open
+        is_same = self.subgraph is subgraph and self.cut_types == cut_types
+        return is_same and self.session.is_open
 
 
 class Runner:
@@ -288,7 +289,9 @@ def _cast_results(model: ModelProto, casts: Mapping[int, tuple[int, int]]) -> No
 
 def can_be_fed(value: object) -> TypeGuard[Array]:
     """Return whether a value is an array that a session takes as an input."""
-    return is_tensor(value) and (value.dtype.kind in "fiub" or value.dtype in ORT_VALUE_DTYPES)
+    if not is_tensor(value):
+        return False
+    return value.dtype.kind in "fiub" or value.dtype in ORT_VALUE_DTYPES
 
 
 def _as_feed(array: Any) -> tuple[Any, int]:
@@ -309,7 +312,9 @@ def is_readable(type_: Type, *, in_container: bool = False) -> bool:
         return is_readable(type_.value, in_container=True)
     if isinstance(type_, TensorType) and type_.dtype is not None:
         name = str(type_.dtype)
-        return name in NUMPY_TYPES or (not in_container and name in CAST_TYPES)
+        if name in CAST_TYPES:
+            return not in_container
+        return name in NUMPY_TYPES
     return not isinstance(type_, SparseTensorType)
 
 

@@ -58,6 +58,7 @@ class NoiseFreeCopies:
         while pending:
             name = pending.pop()
             place = self.producers.get(name)
+            # Each node is copied once; inputs and initializers have none.
             if place is not None and place not in found and name not in self.computed:
                 found.add(place)
                 pending += reads(self.recorded[place])
@@ -102,8 +103,9 @@ def is_comparison(node: NodeProto) -> bool:
 
 def may_tie(node: NodeProto) -> bool:
     """Return whether a node, or one in its bodies, is a comparison or has a pole at zero."""
-    inner = (inner for body in bodies(node) for inner in body.node)
-    return is_comparison(node) or node.op_type in POLES or any(map(may_tie, inner))
+    if is_comparison(node) or node.op_type in POLES:
+        return True
+    return any(may_tie(inner) for body in bodies(node) for inner in body.node)
 
 
 def draw_comparison(
