@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .frontends.onnx.input_shapes import InputShapes
 
 
-def compile(  # noqa: A001 - irc.compile is what a user looks for
+def compile(  # noqa: A001 - users look for irc.compile
     model: str | Path | ModelProto | Module | Any,
     passes: str | Passes | None = None,
     *,

@@ -1,1 +1,1 @@
-"""Writers of model formats, and what comes with them: fold maps and the runtime."""
+"""Writers of model formats, with fold maps and the runtime."""

@@ -1,7 +1,7 @@
 """Integers that a model computes from open extents, in one normal form.
 
-A piece is a number, a symbol, the extent of a value, a sum of products of these, or None where it
-is unknown. Equal pieces are the same number in every run. Pieces that differ may be equal, too.
+A piece is a number, a symbol, the extent of a value, a sum of products of these, or None if it is
+unknown. Equal pieces are the same number in every run. Pieces that differ may be equal, too.
 
     product("N", total("N", -1))        N*N - N
     quotient(total(product(4, "N"), 6), 4)      N + 1
@@ -41,7 +41,7 @@ class Formula:
 
 
 class Extent(Formula):
-    """The extent of a value along an axis, where neither a number nor a symbol is known."""
+    """The extent of a value along an axis, if neither a number nor a symbol is known."""
 
     __slots__ = ("axis", "value")
 
@@ -191,7 +191,7 @@ def _terms(piece: Known) -> dict[Factors, int]:
 
 
 def _piece(terms: dict[Factors, int]) -> Piece:
-    """Return the piece of some coefficients, None where it is too large to be of use."""
+    """Return the piece of some coefficients, None if it is too large to be of use."""
     terms = {factors: count for factors, count in terms.items() if count}
     if not terms:
         return 0
@@ -253,7 +253,7 @@ def difference(a: Piece, b: Piece) -> Piece:
 
 
 def exact_quotient(a: Piece, b: Piece) -> Piece:
-    """Return a / b where b divides every product of a, None elsewhere. b is not 0."""
+    """Return a / b if b divides every product of a, else None. b is not 0."""
     if a is None or b is None or b == 0 or len(divisors := _terms(b)) != 1:
         return None
     ((below, divisor),) = divisors.items()
@@ -310,7 +310,7 @@ def truncated_quotient(a: Piece, b: Piece) -> Piece:
 
 
 def remainder(a: Piece, b: Piece) -> Piece:
-    """Return what a / b leaves, for a that is not negative and a number b above 0."""
+    """Return the remainder of a / b, for a >= 0 and a number b > 0."""
     if not isinstance(b, int) or b <= 0:
         return None
     return difference(a, product(b, truncated_quotient(a, b)))
@@ -351,7 +351,7 @@ def _atom(operand: Polynomial) -> Piece:
 
 
 def least(piece: Piece) -> int | None:
-    """Return a number that the piece is never below, None where none is known."""
+    """Return a lower bound of a piece, None if none is known."""
     if piece is None or isinstance(piece, int):
         return piece
     if isinstance(piece, str | Extent | Positive):
@@ -367,7 +367,7 @@ def least(piece: Piece) -> int | None:
 
 
 def _only_maximum(factors: Factors) -> Positive | None:
-    """Return the maximum that a product consists of, None where it is another."""
+    """Return the maximum that a piece consists of, None for other pieces."""
     if len(factors) != 1:
         return None
     ((atom, power),) = factors
@@ -404,7 +404,7 @@ def _least_product(factors: Factors) -> int:
 
 
 def most(piece: Piece) -> int | None:
-    """Return a number that the piece is never above, None where none is known."""
+    """Return an upper bound of a piece, None if none is known."""
     low = least(product(-1, piece))
     return None if low is None else -low
 

@@ -38,8 +38,7 @@ C = TypeVar("C", contravariant=True)
 AffineEffect = Literal["untouched", "merges", "obstructs"]
 """The effect of a rule on affines.
 
-- `untouched`: no affine goes or changes, and what stood between an affine and a layer only gets
-  less.
+- `untouched`: no affine goes or changes, and nothing new comes between an affine and a layer.
 - `merges`: an affine may go, or become part of another operator.
 - `obstructs`: no affine goes, but a fold may need what the rule removes.
 """

@@ -88,7 +88,7 @@ def is_known(type_: Type) -> bool:
 
 
 def merged(known: Type, found: Type) -> Type:
-    """Return `known` with what `found` says more."""
+    """Return `known`, completed by `found`."""
     if known == UNKNOWN:
         return found
     if not (isinstance(known, TensorType) and isinstance(found, TensorType)):
@@ -104,7 +104,7 @@ def _merged_shape(known: Shape, inferred: Shape) -> Shape:
 
 
 def _merged_extent(known: Dim, inferred: Dim) -> Dim:
-    """Return the extent that says more: a number, then a symbol, then what is computed of some."""
+    """Return the more exact extent: a number, then a symbol, then an expression."""
     if known is None or isinstance(known, int) or inferred is None:
         return inferred if known is None else known
     is_plainer = isinstance(inferred, int) or not isinstance(known, str)

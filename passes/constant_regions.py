@@ -144,8 +144,8 @@ class ConstantRegions:
     def is_worth_it(self, node: Node, for_runtime: bool) -> bool:
         """Return whether results of `node` may be written, or serve an expression that is.
 
-        Asked of readers before producers. The budget of the evaluator bounds what the runtime makes
-        beyond what may be written.
+        Asked of readers before producers. The budget of the evaluator bounds the bytes that the
+        runtime makes beyond those that may be written.
         """
         made = _made(node)
         if self.may_write(node, made):

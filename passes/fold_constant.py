@@ -31,7 +31,7 @@ LAZY = 1 << 13
 """Bytes from which a folded weight is computed as it is written: memory holds few at a time."""
 
 MAX_PART = 1 << 10
-"""Most bytes of a constant for an expression that stays: about those of operators that go."""
+"""Most bytes of a constant for an expression that stays: about those of its operators."""
 
 IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 

@@ -111,13 +111,13 @@ class _Body:
     """The parts of the body of a called function, and of the bodies of its own calls.
 
     An operand is constant in the body itself, or because the call gives a constant. `holds_back`
-    tells whether an affine would meet a layer, of which one is what it is only with the operands of
-    the call: constants, or data whose rank says where the channels of a MatMul are. `bytes` is the
-    size of the constants that a copy of the body would have, without parameters and biases: a fold
-    in the body takes away some of these. `ends` tells whether the body has an affine that
-    FoldScaleAxis has left, or a layer. `passes` tells whether all its operators may let an affine
-    pass, and the copies for all `calls` of the function do not have more operators than the calls
-    and the body.
+    tells whether an affine would meet a layer, one of which is an affine or a layer only with the
+    operands of the call: constants, or data whose rank says where the channels of a MatMul are.
+    `bytes` is the size of the constants that a copy of the body would have, without parameters and
+    biases: a fold in the body takes away some of these. `ends` tells whether the body has an affine
+    that FoldScaleAxis has left, or a layer. `passes` tells whether all its operators may let an
+    affine pass, and the copies for all `calls` of the function do not have more operators than the
+    calls and the body.
     """
 
     def __init__(self, module: Module, call: Node, calls: int) -> None:

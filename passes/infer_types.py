@@ -63,7 +63,7 @@ class InferTypes(Pass):
 
 def _may_learn(node: Node, before: Operands | None, after: Operands) -> bool:
     """Return whether inference may learn more about `node` than from the operands `before`."""
-    if before is None:  # a pass has made it, and the op table inferred what it can
+    if before is None:  # made by a pass: the op table has inferred its types
         return not all(is_known(value.type) for value in node.outputs if value.name)
     return before[: len(after)] != after[: len(before)]  # one more is a bias
 

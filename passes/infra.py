@@ -87,7 +87,7 @@ class PassContext:
 
     @property
     def runtime(self) -> ConstantRuntime:
-        """The evaluator, within `running`, of what the operator table cannot compute."""
+        """The evaluator, within `running`, of operators that the table cannot compute."""
         if self._runtime is None:
             self._runtime = provided("constant runtime")()
         return self._runtime
@@ -263,7 +263,7 @@ class Repeat:
 
     In a later round a pass runs only if, since it ran last, a pass opened something: changed the
     module in a way from which another rewrite may follow (`Module.opened`). So a module that needs
-    one round takes one, and the time is that of at most `ROUNDS` rounds.
+    one round takes one, and the time is at most that of `ROUNDS` rounds.
     """
 
     def __init__(self, passes: Iterable[Pass | type[Pass]]) -> None:

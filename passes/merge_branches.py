@@ -83,7 +83,7 @@ class MergeChoice(Record):
 
     @property
     def op(self) -> str:
-        """The operator of the layer: a product is a Gemm where a branch is one."""
+        """The operator of the layer: a product is a Gemm if a branch is one."""
         ops = [each.layers[0].op for each in self.branches if each.layers]
         return "nn.dense" if "nn.dense" in ops else self.kernel.kind
 
@@ -227,7 +227,7 @@ class _Merger:
             raise Refused("bias_slot", "one layer would save no operator")
 
     def _commit(self, root: Node, total: Sum, choice: MergeChoice) -> Node | None:
-        """Write the layer and what is left of the sum, and return its last operator."""
+        """Write the layer and the rest of the sum, and return its last operator."""
         rewriter, first = self.rewriter, choice.branches[0]
         hint = first.term.value.name
         layer, merged = write_layer(
@@ -251,7 +251,7 @@ class _Merger:
         operands: set[int],
         root: Node,
     ) -> Value:
-        """Add what is left of the sum to the result of the layer."""
+        """Add the rest of the sum to the result of the layer."""
         if not left:
             return merged
         if _adds_all(total, operands):
@@ -267,14 +267,14 @@ class _Merger:
 
 
 def _adds_all(total: Sum, operands: set[int]) -> bool:
-    """Return whether one Sum adds what is left beside the merged operands, as one did before."""
+    """Return whether one Sum adds the other operands, as one did before."""
     left = [sign for i, (sign, _) in enumerate(total.operands) if i not in operands]
     has_sum = any(node.op == "add_n" for node in total.nodes)
     return has_sum and len(left) > 1 and min(left) > 0
 
 
 def _branches(term: Term) -> Iterator[BranchTerm]:
-    """Yield a term as a kernel of what its layer reads, or of what products before it read."""
+    """Yield a term as a kernel of its layer's data, and of the data of products before it."""
     if term.layer is None:
         yield BranchTerm(term, term.data, ())
         return
@@ -289,7 +289,7 @@ def _branches(term: Term) -> Iterator[BranchTerm]:
 def _check_cost(branches: Sequence[BranchTerm], size: int) -> None:
     """Refuse a layer of `size` weights that has more of them, or of multiplications, than before.
 
-    Adapters without their matrix are merged where that saves multiplications.
+    Adapters without their matrix are merged if that saves multiplications.
     """
     layers = {layer for each in branches for layer in each.layers}
     numbers = sum(map(_numbers, branches))

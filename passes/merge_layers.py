@@ -1,4 +1,4 @@
-"""MergeLayers: two layers in a row become one where that is less work."""
+"""MergeLayers: two layers in a row become one if that is less work."""
 
 from __future__ import annotations
 

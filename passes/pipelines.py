@@ -85,7 +85,7 @@ DEFAULT_STAGES = (
 )
 """The stages of the default pipeline.
 
-What opens a fold comes before it, what a fold opens after it.
+First passes that enable folds, then the folds and the clean-up after them, until nothing changes.
 """
 
 DEFAULT = ",".join(map(str, DEFAULT_STAGES))

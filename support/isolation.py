@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MEMORY, MEMORY_TIMES = 2 << 30, 64
-"""Memory for the work beyond that of its process: bytes, and a multiple of its content."""
+"""Memory for the work beside its process: bytes, and a multiple of its content."""
 
 WALL = 10
 """Seconds of waiting for each second of processor time: other processes may take the processors."""
@@ -53,8 +53,7 @@ class WorkerDiedError(Exception):
 def limit_resources(seconds: int, content_bytes: int) -> None:
     """Limit this process to `seconds` more of processor time, and limit its memory.
 
-    The memory is in proportion to its content. Has no effect where the operating system knows no
-    such limits.
+    The memory is in proportion to its content. Has no effect on systems without such limits.
     """
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -74,7 +73,7 @@ def limit_resources(seconds: int, content_bytes: int) -> None:
 def limited_time(seconds: int) -> Iterator[None]:
     """Let SIGXCPU end this process if the block takes `seconds` of processor time.
 
-    Has no effect where the operating system knows no such limits.
+    Has no effect on systems without such limits.
     """
     try:
         import resource
@@ -169,7 +168,7 @@ class Worker:
             answer = talk(process.stdin, process.stdout)
         except OSError:
             answer = None
-        except BaseException:  # an interrupt: an answer would be taken for that of the next request
+        except BaseException:  # an interrupt: an answer would be taken for the next request's
             self.close()
             raise
         finally:

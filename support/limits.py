@@ -18,7 +18,7 @@ class Limits:
     - `max_fold_map_bytes`: bytes of the arrays of a fold map after decompression.
     - `isolate`: run onnx's shape inference in a forked process, as the command line does. Some
       models crash it or make it loop; their types then stay unknown. Leave this off in a program
-      with threads, where a fork is unsafe.
+      with threads, in which a fork is unsafe.
     """
 
     max_nodes: int = 4_000_000

@@ -136,7 +136,7 @@ def check_replaced(output: str | Path | None, model: str | Path, *, in_place: bo
 
 
 def is_folder(path: str) -> bool:
-    """Return whether an output is a folder: it is there, or its name ends as those of folders."""
+    """Return whether an output is a folder: it is there, or its name ends as a folder's."""
     return path.endswith(os.sep) or Path(path).is_dir()
 
 

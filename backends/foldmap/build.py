@@ -320,7 +320,7 @@ class MapBuilder:
     def sum_entry(
         self, layer: Layer, known: Sequence[Statistic | None], ref: str
     ) -> SumEntry | None:
-        """Return what is known of the sum of branches: its mean, and a bound of its deviation."""
+        """Return the statistic of a sum of branches: its mean, and a bound of its deviation."""
         every = [each for each in known if each is not None]
         if not layer.sum_name or len(every) < len(known):
             return None

@@ -231,7 +231,7 @@ class BranchNode(TypedDict):
 class BranchEntry(TypedDict):
     """A branch of a sum that became a part of a layer, with its affines.
 
-    `mean` and `std` are those of what the sum adds, as BatchNormalization kept them.
+    `mean` and `std` are the statistics of its value in the sum, as BatchNormalization kept them.
     """
 
     node: BranchNode

@@ -22,9 +22,9 @@ def check_kept(
 ) -> None:
     """Check that no output replaces a file that the source or the new model reads.
 
-    `output` must not replace external data of the source. The others must not replace what `output`
-    will read either. With `in_place` the output may replace the model itself, and IR text its
-    constants. None and `-` are not files. Raises UsageError.
+    `output` must not replace external data of the source. The others must not replace a file that
+    `output` will read either. With `in_place` the output may replace the model itself, and IR text
+    its constants. None and `-` are not files. Raises UsageError.
     """
     if module.files:
         model, *constants = module.files

@@ -101,7 +101,7 @@ def fix_module(module: Module, shapes: InputShapes) -> None:
 
 
 def _replaced(type_: Type, symbols: Mapping[str, int]) -> Type:
-    """Return a type with numbers for symbols; inference finds those of expressions again."""
+    """Return a type with numbers for symbols; inference finds the values of expressions again."""
     shape = shape_of(type_)
     if not isinstance(type_, TensorType) or shape is None:
         return type_

@@ -8,7 +8,7 @@ of the same meaning. Four things are irc's own:
   second operand with that axis of the first, counted from the left, so that a per-channel operation
   needs no rank;
 - their second operand, and the bias of a convolution or dense layer, may be float64 beside narrower
-  data: the exact value of an affine parameter, rounded once where it is used (see `is_wide`);
+  data: the exact value of an affine parameter, rounded once when it is used (see `is_wide`);
 - `folded` on `multiply` marks the product of a weight and the float64 factor that was folded into
   it;
 - `variable` is an initializer that training may change: its payload is kept, but not constant.

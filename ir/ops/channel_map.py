@@ -102,7 +102,7 @@ NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
 
 
 def unknown_shape(node: Node) -> Refused:
-    """Return the refusal of an operator whose shapes are unknown, but decide where channels go."""
+    """Return the refusal of an operator whose unknown shapes decide where channels go."""
     return Refused(
         "unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown"
     )

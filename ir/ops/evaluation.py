@@ -61,7 +61,7 @@ def has_wide_parameter(node: Node) -> bool:
     """Return whether the second operand is a float64 affine parameter beside narrower data.
 
     Beside such a parameter, or if FoldScaleAxis marked the product of a weight and its factor with
-    `folded`, the node means the exact product or sum. It is rounded to the data's dtype where the
+    `folded`, the node means the exact product or sum. It is rounded to the data's dtype when the
     value is used: a chain of them is rounded once.
     """
     if len(node.inputs) != 2:

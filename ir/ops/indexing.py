@@ -116,7 +116,7 @@ def infer_strided_slice(node: Node, constants: Constants) -> Types:
 
 
 def sliced_extent(extent: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
-    """Return the number of elements between two bounds, None where they are not known."""
+    """Return the number of elements between two bounds, None if they are unknown."""
     if isinstance(start, int) and isinstance(end, int) and step is not None:
         if isinstance(extent, int):
             is_known = _as_in_numpy(start, end, step, extent)
@@ -344,7 +344,7 @@ MAX_REPEATS = 1 << 16
 
 
 def lists_repeats(node: NodeView) -> Refusal | None:
-    """Refuse opsets below 6, where a Tile repeats one axis."""
+    """Refuse opsets below 6, in which a Tile repeats one axis."""
     return (
         None if len(node.inputs) == 2 else Refusal("unsupported_op", f"{len(node.inputs)} inputs")
     )

@@ -42,7 +42,7 @@ def has_no_legacy_axis(node: NodeView) -> Refusal | None:
 
 
 def has_numpy_broadcast(node: NodeView) -> Refusal | None:
-    """Refuse opsets below 7, where attributes tell how operands are broadcast."""
+    """Refuse opsets below 7, in which attributes tell how operands are broadcast."""
     return None if node.opset >= 7 else Refusal("unsupported_attr", "limited broadcast")
 
 

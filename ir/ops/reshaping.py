@@ -76,8 +76,8 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
 def _target_extent(dim: Dim, copied: Dim, *, copies: bool) -> Dim:
     """Return the extent that an element of a target stands for.
 
-    One that may be 0 or below stands for itself only where it is the extent that a 0 copies, or
-    where a 0 `copies` none.
+    One that may be 0 or below stands for itself only if it is the extent that a 0 would copy, or if
+    a 0 copies none.
     """
     if dim == 0:
         return copied if copies else 0
@@ -165,7 +165,7 @@ def evaluate_squeeze(node: Node, inputs: Inputs) -> tuple[Array, ...]:
 
 @complete_by_types
 def infer_flatten(node: Node, constants: Constants) -> Types:
-    """Infer rank 2; an extent is known where its factors are."""
+    """Infer rank 2; an extent is known if its factors are."""
     dtype, shape = input_dtype(node), input_shape(node)
     axis = integer_of(node, "axis", 1)
     if shape is None:
@@ -175,7 +175,7 @@ def infer_flatten(node: Node, constants: Constants) -> Types:
 
 
 def _product(dims: Sequence[Dim]) -> Dim:
-    """Return the product of extents, None where it is unknown or too large."""
+    """Return the product of extents, None if it is unknown or too large."""
     count = element_count(dim for dim in dims if isinstance(dim, int))
     if count == ELEMENT_COUNT_LIMIT:
         return None
@@ -234,7 +234,7 @@ def permutation(node: Node) -> tuple[int, ...] | None:
 
 
 def has_numeric_target(node: NodeView) -> Refusal | None:
-    """Refuse opsets below 6, where `to` is a name."""
+    """Refuse opsets below 6, in which `to` is a name."""
     return (
         None
         if isinstance(node.attrs.get("to"), int)

@@ -30,7 +30,7 @@ class ClipBounds(Record):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Both bounds as floats, infinite if there is none."""
+        """Both bounds as floats; a missing one is infinite."""
         low = -math.inf if self.low is None else float(self.low)
         return low, math.inf if self.high is None else float(self.high)
 
@@ -150,8 +150,8 @@ class Window(Record):
     def _open_extent(self, axis: int, size: Dim, kernel: int, fits: bool) -> Dim:
         """Return the number of windows along data of an open extent.
 
-        None where a window may be larger than the data with their pads: runtimes round the number
-        of these windows in several ways. Data without elements have none.
+        None if a window may be larger than the data with their pads: runtimes round the number of
+        these windows in several ways. Data without elements have none.
         """
         stride = self.strides[axis]
         if self.pads is None:

@@ -17,7 +17,7 @@
 | Fold | the answer of a layer that absorbs it: the numbers to write into weight and bias |
 | Change | a Transfer or a Fold at one node |
 | Plan | the Changes that together make an Affine disappear, and their cost |
-| Choice | a Plan for a Chain, and the operators that take the place of what is left |
+| Choice | a Plan for a Chain, and the operators that take the place of its rest |
 | Refused, Refusal | a rule of an Affine does not apply: the exception, and its recorded reason |
 | Declined | the exception of any other rule that does not apply |
 | SourceAffine | an affine of the source model, as it stood there |

@@ -33,8 +33,8 @@ DENSE = ("nn.dense", "matmul")
 class Axis(Record):
     """The taps of a kernel along one spatial axis: offsets dilation * j - start for j < count.
 
-    `beyond` is what the result has more than the data for stride 1: kernels with one number have
-    results of one extent.
+    `beyond` is the extent of the result for stride 1 minus the data's: kernels of equal `beyond`
+    have results of equal extents.
     """
 
     count: int
@@ -62,9 +62,9 @@ class Axis(Record):
 class LinearKernel(Record):
     """A linear map in float64: `weight` [M, C / group, taps...], and `bias` [M] or [].
 
-    `kind` is that of the layer: `nn.conv`, `nn.conv_transpose`, or `matmul` without axes. A kernel
+    `kind` is its layer: `nn.conv`, `nn.conv_transpose`, or `matmul` without axes. A kernel
     of one number for each channel and tap has C groups. `extra` is the output_padding of a
-    transposed convolution, and `extents` has the spatial extents of the result where known.
+    transposed convolution, and `extents` has the spatial extents of the result if they are known.
     """
 
     kind: str
@@ -328,7 +328,7 @@ def _joined(axes: tuple[Axis, ...], kernels: Sequence[LinearKernel], index: int)
 
 
 def _places(own: Axis, axis: Axis) -> slice:
-    """Return where the taps of `own` lie among those of `axis`."""
+    """Return the places of the taps of `own` among the taps of `axis`."""
     first = (axis.start - own.start) // axis.dilation
     return slice(first, first + own.count)
 

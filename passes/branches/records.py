@@ -22,8 +22,8 @@ def record_sum(
 ) -> None:
     """Record that `layer` is the sum of the terms `merged`, each with its layers.
 
-    Each term keeps what was folded into its layers before. The sum was the value `name`, if that is
-    not empty.
+    Each term keeps the affines that were folded into its layers before. The sum was the value
+    `name`, if that is not empty.
     """
     records = fold_records(module)
     branches: list[Branch] = []
@@ -77,7 +77,7 @@ def _folds(module: Module, affine: AffineOp) -> list[FoldedAffine]:
 
 
 def _names_of(layer: Node) -> tuple[str, str, str]:
-    """Return the names of a layer, its weight and its bias, empty where it has none."""
+    """Return the names of a layer, its weight and its bias, empty if it has none."""
     weight, bias = (layer.input(index) for index in (1, 2))
     return (
         layer.name,
@@ -115,7 +115,7 @@ def _branch(
 
 
 def _statistic(module: Module, term: Term) -> StatisticRef | None:
-    """Return the statistic of what a term adds to its sum."""
+    """Return the statistic of a term in its sum."""
     refs = statistic_refs(module)
     for affine, (scale, shift) in zip(term.affines, term.after, strict=True):
         if affine.result in refs:

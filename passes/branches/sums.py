@@ -84,7 +84,7 @@ def may_merge(root: Node, evaluator: ConstantEvaluator) -> bool:
 
 
 def data_of(layer: Node) -> Iterator[Value]:
-    """Yield what a layer reads, and what the products before it do that nothing else reads."""
+    """Yield the data of a layer, and of each product before it that nothing else reads."""
     data = layer.operand()
     yield data
     while layer.op in DENSE and data.node is not None and data.node.op in DENSE:

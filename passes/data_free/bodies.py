@@ -34,8 +34,8 @@ def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
     """Return the intervals of the results of a node with bodies, None if it has none.
 
     - If: the hull of both branches.
-    - Loop, Scan: the states start with their first range, which is widened by what the body makes
-      of them until it stands still; a state that does not is unbounded.
+    - Loop, Scan: the states start with their first range, which is widened by the body's result of
+      it until it stands still; a state that does not is unbounded.
     """
     if not node.regions:
         return None

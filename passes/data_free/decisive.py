@@ -13,9 +13,9 @@ def decisive_values(module: Module, evaluator: ConstantEvaluator) -> set[Value]:
     """Return the values that decide. O(nodes).
 
     They are the results of the main graph, the data of operators with the trait DECIDES and of
-    operators without a row, and what these are computed from, up to layers with constant weights,
-    normalizations and recurrent layers: these average their data. Sums, concatenations, poolings,
-    gates and attention are passed.
+    operators without a row, and the values from which these are computed, up to layers with
+    constant weights, normalizations and recurrent layers: these average their data. Sums,
+    concatenations, poolings, gates and attention are passed.
     """
     found: set[Value] = set()
     for graph in module.graphs():

@@ -2,7 +2,7 @@
 
 The layers k = 0 .. n have channels in common: between two layers no channels mix, and a layer
 between the first and the last is depthwise. Noise in one channel adds up over the weights that read
-it, and an activation passes it where its data are not cut off. Channels, positions and weights are
+it, and an activation passes it if its data are not cut off. Channels, positions and weights are
 taken as independent.
 """
 

@@ -31,7 +31,7 @@ ALIKE = 1.5
 
 
 class LikelyMoments(Propagator):
-    """The walk that guesses where nothing follows.
+    """The walk that guesses moments if none follow.
 
     Every value with a finite range has moments in `found`.
     """

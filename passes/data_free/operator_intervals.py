@@ -41,8 +41,8 @@ class OperatorIntervals:
     def of_results(self, node: Node, found: Found) -> tuple[list[Interval], bool]:
         """Return the intervals of the first results of a node, and whether they are likely only.
 
-        They are those for the likely part of the operands' ranges where the others are
-        astronomically wide.
+        They are taken from the likely part of the operands' ranges if the others are astronomically
+        wide.
         """
         intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
         info = op_info(node.op)

@@ -32,8 +32,8 @@ GROWTH = 1.08
 """Factor of the deviation of a layer's result if the deviation of its data is a guess.
 
 Activations depend on each other, so that guesses for independent ones fall behind with each layer.
-With 1.08, two nets of 52 and 49 layers have the accuracy without a single statistic that they have
-with those of all layers; with 1.03 and 1.2 one of them has not.
+With 1.08, two nets of 52 and 49 layers are as accurate without a single statistic as with the
+statistics of all layers; with 1.03 and 1.2 one of them is not.
 """
 
 
@@ -108,7 +108,7 @@ class RangeWalk:
         self.layers: dict[Value, int] = {}
         """The number of layers between each value and what is known."""
         self.exact: set[Value] = set()
-        """Values whose range is that of all data in the given ranges."""
+        """Values whose range holds for all data in the given ranges."""
         self.rough: set[Value] = set()
         """Values with nothing but an interval, and values that follow without a layer between."""
         self.guessed: set[Value] = set()

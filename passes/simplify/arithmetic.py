@@ -191,7 +191,7 @@ def _sign(affine: AffineOp) -> int | None:
 def _become_difference(
     node: Node, rewriter: Rewriter, constant: Array, axis: int | None, data: Value
 ) -> bool:
-    """Replace `node` by constant - data, where the constant is broadcast as numpy does."""
+    """Replace `node` by constant - data; the constant is broadcast as numpy does."""
     shape = shape_of(data.type)
     if constant.ndim and axis is not None:
         if shape is None:
@@ -226,7 +226,7 @@ def _become(
 
 def _total(op: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return the sum or product of two float64 constants."""
-    # The total is computed in float64 and rounded to `dtype` once, where the model rounds after
+    # The total is computed in float64 and rounded to `dtype` once, while the model rounds after
     # each operator. So the result is as precise, but for three cases, which stay: (x + a) + b with
     # b near -a rounds x on purpose; a product below the normal range has lost bits; and an infinite
     # total is wrong where x * a * b is finite.
@@ -352,7 +352,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     affine="merges", reads=("matmul",), identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2"
 )
 def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """matmul(x, w) + b -> dense(x, w, b), where b is one constant per column, or per row"""
+    """matmul(x, w) + b -> dense(x, w, b), if b is one constant per column, or per row"""
     affine = _one_affine(node, evaluator)
     if affine.axis is None or affine.has_scale:
         return rewriter.decline("it does not add one constant per row or column")
@@ -374,7 +374,7 @@ def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 @rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
 def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """conv(x, w, 0) -> conv(x, w), where the zeros are a constant expression"""
+    """conv(x, w, 0) -> conv(x, w), if the zeros are a constant expression"""
     bias = node["bias"]
     if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
         return rewriter.decline("it has no bias of zeros that a constant expression computes")

@@ -27,7 +27,7 @@ from .shape_evaluator import ShapeEvaluator
     ),
 )
 def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), where i keeps the axes in order"""
+    """take(transpose(x, p), i, axis) -> take(x, i, p[axis]), if i keeps the axes in order"""
     transpose = result_of(node.operand(), "transpose")
     perm = permutation(transpose)
     if not perm or not _is_scalar(node):

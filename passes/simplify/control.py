@@ -18,7 +18,7 @@ from .shape_evaluator import ShapeEvaluator
     affine="untouched", identity="branch(c, x, y) == x if all(c); branch(c, x, y) == y if none(c)"
 )
 def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """if(c) {a} else {b} -> a, or b, where c is a constant"""
+    """if(c) {a} else {b} -> a, or b, if c is a constant"""
     condition = elements(node.input(0), evaluator)
     if condition.size != 1:
         return rewriter.decline("its condition is not one element")
@@ -29,7 +29,7 @@ def inline_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 @rule(affine="untouched")
 def inline_possible_branch(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """if(c) {a} else {b} -> a, where every run that takes b fails, as of an LSTM by its rank"""
+    """if(c) {a} else {b} -> a, if every run that takes b fails, as of an LSTM by its rank"""
     if node.graph is None or rewriter.module.graph not in node.graph.ancestors():
         return rewriter.decline(
             "it is in a function, of which a caller may not need the result that fails"

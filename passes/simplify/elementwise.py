@@ -37,7 +37,7 @@ def drop_identity(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 @rule(affine="untouched", identity="dropout(x) == x")
 def drop_dropout(node: Node, rewriter: Rewriter, context: object) -> bool:
-    """dropout(x) -> x, where the mask is not read"""
+    """dropout(x) -> x, if the mask is not read"""
     check_unread(node)
     return rewriter.forward(node.output, node.operand())
 
@@ -77,7 +77,7 @@ def drop_cast(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool
     ),
 )
 def merge_casts(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """cast(cast(x: S) to M) to T -> cast(x) to T, where M represents every value of S"""
+    """cast(cast(x: S) to M) to T -> cast(x) to T, if M represents every value of S"""
     middle = node.operand()
     data = result_of(middle, "cast", "cast_like").operand()
     source, via, target = (known_dtype(value) for value in (data, middle, node.output))

@@ -20,7 +20,7 @@ from .shape_evaluator import ShapeEvaluator, piece_of
     identity="x + expand(y, n) == x + y if repeats_nothing(n, x)",
 )
 def drop_expansion(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """op(x, expand(y, shape(x))) -> op(x, y), where op broadcasts; ConstantOfShape likewise"""
+    """op(x, expand(y, shape(x))) -> op(x, y), if op broadcasts; ConstantOfShape likewise"""
     # Broadcasting is associative: the shape of y, the target and the shape of x together give the
     # shape of the result, and a target that broadcasts into the shape of x adds nothing to it.
     if not is_legal(node.op, NUMPY_BROADCAST, node):

@@ -33,7 +33,7 @@ def keeps_order(node: Node) -> bool:
     identity="reshape(transpose(x, p), n) == reshape(x, n) if keeps_order(p, x.shape)",
 )
 def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reshape(transpose(x, p), s) -> reshape(x, s), where p moves axes of extent 1 only"""
+    """reshape(transpose(x, p), s) -> reshape(x, s), if p moves axes of extent 1 only"""
     middle = node.operand()
     transpose = result_of(middle, "transpose")
     perm = permutation(transpose)
@@ -53,7 +53,7 @@ def reshape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     identity="transpose(reshape(x, n), p) == reshape(x, permuted(n, p)) if keeps_order(p, n)",
 )
 def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """transpose(reshape(x, s), p) -> reshape(x, s[p]), where p moves axes of extent 1 only"""
+    """transpose(reshape(x, s), p) -> reshape(x, s[p]), if p moves axes of extent 1 only"""
     perm = permutation(node)
     reshape = result_of(node.operand(), *ops_with(Trait.RESHAPES), only_for=node)
     if perm is None or not keeps_order(node):

@@ -25,9 +25,9 @@ def must_fail(value: Value, rank: int, evaluator: ConstantEvaluator) -> bool:
     """Return whether every run fails in which `value` has `rank`. O(nodes) if so, else O(1).
 
     The ranks that values may have are followed forward from it, both branches of an If taken for
-    possible. A recurrent operator must get one of them that it does not take. It counts only where
-    it is computed whenever `value` is, and where a result of the model needs it: a runtime may
-    leave out all others.
+    possible. A recurrent operator must get one of them that it does not take. It counts only if it
+    is computed whenever `value` is, and if a result of the model needs it: a runtime may leave out
+    all others.
     """
     known: dict[Value, Ranks] = {value: frozenset((rank,))}
     always = set(value.graph.ancestors())

@@ -44,7 +44,7 @@ def merge_concatenations(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     "concat([*split(x, n, a), y], b) == concat([x, y], b) if a % rank(x) == b % rank(x)",
 )
 def concat_of_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """concat(split(x)) -> x, where the parts are all of x, in order, along one axis"""
+    """concat(split(x)) -> x, if the parts are all of x, in order, along one axis"""
     inputs = list(node.inputs)
     for start, value in enumerate(inputs):
         split = producer_of(value, "split")

@@ -11,7 +11,7 @@ from .shape_evaluator import ShapeEvaluator
 
 @rule(affine="untouched")
 def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """Op(x, c) -> op(x, c), where c has become a constant: whether a Dropout trains, for one"""
+    """Op(x, c) -> op(x, c), if c has become a constant: whether a Dropout trains, for one"""
     domain, _, op_type = node.op.partition("::")
     if node.overload or node.regions or (domain, op_type, "") in rewriter.module.functions:
         return rewriter.decline("it is a call, or has bodies")

@@ -81,7 +81,7 @@ def _is_identity(perm: Sequence[int]) -> bool:
     ),
 )
 def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """transpose(x, p) -> x, where p moves axes of extent 1 only and the shape stays"""
+    """transpose(x, p) -> x, if p moves axes of extent 1 only and the shape stays"""
     perm, shape = _permutation(node), static_shape(node.operand())
     # The order of the elements depends on the axes of extent other than 1 alone.
     if len(perm) != len(shape) or not _is_identity([axis for axis in perm if shape[axis] != 1]):
@@ -101,7 +101,7 @@ def drop_empty_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
     ),
 )
 def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), where the other axes are in order"""
+    """reduce(transpose(x, p), axes) -> reduce(x, p[axes]), if the other axes are in order"""
     producer = result_of(node.operand(), "transpose")
     perm, axes = _permutation(producer), integers(node, "axes", evaluator)
     if not axes or integer_of(node, "keepdims", 1):

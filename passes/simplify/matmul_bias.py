@@ -16,7 +16,7 @@ from .shape_evaluator import ShapeEvaluator
     identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2 and keeps_shape(x @ w, b)",
 )
 def add_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """matmul(x, w) + b -> dense(x, w, b), where b is computed, one number, or a matrix"""
+    """matmul(x, w) + b -> dense(x, w, b), if b is computed, one number, or a matrix"""
     if "axis" in node.attrs:
         return rewriter.decline("its operands are aligned at an axis")
     for product, bias in (node.inputs, node.inputs[::-1]):

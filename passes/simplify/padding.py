@@ -66,7 +66,7 @@ def pad_into_average_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
     ),
 )
 def pad_into_max_pool(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """max_pool(pad(x, c)) -> max_pool(x) with pads, where c is the least integer of the type"""
+    """max_pool(pad(x, c)) -> max_pool(x) with pads, if c is the least integer of the type"""
     pad = _spatial_pad(node, evaluator)
     check_unread(node)
     dtype = known_dtype(node.output)
@@ -97,7 +97,7 @@ def _least(dtype: DType) -> float | None:
     ),
 )
 def drop_ceil_mode(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """pool(x) {ceil_mode=1} -> pool(x), where rounding up adds no window"""
+    """pool(x) {ceil_mode=1} -> pool(x), if rounding up adds no window"""
     # onnx's shape inference counts windows that start in the padding after the data, and then finds
     # readers with constant sizes, as those of a Split, in conflict with a model that runs.
     if not integer_of(node, "ceil_mode", 0):

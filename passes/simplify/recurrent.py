@@ -19,7 +19,7 @@ MAX_VALUES = 32
 
 @rule(affine="untouched", identity="rnn(x, w, u, h) == rnn(x, w, u, None) if h == 0")
 def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), where the zeros are computed"""
+    """lstm(x, w, r, b, n, 0, 0) -> lstm(x, w, r, b, n), if the zeros are computed"""
     # An initial state that is absent is 0. Its shape follows from the other operands.
     inputs = list(node.inputs)
     for i in (FIRST_STATE, LAST_STATE):
@@ -35,7 +35,7 @@ def drop_zero_state(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 
 
 def _is_zero(value: Value, evaluator: ShapeEvaluator) -> bool:
-    """Return whether all elements are 0: those of ConstantOfShapes, or parts and copies of them."""
+    """Return whether all elements are 0: of ConstantOfShapes, or parts and copies of them."""
     seen, stack = {value}, [value]
     while stack and len(seen) <= MAX_VALUES:
         sources = _sources_of_zeros(stack.pop(), evaluator)
@@ -47,7 +47,7 @@ def _is_zero(value: Value, evaluator: ShapeEvaluator) -> bool:
 
 
 def _sources_of_zeros(value: Value, evaluator: ShapeEvaluator) -> list[Value] | None:
-    """Return the values that are 0 if `value` is, none where it is 0 by itself, None elsewhere."""
+    """Return the values that make `value` 0 if all are 0, [] if it is always 0, else None."""
     node = value.node
     if node is None:
         return None

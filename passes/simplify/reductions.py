@@ -79,7 +79,7 @@ def _reduced(node: Node, axes: tuple[int, ...] | None, rank: int) -> set[int] | 
     ),
 )
 def drop_reduction(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """sum(x, axes) -> squeeze(x, axes) or x, where the axes have extent 1; likewise mean, max"""
+    """sum(x, axes) -> squeeze(x, axes) or x, if the axes have extent 1; likewise mean, max"""
     axes, shape = listed(node, "axes", evaluator), shape_of(node.operand().type)
     has_no_axes = not axes and (axes is not None or node["axes"] is None)
     if has_no_axes and integer_of(node, "noop_with_empty_axes", 0):

@@ -129,7 +129,7 @@ class _Unshaped(Struct, eq=False):
 
     @property
     def shapes(self) -> tuple[Shape, tuple[Dim, ...]]:
-        """The shape of the values of the region, as far as it is known, and that of the data."""
+        """The shape of the values of the region, as far as it is known, and the data's shape."""
         reshaped, data = next(iter(self.sources.items()))
         return shape_of(reshaped.type), shape_of(data.type) or ()
 

@@ -23,7 +23,7 @@ MAX_PARTS = 1024
     identity="part_of_sequence(x, n, a, k) == split(x, sizes(n, x.shape[a]), a)[k]",
 )
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """split_to_sequence(x)[i], ... -> split(x), where all readers take a part by constant"""
+    """split_to_sequence(x)[i], ... -> split(x), if all readers take a part by constant"""
     sizes = _part_sizes(node, evaluator)
     parts = [
         (reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users

@@ -29,7 +29,7 @@ MASK = "its result is the mask of an attention, which a runtime computes as one 
 
 @rule(affine="untouched", skips_floats=True)
 def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """shape(x)[i] -> c, where the selected extents are static, though others may not be"""
+    """shape(x)[i] -> c, if the selected extents are static, though others may not be"""
     pieces = evaluator.pieces(node.output)
     if pieces is None or not all(isinstance(piece, int) for piece in pieces.ravel()):
         return rewriter.decline("some elements of its result are not static")
@@ -96,7 +96,7 @@ def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
 
 def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
     """Return `wanted` with the number for its -1, if the extents of `data` give it."""
-    # Only where no element is left out: without elements, -1 beside an extent of 0 is an error. A 0
+    # Only if no element is left out: without elements, -1 beside an extent of 0 is an error. A 0
     # at another position than the extent of the data that it is would not be an error: it copies
     # another extent, unless `allowzero` is set.
     dims = shape_of(data.type)
@@ -230,7 +230,7 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
 
 @rule(affine="untouched", identity="expand(x, n) == x if repeats_nothing(n, x)")
 def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """expand(x, s) -> x, or identity(x) as a result of the graph, where s repeats nothing"""
+    """expand(x, s) -> x, or identity(x) as a result of the graph, if s repeats nothing"""
     data, pieces = node.operand(), evaluator.pieces(node.inputs[1])
     rank = len(known_shape(data))
     if pieces is None or pieces.ndim != 1 or len(pieces) > rank:
@@ -339,7 +339,7 @@ def drop_resize(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 
 @rule(affine="untouched", skips_floats=True)
 def forward_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """N + m - m -> n, where a value before has the same elements of a shape"""
+    """N + m - m -> n, if a value before has the same elements of a shape"""
     pieces = evaluator.pieces(node.output)
     if pieces is None or not pieces.size or any(piece is None for piece in pieces.ravel()):
         return rewriter.decline("some elements of its result are unknown")

@@ -290,7 +290,7 @@ _ELEMENTWISE: dict[str, Callable[..., Piece]] = {
     "logical_and": lambda a, b: _opposite(_either(_opposite(a), _opposite(b))),
     "where": _chosen,
 }
-"""Operators that work element by element, by what they do to pieces."""
+"""Functions of pieces, by the operators that work element by element."""
 
 _REDUCTIONS = {"sum": total, "prod": product}
 

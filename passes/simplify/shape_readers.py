@@ -23,7 +23,7 @@ from .shape_evaluator import ShapeEvaluator, data_of_shape
     identity="shape(relu(x)) == shape(x); shape(x + y) == shape(x) if repeats_nothing(y.shape, x)",
 )
 def shape_of_same(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """shape(op(x)) -> shape(x), where op keeps the shape and only shapes of its result are read"""
+    """shape(op(x)) -> shape(x), if op keeps the shape and only shapes of its result are read"""
     data = node.operand()
     if data.node is None or not _only_shape_is_read(data):
         return rewriter.decline("its data is an input, or has other readers")
@@ -57,7 +57,7 @@ def _only_shape_is_read(value: Value) -> bool:
     identity="shape(transpose(x, p)) == take(shape(x), p, 0)",
 )
 def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """shape(transpose(x, p)) -> take(shape(x), p), or a part, where only shapes are read"""
+    """shape(transpose(x, p)) -> take(shape(x), p), or a part, if only shapes are read"""
     transpose = result_of(node.operand(), "transpose")
     perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
     is_permuted = perm is not None and len(perm) == len(known_shape(data))

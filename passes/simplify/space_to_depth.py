@@ -34,7 +34,7 @@ DTYPES = ("f16", "f32", "f64")
 )
 def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(x[:,:,i::b,j::b] for all i, j) -> space_to_depth(x, b), and a Gather for the order"""
-    # Parts with all offsets have equal extents, which Concat requires, only where b divides the
+    # Parts with all offsets have equal extents, which Concat requires, only if b divides the
     # extents of x.
     size = isqrt(len(node.inputs))
     if size < 2 or size * size != len(node.inputs) or integer_of(node, "axis", 1) not in (1, -3):

@@ -29,7 +29,7 @@ from .options import (
 )
 
 WIDE = 200
-"""Columns of the table where the output is not a terminal."""
+"""Columns of the table if the output is not a terminal."""
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:

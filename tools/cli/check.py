@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .inspection import AffineFacts
 
     Findings = list[tuple[str, list[AffineFacts], str | None]]
-    """For each model the affines that stay, and the error where it could not be compiled."""
+    """For each model the affines that stay, and the error if it could not be compiled."""
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_there(models: Sequence[str]) -> None:
-    """Raise UsageError for a name that is no file, where one may have been meant as the output."""
+    """Raise UsageError for a missing file, whose name may be meant as the output."""
     from pathlib import Path
 
     from ...support.errors import UsageError
@@ -103,7 +103,7 @@ def _take_output(options: argparse.Namespace) -> None:
 
 def _is_replaceable(path: Path, source: Path) -> bool:
     """Return whether a file may be replaced without `-o`: a result of irc, a copy of `source`, and
-    a file that is no model.
+    a file that is not a model.
 
     Files that have the name of a model are taken for models, but for empty ones.
     """

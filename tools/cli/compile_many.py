@@ -135,8 +135,8 @@ def compile_many(
     error, if that is a terminal or a notebook; None shows them in a notebook only. `limits` hold
     for every model. A model that fails, or crashes its process, does not disturb the others.
 
-    Raises UsageError for what is no path, and where two models would be written to one file;
-    PassError for an unknown pass; EmitError where a folder cannot be made.
+    Raises UsageError for an invalid path, and if two models would be written to one file; PassError
+    for an unknown pass; EmitError if a folder cannot be made.
     """
     from .terminal import in_notebook
     from .terminal import progress as show_progress

@@ -1,4 +1,4 @@
-"""`irc inspect`: the facts of a model, and what the passes would fold or leave."""
+"""`irc inspect`: the facts of a model, and the affines that passes would fold or leave."""
 
 from __future__ import annotations
 

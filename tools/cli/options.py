@@ -352,8 +352,8 @@ def complete_outputs(options: argparse.Namespace, model: str, **suffixes: str) -
     """Complete the outputs that are folders by the name of a file for `model`.
 
     Each of `suffixes` ends the name for one option. A folder whose name ends with `/` is made, and
-    removed at the end if nothing is written to it. Raises UsageError, and EmitError where it cannot
-    be made.
+    removed at the end if nothing is written to it. Raises UsageError, and EmitError if it cannot be
+    made.
     """
     from pathlib import Path
 

@@ -67,7 +67,7 @@ class Summary:
                 )
 
     def print(self) -> None:
-        """Print what goes to standard output. Raises EmitError if it cannot be written."""
+        """Print the lines for standard output. Raises EmitError if it cannot be written."""
         if self.path == "-":
             sys.stdout.write(json_text(self.document))
         else:

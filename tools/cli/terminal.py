@@ -96,7 +96,7 @@ def write_diff(lines: Iterable[str], stream: TextIO) -> None:
 def progress(title: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
     """Show on standard error how many steps, of `total`, are done while the block runs.
 
-    Shows nothing with `quiet`, or if standard error is neither a terminal nor that of a notebook.
+    Shows nothing with `quiet`, or if standard error is neither a terminal nor a notebook's.
     """
     if not quiet and in_notebook():
         yield from _line(title, total)

@@ -137,9 +137,9 @@ class Candidates:
     def best(self) -> Candidate:
         """Return the candidate with the nearest results.
 
-        Without data there is one: what rests on a guess is dynamic or float. With data all
-        operators have ranges. If the results are poor, another one uses them for convolutions and
-        what follows from statistics, as without data, and lets all products be dynamic.
+        Without data there is one: operators that rest on a guess are dynamic or float. With data
+        all operators have ranges. If the results are poor, another one uses them for convolutions
+        and what follows from statistics, as without data, and lets all products be dynamic.
         """
         model, known = self.first.model, self.first.known
         rests = unknown(model, known)
@@ -156,7 +156,7 @@ class Candidates:
         return found
 
     def with_islands(self, reasons: Reasons) -> Reasons:
-        """Return reasons, the fixed ones, and those of operators with no layer next to them."""
+        """Return reasons: the fixed ones, and of operators with no layer next to them."""
         reasons = {**reasons, **self.fixed}
         return {**islands(self.first.model, reasons), **reasons}
 

@@ -102,7 +102,7 @@ class Engine:
     def run(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
         """Return the quantized model and warnings; the nodes in `exclude` stay float.
 
-        Raises EmitError if the quantizer fails, or onnxruntime cannot load what it wrote. The
+        Raises EmitError if the quantizer fails, or onnxruntime cannot load its model. The
         message names the operator by which this happens. Raises VerifyError if the model does not
         run on the samples.
         """
@@ -255,7 +255,7 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
     """Prepare in place the biases that the quantizer gets wrong; return the ones left float.
 
     It forgets the factor beta of a Gemm. It takes as many scales for a bias as the weight has along
-    the axis of its channels, and fails where a ConvTranspose groups these, or the bias has another
+    the axis of its channels, and fails if a ConvTranspose groups these, or the bias has another
     shape: such a bias becomes the result of a Constant, of which the quantizer keeps off.
     """
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}

@@ -35,7 +35,7 @@ class Fidelity:
 
     @property
     def lost(self) -> float:
-        """The dB that graph optimizations cost; 0 where these, or the noise, do not count."""
+        """The dB that graph optimizations cost; 0 if these, or the noise, do not count."""
         if self.unoptimized is None:
             return 0.0
         ends = (self.unoptimized, self.sqnr)
@@ -43,7 +43,7 @@ class Fidelity:
         return 0.0 if abs(before - after) <= APART or before == after else float(before - after)
 
     def ratio_text(self, unit: str) -> str:
-        """Return the ratio, and that without graph optimizations where they are apart."""
+        """Return the ratio, and the one without graph optimizations if they are apart."""
         text = f"{self.sqnr:.1f} {unit}"
         if not self.lost:
             return text

@@ -81,10 +81,10 @@ class LayerError:
     """The errors of one layer as signal-to-noise ratios of its result, in dB.
 
     `alone` is the error with the data of the float model, `accumulated` the error in the quantized
-    model. `weights`, `rounding` and `clipping` are those of one source each, with all else float.
-    `mean_share` is the share of the energy of `alone` in the mean of each channel, `per_channel`
-    would be `weights` with a scale for each channel (NaN if there is one). `repair` names the
-    change that would reduce the greatest part.
+    model. `weights`, `rounding` and `clipping` are the errors of one source each, with all else
+    float. `mean_share` is the share of the energy of `alone` in the mean of each channel,
+    `per_channel` would be `weights` with a scale for each channel (NaN if there is one). `repair`
+    names the change that would reduce the greatest part.
     """
 
     layer: str

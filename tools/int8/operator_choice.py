@@ -55,7 +55,7 @@ def excluded(model: ModelProto, exclude: Collection[str]) -> Reasons:
 def not_removable(model: ModelProto) -> Reasons:
     """Return the reason of Relus and Clips that would be removed though no range does their work.
 
-    It gives their data their own range where no other node of the main graph reads these.
+    It gives their data their own range if no other node of the main graph reads these.
     """
     results, constants = {info.name for info in model.graph.output}, constant_tensors(model.graph)
     alone = Counter(name for node in model.graph.node for name in node.input)
@@ -106,7 +106,7 @@ def check_inputs(model: ModelProto, known: Activations) -> None:
 def unknown(model: ModelProto, known: Activations) -> Reasons:
     """Return the reason of the nodes that would round a tensor of no range, or of a guessed one.
 
-    A result that nothing reads is not rounded, nor is what a Relu or Clip of a known range cuts.
+    A result that nothing reads is not rounded, nor are the data of a Relu or Clip of a known range.
     """
     missing, types = set(known.missing), quantizable_types()
     guesses = {name for name, each in known.known.items() if each.origin == Origin.GUESS.value}
@@ -160,7 +160,7 @@ def islands(model: ModelProto, reasons: Reasons) -> Reasons:
 
 
 def mixed_heads(model: ModelProto, ranges: Mapping[str, Range]) -> Reasons:
-    """Return the reason of Concats before results that join ranges far apart, and what follows.
+    """Return the reason of Concats before results that join ranges far apart, and of later nodes.
 
     The operands would have one scale: next to boxes from 0 to 320, scores from 0 to 1 are 0.
     """
@@ -201,7 +201,7 @@ def _after_layers(model: ModelProto) -> set[str]:
 def maps(model: ModelProto, known: Activations) -> Iterator[str]:
     """Yield the results that have numbers for places: of a convolution, over more than one place.
 
-    What is rare in them, such as text or objects, is far beyond what statistics of all places say.
+    Rare objects or text in them are far beyond the statistics of all places.
     """
     makers = makers_of(model.graph)
     for info in model.graph.output:
@@ -230,7 +230,7 @@ def _last_layers(name: str, makers: Mapping[str, NodeProto]) -> Iterator[NodePro
 
 
 def map_tails(model: ModelProto, known: Activations) -> Reasons:
-    """Return the reason of what makes maps out of smaller ones, if a layer has no statistic there.
+    """Return the reason of operators that make maps of smaller ones, if a layer has no statistic.
 
     The last layers are not asked for one.
     """

@@ -84,13 +84,13 @@ class Preparation:
         ranges: Mapping[str, Range],
         sigmas: float,
     ) -> Prepared:
-        """Return the model before corrections of biases, with what follows from given ranges."""
+        """Return the model before bias corrections, with ranges that follow from given ones."""
         self.input_ranges, self.ranges, self.sigmas = input_ranges, ranges, sigmas
         self._check_names(ranges)
         return Prepared(self.first, self._known(self.result))
 
     def corrected(self, left: Collection[str]) -> Prepared:
-        """Return the model with corrected biases, but for those of the nodes in `left`.
+        """Return the model with corrected biases, but for the biases of the nodes in `left`.
 
         A layer whose weight stays float has no error that a bias could correct.
         """

@@ -26,7 +26,7 @@ INTEGER_LAYERS = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul", "QGemm": "Ge
 DYNAMIC_LAYERS = ("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger")
 """Layers that have no grid of their own."""
 FUSED = ("Relu", "Clip")
-"""Activations that a quantizer leaves out where the ends of the grid do their work."""
+"""Activations that a quantizer leaves out if the ends of the grid do their work."""
 SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input")
 """What onnxruntime appends to the names of nodes and tensors."""
 SAME_WEIGHT = 0.99
@@ -252,7 +252,7 @@ class LayerFinder:
             (reader,) = readers
             if reader.op_type not in FUSED or reader.input[0] != value:
                 break
-            # The quantized model still computes it, under its name or that of its result.
+            # The quantized model still computes it, under its name or its result's.
             if reader.name in kept:
                 break
             if not reader.name and reader.output[0] in self.makers:

@@ -86,7 +86,7 @@ class Quantized:
         """Write the model, and to `prepared` the float model, together or not at all.
 
         With `in_place` the model may replace the one that was quantized. Raises EmitError, and
-        UsageError where a file that was read would be replaced.
+        UsageError if a file that was read would be replaced.
         """
         if self.files:
             check_replaced(path, self.files[0], in_place=in_place)

@@ -26,7 +26,7 @@ from ..verify.runner import Runner
 SUFFIXES = (".npz", ".npy", ".pb")
 """Files of a folder that are read as inputs."""
 BATCH = 8
-"""Samples that are run together where the model leaves the first axis open."""
+"""Samples that are run together if the model leaves the first axis open."""
 GENERATED = 16
 """Most batches that are generated."""
 FEWEST = 4
@@ -70,7 +70,7 @@ def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list
     """Return batches to calibrate with, batches to compare on, and the words for these.
 
     One of HELD_OUT batches is held out, or if there are fewer, samples of each batch. A model that
-    takes too few samples is compared on those of the calibration.
+    takes too few samples is compared on the samples of the calibration.
     """
     if len(batches) >= HELD_OUT:
         held = batches[HELD_OUT - 1 :: HELD_OUT]

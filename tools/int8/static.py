@@ -77,10 +77,10 @@ def quantize(
       notebook.
     - `base_dir`: the folder of the external data of a ModelProto.
 
-    Without data, what rests on a guessed range has no fixed scales: a Gemm, MatMul or LSTM finds
-    them at run time, other operators stay float, and so do the results of the model, where no
-    operator reads them and `ranges` names none. `Quantized.doubts` says where the results may be of
-    no use. Initializers that are graph inputs become constants.
+    Without data, operators that rest on a guessed range have no fixed scales: a Gemm, MatMul or
+    LSTM finds them at run time, other operators stay float, and so do results of the model that no
+    operator reads, unless `ranges` names them. `Quantized.doubts` says which results may be of no
+    use. Initializers that are graph inputs become constants.
 
     Raises UsageError for invalid arguments, if the range of an input is missing, and if onnxruntime
     has no quantizer; ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data
@@ -160,7 +160,7 @@ def quantize(
 
 
 def _files_of(path: str | Path, model: ModelProto, folder: Path) -> tuple[Path, ...]:
-    """Return the file of a model, and those of its external data; none for standard input."""
+    """Return the file of a model and its files of external data; none for standard input."""
     return () if str(path) == "-" else (Path(path), *sorted(external_files(model, folder)))
 
 
@@ -213,7 +213,7 @@ def _as_run(found: Candidate, judge: Judge) -> tuple[Candidate, list[str]]:
 
 
 def _overflow(found: Candidate, *, reduce_range: bool) -> str:
-    """Return why graph optimizations cost precision, and what helps."""
+    """Return why graph optimizations cost precision, and the remedy."""
     is_static = any(one.is_layer and one.method is Method.STATIC for one in found.coverage)
     takes_8_bits = is_static and not reduce_range
     if takes_8_bits and machine().lower() in X86:
@@ -238,7 +238,7 @@ def _losses(found: Candidate, judge: Judge, overflow: str) -> Iterator[str]:
 
 
 def _doubts(found: Candidate, judge: Judge, overflow: str, *, has_data: bool) -> Iterator[str]:
-    """Yield why the results may be of no use, and what helps."""
+    """Yield why the results may be of no use, and the remedy."""
     data = "" if has_data else "--data gives better ranges, "
     remedy = f"{data}--exclude leaves operators float, irc align shows which"
     for each in found.fidelity:

@@ -26,9 +26,9 @@ class FoldedLayer:
         self.group = integers.get("group", 1)
         is_gemm = node.op_type == "Gemm"
         self.is_transposed = is_gemm and not integers.get("transB")
-        """Whether the weight is [in, out]; that of a torch Linear is [out, in]."""
+        """Whether the weight is [in, out]; a torch Linear has [out, in]."""
         factors = [each.f for each in node.attribute if each.name in ("alpha", "beta")]
-        # A scale times alpha, or data that are transposed, are no layer of torch.
+        # No layer of torch has other factors, or transposes its data.
         self.is_plain = not is_gemm or not (integers.get("transA") or any(f != 1 for f in factors))
 
     @property
@@ -120,7 +120,7 @@ def layers_of(model: ModelProto, constants: Mapping[str, Array]) -> Iterator[Fol
             continue
         bias_name = node.input[2] if len(node.input) > 2 else ""
         bias = constants.get(bias_name)
-        # A bias that is computed is none of the checkpoint's.
+        # A checkpoint has no computed bias.
         if bias_name and (bias is None or bias.ndim != 1):
             continue
         layer = FoldedLayer(index, node, weight, bias)

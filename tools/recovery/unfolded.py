@@ -89,7 +89,7 @@ class _Unfolder:
         )
 
     def constant(self, name: str, array: Array, *, is_turned: bool = False) -> str:
-        """Return the name of an initializer, by preference that of the checkpoint."""
+        """Return the name of an initializer, by preference the checkpoint's."""
         key = (name, array.shape, is_turned)
         if key not in self.made:
             self.made[key] = self.values.fresh(name)

@@ -111,7 +111,7 @@ def compare_with(
     thorough: bool = False,
     advance: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Return the comparison of other models with `model`, also of what its branches compute."""
+    """Return the comparison of other models with `model`, also of values in its branches."""
     return Comparison(
         expose_branch_tensors(model, base_dir),
         base_dir,

@@ -47,7 +47,7 @@ class TensorDifference:
     their channel.
     """
     found: str = ""
-    """Element type and shape in the other model, where they differ."""
+    """Element type and shape in the other model, if they differ."""
     value: str = ""
     """Name of the tensor, or of the sequence or map that it is part of."""
 
@@ -196,7 +196,7 @@ def _differences(a: Array, b: Array) -> Array:
     """Return the magnitudes of differences.
 
     NaN and NaN do not differ; a finite number and one that is not differ by infinity. Unequal
-    integers differ by at least 1, also where float64 cannot tell them apart.
+    integers differ by at least 1, even if float64 cannot tell them apart.
     """
     x, y = widen(a), widen(b)
     difference = np.abs(x - y)

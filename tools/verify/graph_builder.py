@@ -18,8 +18,8 @@ SEEDS = 1009
 class GraphBuilder:
     """A builder that appends nodes to `nodes` and constants to `graph`.
 
-    All graphs of a model share `numbers`, from which names and seeds are made. Its operators are
-    those of `opset`.
+    All graphs of a model share `numbers`, from which names and seeds are made. Its operators are of
+    `opset`.
     """
 
     def __init__(self, graph: GraphProto, numbers: Iterator[int], opset: int) -> None:
@@ -65,7 +65,7 @@ class GraphBuilder:
 
     def _zero_or(self, shape: str, elem_type: int, value: float) -> str:
         """Return a tensor of zeros and of `value`, each as likely."""
-        # A Dropout doubles what it keeps.
+        # A Dropout doubles the elements that it keeps.
         half = np.array([value / 2], helper.tensor_dtype_to_np_dtype(elem_type))
         filled = self.op("ConstantOfShape", [shape], value=numpy_helper.from_array(half))
         ratio, trains = self.scalar(0.5, TensorProto.FLOAT), self.scalar(True, TensorProto.BOOL)

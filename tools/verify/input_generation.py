@@ -54,12 +54,12 @@ MAX_ELEMENTS = 1 << 30
 MAX_OPEN_ELEMENTS = 1 << 22
 """Most elements of all inputs together at extents that are tried for open dimensions.
 
-The fixed ones may need more: then twice what they need.
+The fixed ones may need more: then twice as much.
 """
 MAX_OVERRIDDEN_BYTES = 256 << 20
 """Limit on the size of the initializers that are overridden, at eight bytes for an element."""
 INTEGER_LIMIT = 8
-"""Integers stay below this where nothing says how large an index may be."""
+"""Integers stay below this if nothing says how large an index may be."""
 MAX_INTEGER = 40_000
 """The greatest magnitude of unrestricted integers of more than eight bits.
 

@@ -16,7 +16,7 @@ from .onnx_graph import constant_tensors
 
 POOLS = ("AveragePool", "LpPool", "MaxPool")
 SAME_EXTENTS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "PRelu", "Concat")
-"""Operators whose operands have equal extents, but for the axis of Concat, where more is fine."""
+"""Operators whose operands have equal extents, but for the axis of Concat: more is fine there."""
 MOST_NEEDS = 64
 """Most needs that are looked at: each runs a part of the model."""
 
@@ -26,14 +26,14 @@ ShapeOf = Callable[[str, int, int], Sequence[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The least extent of an axis of a tensor, or of all its axes together where `axis` is None."""
+    """The least extent of an axis of a tensor, or of all its axes together if `axis` is None."""
 
     tensor: str
     axis: int | None
     least: int
 
     def measure(self, shape: Sequence[int]) -> int:
-        """Return what `least` bounds, as large as it if the tensor has no such axis."""
+        """Return the number that `least` bounds; `least` itself if the tensor has no such axis."""
         if self.axis is None:
             return prod(shape)
         return shape[self.axis] if -len(shape) <= self.axis < len(shape) else self.least

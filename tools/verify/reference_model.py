@@ -56,8 +56,8 @@ TensorKey = tuple[str, str]
 class ReferenceModel:
     """The model that others are compared with.
 
-    `names` are its tensors in its order, without the `unreadable` ones: those of types that
-    onnxruntime does not return, and those that depend on random operators.
+    `names` are its tensors in its order, without the `unreadable` ones: tensors of types that
+    onnxruntime does not return, and tensors that depend on random operators.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path) -> None:

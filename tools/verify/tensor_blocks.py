@@ -87,7 +87,7 @@ def channel_rms(view: Array) -> Array:
 
 
 def _channel_maxima(view: Array) -> Array:
-    """Return the greatest magnitude of a finite number in each channel, 1 where all are zero."""
+    """Return the greatest magnitude of a finite number in each channel, 1 if all are zero."""
     maxima = np.zeros(view.shape[1])
     for at in blocks(view.shape):
         greatest = finite_magnitudes(view[at]).max(axis=(0, 2), initial=0)

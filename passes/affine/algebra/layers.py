@@ -71,8 +71,8 @@ class Fold(Record):
       leaves it alone.
     - The bias, input `bias_index`, becomes `bias` in float64; None leaves it alone. Gemm multiplies
       it by `beta`.
-    - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` where
-      it is a vector.
+    - A layer without a slot for a bias leaves `shift` to be added to its result, along `axis` if it
+      is a vector.
     - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the
       weight.
     - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
@@ -288,7 +288,7 @@ def check_numbers(
     beside: Array | float = 0.0,
     weights: float = 1.0,
 ) -> None:
-    """Refuse a fold of numbers that are not finite, or one that loses what the results could show.
+    """Refuse a fold of numbers that are not finite, or one after which the results lose a channel.
 
     `largest` is the greatest magnitude in the weight of each channel that `scale` multiplies. A
     channel of normal numbers that is left with none is lost. That is no loss if all of its

@@ -36,10 +36,10 @@ class QuantizedConstant(Record):
 
     - `scale`, in float64 and not rounded to its `scale_dtype`, and `zero_point`, None for zero,
       have one shape.
-    - They are one for the tensor where they have one element, one for each channel of `axis` where
-      they are vectors, and else one for each `block` elements along `axis`.
+    - They hold for the tensor if they have one element, for a channel of `axis` if they are
+      vectors, and else for each `block` of elements along `axis`.
     - The layer reads `value`: the result, or its transpose with the axes `perm`.
-    - `exact` are the numbers that `integers` were rounded from, where they were.
+    - `exact` are the numbers that `integers` were rounded from, if they were.
     """
 
     node: Node

@@ -39,10 +39,10 @@ _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "cast", "transpose", 
 class AffineOp(Record, dict=True):
     """One affine as it stands in the graph: nodes that turn `data` into `result`.
 
-    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] where
+    `scale` and `shift` are float64 of shape [C] along `axis` (counted from the left), or [] if
     `axis` is None and they are the same for every channel. A BatchNormalization is two nodes, and
-    keeps its `mean` and `beta` because (x - mean) * scale + beta does not cancel where scale * x +
-    shift would.
+    keeps its `mean` and `beta` because (x - mean) * scale + beta does not cancel if scale * x +
+    shift does.
     """
 
     nodes: tuple[Node, ...]

@@ -94,9 +94,9 @@ class QuantizedParts(Struct, eq=False):
 class Branch(Record):
     """A branch of the source that became a part of a layer, under the names that it had there.
 
-    `name` and `op_type` are those of its layer, and `weight` and `bias` the names of what that
-    read; all are empty for the value itself. `output` is the last value of the branch, and `folds`
-    are its affines.
+    `name` and `op_type` are its layer's, `weight` and `bias` the names of the operands of that; all
+    are empty for the value itself. `output` is the last value of the branch, and `folds` are its
+    affines.
     """
 
     name: str

@@ -63,8 +63,8 @@ class StatisticRef(Record):
 class StatisticTable(SideTable):
     """The statistics of the values of one module, from the BatchNormalizations of the source.
 
-    A pass that changes a value must update or drop its entry. `terms` has those of what branches
-    added to a sum.
+    A pass that changes a value must update or drop its entry. `terms` has the statistics of the
+    terms of a sum that branches computed.
     """
 
     def __init__(self) -> None:

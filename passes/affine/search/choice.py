@@ -226,8 +226,8 @@ class Chooser:
             raise Refused("constant_growth", detail)
         if added < removed:
             return removed - added
-        # As many operators as before are worth it where a sum takes the place of a product, or of
-        # both in one.
+        # As many operators as before are worth it if a sum takes the place of a product, or of both
+        # in one.
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
         if added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
             return 0
