@@ -20,11 +20,12 @@ from .types import DType, Type
 
 
 class Operand(Record):
-    """An operand of a schema.
+    """An operand of a schema by its name.
 
     Operands of one `kind` have one type; `dtypes` are the element types that it may have.
     """
 
+    name: str
     kind: str
     dtypes: frozenset[DType]
 

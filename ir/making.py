@@ -21,7 +21,7 @@ from .graph import Node, Value
 from .module import Module
 from .operand_types import Number, Operands
 from .ops import BY_ONNX_NAME, OPS, canonical_domain
-from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute
+from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute, missing_operands
 from .record import Record
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
 from .types import DType, dtype_of
@@ -88,12 +88,19 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     return module.foreign.find("", info.onnx, form_opset(info, at.opset))
 
 
-def check_count(title: str, inputs: Operands, least: int, greatest: int) -> None:
-    """Raise IRError unless the number of inputs is allowed, and none that is needed is absent."""
+def check_count(
+    title: str, inputs: Operands, names: Sequence[str], least: int, greatest: int
+) -> None:
+    """Raise IRError unless the number of inputs is allowed, and none that is needed is absent.
+
+    `names` are the operands.
+    """
+    missing = missing_operands(names, least, inputs)
     if not least <= len(inputs) <= greatest:
-        raise IRError(f"{title} takes {_count(least, greatest)} inputs, not {len(inputs)}")
-    if any(value is None for value in inputs[:least]):
-        raise IRError(f"{title} lacks a required input")
+        wanted = f"{title} takes {_count(least, greatest)} inputs, not {len(inputs)}"
+        raise IRError(f"{wanted}: it lacks {missing}" if missing else wanted)
+    if missing:
+        raise IRError(f"{title} lacks {missing}")
 
 
 def _count(least: int, greatest: int) -> str:

@@ -296,7 +296,7 @@ class Rewriter:
         schema = newest_form(info, self.module, before) if need_schema(info, attrs) else None
         checked = checked_attributes(title, attrs, info, schema)
         if not info.arity[0] <= len(inputs) <= info.arity[1]:
-            check_count(title, inputs, *info.arity)
+            check_count(title, inputs, info.inputs, *info.arity)
         return checked
 
     def _values(self, inputs: Operands, before: Node, info: OpInfo) -> Sequence[Value | None]:
@@ -343,7 +343,8 @@ class Rewriter:
             version = max(version, *[parameter.since for parameter in row.parameters.values()], 1)
         title = operator.op_type
         if schema is not None:
-            check_count(title, inputs, schema.least, schema.greatest)
+            names = [each.name for each in schema.operands]
+            check_count(title, inputs, names, schema.least, schema.greatest)
         checked = checked_attributes(title, attrs, None, schema)
         check_required(title, checked, schema)
         tensors = constants_for(title, inputs, schema)

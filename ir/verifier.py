@@ -9,6 +9,7 @@ from .graph import Function, Graph, Node, Value
 from .module import Module
 from .ops import op_info
 from .ops.parameters import attribute_name
+from .ops.row import missing_operands
 from .types import F64, dtype_of
 
 
@@ -110,8 +111,8 @@ def _check_node(node: Node) -> Iterator[str]:
     low, high = info.arity
     if not low <= len(node.inputs) <= high:
         yield f"{node.label} has {len(node.inputs)} inputs, {low} to {high} are allowed"
-    if any(value is None for value in node.inputs[:low]):
-        yield f"{node.label} lacks a required input"
+    if missing := missing_operands(info.inputs, low, node.inputs):
+        yield f"{node.label} lacks {missing}"
     needed = info.result_counts[0]
     if len(node.outputs) < needed:
         yield f"{node.label} has {len(node.outputs)} outputs, {needed} are needed"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...ir.attributes import AttributeRef
 from ...ir.ops import BY_ONNX_NAME
 from ...ir.ops.parameters import mixed_forms
-from ...ir.ops.row import MANY, NodeView, OpInfo, invalid_attribute
+from ...ir.ops.row import MANY, NodeView, OpInfo, invalid_attribute, missing_operands
 from ...ir.provenance import Refusal
 from .codec.onnx_parts import get_schema, has_schema
 
@@ -36,7 +36,9 @@ def lower(domain: str, op_type: str, node: NodeView) -> tuple[str | None, Refusa
     low, high = info.arity
     needed = node.inputs if high == MANY else node.inputs[:low]
     if not low <= len(node.inputs) <= high or None in needed:
-        refusal = refusal or Refusal("unsupported_op", f"{len(node.inputs)} inputs")
+        missing = missing_operands(info.inputs, low, node.inputs)
+        detail = f"it lacks {missing}" if missing else f"{len(node.inputs)} inputs"
+        refusal = refusal or Refusal("unsupported_op", detail)
     if len(node.outputs) > 1 and has_too_many_results(op_type, info, node):
         refusal = refusal or Refusal("unsupported_op", f"{len(node.outputs)} results")
     if (name := invalid_attribute(info, node.attrs)) is not None:

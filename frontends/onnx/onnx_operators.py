@@ -116,7 +116,7 @@ def _schema(domain: str, op_type: str, opset: int) -> Schema | None:
         name: str(attribute.type).rpartition(".")[2] for name, attribute in found.attributes.items()
     }
     required = [name for name, attribute in found.attributes.items() if attribute.required]
-    operands = [Operand(each.type_str, _dtypes_of(each.types)) for each in found.inputs]
+    operands = [Operand(each.name, each.type_str, _dtypes_of(each.types)) for each in found.inputs]
     return Schema(
         attributes, required, operands, found.min_input, found.max_input, found.min_output
     )

@@ -268,6 +268,16 @@ def _count_range(names: Sequence[str]) -> tuple[int, int]:
     return least, MANY if names and names[-1][-1] == "*" else len(names)
 
 
+def missing_operands(names: Sequence[str], least: int, inputs: Sequence[object]) -> str:
+    """Return which of the first `least` operands are missing: `its input weight`, "" if none is."""
+    given = [value is not None for value in inputs[:least]]
+    given += [False] * (least - len(given))
+    found = [name.rstrip("*") for name, is_given in zip(names, given, strict=False) if not is_given]
+    if not found:
+        return ""
+    return f"its input{'s' if len(found) > 1 else ''} {' and '.join(found)}"
+
+
 def form_opset(info: OpInfo, opset: int) -> int:
     """Return an opset from `opset` on in which ONNX has the operator in the form of the IR."""
     return max(opset, info.since, *[parameter.since for parameter in info.parameters.values()], 13)

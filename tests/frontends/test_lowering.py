@@ -44,8 +44,8 @@ REFUSED: dict[str, tuple[str, tuple[Value | None, ...], tuple[str, ...], dict[st
     "attribute of a function": (
         "LeakyRelu", (X,), ("y",), {"alpha": AttributeRef("a", "FLOAT")}, "an attribute is a parameter of the function"
     ),
-    "too few inputs": ("Add", (X,), ("y",), {}, "1 inputs"),
-    "an absent input": ("Add", (X, None), ("y",), {}, "2 inputs"),
+    "too few inputs": ("Add", (X,), ("y",), {}, "it lacks its input rhs"),
+    "an absent input": ("Add", (X, None), ("y",), {}, "it lacks its input rhs"),
     "too many results": ("Relu", (X,), ("y", "z"), {}, "2 results"),
     "an attribute of another kind": ("LeakyRelu", (X,), ("y",), {"alpha": "steep"}, "alpha is of another kind"),
     "no result": ("Relu", (X,), (), {}, "its first result has no name"),

@@ -135,7 +135,7 @@ BREAKAGES: dict[str, tuple[Callable[[Module], object], str]] = {
     "users": (lambda m: m.graph.inputs[1].users.clear(), "the users of %x"),
     "order": (lambda m: m.graph.inputs[1].users.clear() or swap(m), "before its definition"),
     "arity": (lambda m: first(m).set_inputs([]), "has 0 inputs, 1 to 1 are allowed"),
-    "absent": (lambda m: first(m).set_inputs([None]), "lacks a required input"),
+    "absent": (lambda m: first(m).set_inputs([None]), "nn.relu %a lacks its input data"),
     "payload": (lambda m: first(m).__setattr__("op", "constant"), "has no payload"),
     "names": (lambda m: m.graph.__setattr__("output_names", ()), "returns 1 values under 0 names"),
     "region": (

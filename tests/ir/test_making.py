@@ -118,7 +118,9 @@ def test_numbers_that_the_element_type_lacks_are_refused() -> None:
         ),
         ("nn.leaky_relu", {"alpha": "a"}, "LeakyRelu.*alpha"),
         ("onnx::Cast", {}, "Cast needs the attribute to"),
-        ("add", {}, "Add takes 2 inputs, not 1"),
+        ("add", {}, "Add takes 2 inputs, not 1: it lacks its input rhs"),
+        ("nn.conv", {}, "Conv takes 2 to 3 inputs, not 1: it lacks its input weight"),
+        ("onnx::GridSample", {}, "GridSample takes 2 inputs, not 1: it lacks its input grid"),
         ("onnx::Det", {"axis": 1}, "Det has no attribute 'axis'"),
     ],
 )
