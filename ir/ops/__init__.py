@@ -123,6 +123,15 @@ def function_of(node: Node) -> Function | None:
     return None if info is None or info.function is None else info.function(node)
 
 
+def terms_of(node: Node) -> float | None:
+    """Return how many products an element of the result sums, None if it sums none.
+
+    It is infinity if the shapes do not say it.
+    """
+    info = OPS.get(node.op)
+    return None if info is None or info.terms is None else info.terms(node)
+
+
 def is_wide(node: Node) -> bool:
     """Return whether a node combines narrow data with a float64 affine parameter.
 

@@ -573,6 +573,35 @@ def _padded(node: Node, x: Sequence[Interval], constants: Constants) -> list[Int
     return [x[0].whole.hull(operand_bounds(node, x, "constant_value", ZERO).whole)]
 
 
+def overshoots(node: Node) -> bool:
+    """Return whether a Resize interpolates by cubics, whose weights may be negative.
+
+    Its averages may lie beyond the data.
+    """
+    return text_of(node, "mode", "nearest") == "cubic"
+
+
+def _resized(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound Resize and Upsample: averages of elements, which a cubic interpolation goes beyond.
+
+    With the coefficient a < 0, its four weights along an axis add up to 1, and their magnitudes to
+    1 + |a| / 2 halfway between two elements. A Resize that crops may put a number of its own
+    outside the data.
+    """
+    data, shape = x[0].whole, shape_of(node.output.type)
+    if overshoots(node):
+        a = node.attrs.get("cubic_coeff_a", -0.75)
+        assert isinstance(a, int | float)
+        middle, axes = (data.low + data.high) / 2, 2 if shape is None else len(shape) - 2
+        radius = (data.high - data.low) / 2 * (1 + abs(a) / 2) ** axes
+        data = Interval(middle - radius, middle + radius)
+    if _crops(node):
+        outside = node.attrs.get("extrapolation_value", 0.0)
+        assert isinstance(outside, int | float)
+        data = data.hull(ZERO.map(lambda v: v + outside))
+    return [data]
+
+
 ROWS = (
     OpInfo(
         "take",
@@ -648,6 +677,7 @@ ROWS = (
         attrs={"axes": integers, "exclude_outside": integer},
         traits=_AVERAGES | {Trait.HEAVY},
         channels=resized_channels,
+        bounds=_resized,
     ),
     OpInfo(
         "nn.upsampling",
@@ -657,6 +687,7 @@ ROWS = (
         parameters={"scales": Parameter(9)},
         traits=_AVERAGES,
         channels=resized_channels,
+        bounds=_resized,
     ),
     OpInfo(
         "nn.depth_to_space",

@@ -104,7 +104,9 @@ def _hard_sigmoid(node: Node) -> Function:
 
 
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
+_SATURATES = _ELEMENTWISE | {Trait.SATURATES}
 _KEPT = frozenset({Trait.KEPT_UNREAD})
+_STEEP = _ELEMENTWISE | _KEPT | {Trait.STEEP}
 _RECTIFIER = frozenset({Trait.ELEMENTWISE, Trait.RECTIFIER, Trait.SEVERAL_AXES})
 
 
@@ -117,6 +119,7 @@ def _row(
     traits: frozenset[Trait] = _ELEMENTWISE | _KEPT,
     channels: Channels | None = None,
     bounds: Bounds | None = None,
+    pole: str | None = None,
     turns: Turns = lambda node: (),
 ) -> OpInfo:
     """Make the row of an operator with one operand, whose attributes are `numbers`.
@@ -135,6 +138,7 @@ def _row(
         attrs=attrs,
         function=function,
         bounds=bounds,
+        pole=pole,
         traits=traits,
         channels=channels,
     )
@@ -154,12 +158,17 @@ def _along_axis(
     )
 
 
+def slope_below_zero(node: Node) -> float | None:
+    """Return the slope of a LeakyRelu or Abs below zero; a PRelu has an operand for it."""
+    if node.op == "abs":
+        return -1.0
+    return _number(node, "alpha", float(np.float32(0.01))) if node.op == "nn.leaky_relu" else None
+
+
 def _rectified(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
     """Bound LeakyRelu and PRelu: max(x, 0) + slope * min(x, 0), of which one term is 0."""
-    data = x[0]
-    alpha = _number(node, "alpha", float(np.float32(0.01)))
-    is_constant = node.op != "nn.prelu"
-    slope = interval(alpha, alpha) if is_constant else operand_bounds(node, x, "slope")
+    data, alpha = x[0], slope_below_zero(node)
+    slope = operand_bounds(node, x, "slope") if alpha is None else interval(alpha, alpha)
     below = multiplied(data.map(lambda v: np.minimum(v, 0)), slope)
     above = data.map(lambda v: np.maximum(v, 0))
     both = below.hull(above)
@@ -281,19 +290,19 @@ ROWS = (
         forms={"integers": 12},
         parameters={"min": Parameter(11), "max": Parameter(11)},
         attrs={"max": number, "min": number},
-        traits=_ELEMENTWISE,
+        traits=_SATURATES,
         bounds=_clipped,
     ),
-    _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_ELEMENTWISE),
-    _row("sigmoid", "Sigmoid", _plain(_sigmoid)),
-    _row("tanh", "Tanh", _plain(np.tanh)),
-    _row("erf", "Erf", _plain(_erf), since=9),
-    _row("exp", "Exp", _plain(np.exp), bounds=rising(np.exp)),
-    _row("log", "Log", bounds=rising(np.log, 0)),
+    _row("hard_sigmoid", "HardSigmoid", _hard_sigmoid, "alpha", "beta", traits=_SATURATES),
+    _row("sigmoid", "Sigmoid", _plain(_sigmoid), traits=_SATURATES | _KEPT),
+    _row("tanh", "Tanh", _plain(np.tanh), traits=_SATURATES | _KEPT),
+    _row("erf", "Erf", _plain(_erf), since=9, traits=_SATURATES | _KEPT),
+    _row("exp", "Exp", _plain(np.exp), bounds=rising(np.exp), traits=_STEEP),
+    _row("log", "Log", bounds=rising(np.log, 0), pole="data", traits=_STEEP),
     _row("round", "Round", since=11, bounds=rising(np.rint)),
     _row("sign", "Sign", since=9, bounds=rising(np.sign)),
-    _row("sin", "Sin", since=7, bounds=always(-1, 1)),
-    _row("cos", "Cos", since=7, bounds=always(-1, 1)),
+    _row("sin", "Sin", since=7, bounds=always(-1, 1), traits=_SATURATES | _KEPT),
+    _row("cos", "Cos", since=7, bounds=always(-1, 1), traits=_SATURATES | _KEPT),
     _row("tan", "Tan", since=7),
     _row("asin", "Asin", since=7, bounds=rising(np.arcsin, -1, 1)),
     _row("acos", "Acos", since=7, bounds=falling(np.arccos, -1, 1)),
@@ -304,7 +313,12 @@ ROWS = (
     _row("acosh", "Acosh", since=9, bounds=rising(np.arccosh, 1)),
     _row("atanh", "Atanh", since=9, bounds=rising(np.arctanh, -1, 1)),
     _row("nn.softplus", "Softplus", _plain(_softplus)),
-    _row("nn.softsign", "Softsign", _plain(lambda x: x / (1 + np.abs(x)))),
+    _row(
+        "nn.softsign",
+        "Softsign",
+        _plain(lambda x: x / (1 + np.abs(x))),
+        traits=_SATURATES | _KEPT,
+    ),
     _row(
         "nn.mish",
         "Mish",

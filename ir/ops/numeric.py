@@ -100,7 +100,7 @@ _EXACT = frozenset({Trait.EXACT_AT_RUNTIME})
 _SUM = frozenset({Trait.COMBINES, Trait.SUM})
 _BROADCASTS = frozenset({Trait.BROADCASTS})
 _ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.EXACT_AT_RUNTIME})
-_EXTREMUM = _BROADCASTS | _EXACT | {Trait.COMBINES}
+_EXTREMUM = _BROADCASTS | _EXACT | {Trait.COMBINES, Trait.SATURATES}
 _BROADCAST_8 = {NUMPY_BROADCAST: 8}
 
 
@@ -112,6 +112,7 @@ def _arithmetic(
     bounds: Bounds,
     *traits: Trait,
     wide: str | None = None,
+    pole: str | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -124,6 +125,7 @@ def _arithmetic(
         attrs=LIMITED_BROADCAST,
         wide=wide,
         bounds=bounds,
+        pole=pole,
         affine=affine,
         traits=frozenset({Trait.ALIGNED, Trait.BROADCASTS, *traits}),
     )
@@ -254,7 +256,15 @@ ROWS = (
         *_EXACT,
         *_SUM,
     ),
-    _arithmetic("divide", "Div", evaluate_divide, AffineForm("div", _divisor), _quotient),
+    _arithmetic(
+        "divide",
+        "Div",
+        evaluate_divide,
+        AffineForm("div", _divisor),
+        _quotient,
+        Trait.STEEP,
+        pole="rhs",
+    ),
     OpInfo(
         "negative",
         ("data",),
@@ -281,7 +291,8 @@ ROWS = (
         same,
         unary(_reciprocal),
         onnx="Reciprocal",
-        traits=_ELEMENTWISE,
+        traits=_ELEMENTWISE | {Trait.STEEP},
+        pole="data",
         bounds=lambda node, x, constants: [inverted(x[0])],
     ),
     OpInfo(
@@ -310,8 +321,9 @@ ROWS = (
         onnx="Pow",
         when=has_numpy_broadcast,
         attrs=LIMITED_BROADCAST,
-        traits=_BROADCASTS | {Trait.EVALUATED_FOR_INTEGERS},
+        traits=_BROADCASTS | {Trait.EVALUATED_FOR_INTEGERS, Trait.STEEP},
         bounds=_power,
+        pole="base",
     ),
     OpInfo(
         "mod",

@@ -24,6 +24,7 @@ from .row import (
     Infer,
     Inputs,
     OpInfo,
+    Terms,
     Trait,
     complete_by_types,
     integer,
@@ -42,6 +43,7 @@ def _row(
     forms: Mapping[str, int] | None = None,
     infer: Infer = unknown,
     bounds: Bounds | None = None,
+    terms: Terms | None = None,
 ) -> OpInfo:
     return OpInfo(
         name,
@@ -53,6 +55,7 @@ def _row(
         forms=forms or {},
         attrs=dict.fromkeys(integers, integer),
         bounds=bounds,
+        terms=terms,
         traits=frozenset({Trait.KEPT_UNREAD, *traits}),
     )
 
@@ -187,6 +190,7 @@ ROWS = (
         "RNN",
         _RECURRENT,
         Trait.HEAVY,
+        Trait.SATURATES,
         results=_STATES,
         infer=infer_recurrent,
         bounds=_recurrent,
@@ -196,6 +200,7 @@ ROWS = (
         "GRU",
         _RECURRENT,
         Trait.HEAVY,
+        Trait.SATURATES,
         results=_STATES,
         infer=infer_recurrent,
         bounds=_recurrent,
@@ -205,11 +210,20 @@ ROWS = (
         "LSTM",
         (*_RECURRENT, "initial_c?", "peepholes?"),
         Trait.HEAVY,
+        Trait.SATURATES,
         results=(*_STATES, "output_c?"),
         infer=infer_recurrent,
         bounds=_recurrent,
     ),
-    _row("einsum", "Einsum", ("inputs*",), Trait.HEAVY, since=12),
+    _row(
+        "einsum",
+        "Einsum",
+        ("inputs*",),
+        Trait.HEAVY,
+        Trait.STEEP,
+        since=12,
+        terms=lambda node: inf,
+    ),
     _row(
         "quantize",
         "QuantizeLinear",

@@ -83,6 +83,15 @@ Bounds = Callable[[Node, Sequence[Interval], Constants], Sequence[Interval]]
 An absent operand is unbounded.
 """
 
+Terms = Callable[[Node], float]
+"""Return how many products an element of the result sums, by shapes; infinity if unknown."""
+
+Grouped = Callable[[Node, Array, int], Array]
+"""View the weight of a layer, operand `index`, by what its elements connect.
+
+It is [groups, channels of the result, channels of the data, taps].
+"""
+
 Condition = Callable[[NodeView], Refusal | None]
 """Return why an ONNX node is not the in-house operator, None if it is."""
 
@@ -123,6 +132,8 @@ class Trait(Enum):
     AVERAGES = "each element of its result is a weighted mean of elements of its data"
     EXTREMUM = "each element of its result is the greatest or least of some elements of its data"
 
+    SATURATES = "its usual results fill its bounds, unlike those of a Softmax"
+    STEEP = "its result may be anywhere for likely data"
     DECIDES = (
         "its result is a choice or a share, which depends on the order of its data or on their"
         " differences"
@@ -200,6 +211,9 @@ class OpInfo(Record, dict=True):
     - `wide` is the operand that may be a float64 parameter beside narrower data.
     - `function` makes the real function that the operator computes on each element, up to rounding.
     - `bounds` bounds the results by bounds of the operands, if traits and channels do not.
+    - `pole` is the operand of which a zero makes the result infinite.
+    - `terms` counts the products that an element of the result sums, if it sums products.
+    - `grouped` views the weight of a layer as a map of channels.
     - `affine` says which affine the operator is, and under which kind fold maps list it: mul, add,
       sub, div, ...
     - A `pure` operator may be erased if nobody reads its results.
@@ -221,6 +235,9 @@ class OpInfo(Record, dict=True):
     wide: str | None = None
     function: MakeFunction | None = None
     bounds: Bounds | None = None
+    pole: str | None = None
+    terms: Terms | None = None
+    grouped: Grouped | None = None
     affine: AffineForm | None = None
     pure: bool = True
     traits: frozenset[Trait] = frozenset()

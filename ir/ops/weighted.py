@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -12,8 +12,18 @@ from ..extents import product, total
 from ..graph import Node
 from ..tensor import Array, round_to
 from ..types import Dim, TensorType, dtype_of
+from .bounds import extents_product, operand_bounds
 from .evaluation import NotEvaluable, binary, check_size, operands
-from .inference import Types, broadcast_shapes, input_dtype, input_shape, list_attribute, same
+from .inference import (
+    Types,
+    broadcast_shapes,
+    input_dtype,
+    input_shape,
+    integer_of,
+    list_attribute,
+    same,
+)
+from .interval import ZERO, Interval, added, interval, multiplied, repeated
 from .numeric import addend
 from .row import (
     NUMPY_BROADCAST,
@@ -21,6 +31,7 @@ from .row import (
     Constants,
     Inputs,
     OpInfo,
+    Terms,
     Trait,
     complete_by_types,
     integer,
@@ -28,7 +39,7 @@ from .row import (
     number,
     positive_integers,
 )
-from .views import window_of
+from .views import normalizes_last_axis, window_of
 
 _WINDOW = {
     "dilations": positive_integers,
@@ -133,6 +144,84 @@ def evaluate_matmul(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         return (round_to(np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))), dtype),)
 
 
+def _extents(dims: Sequence[Dim]) -> float:
+    return prod([float(extent) if isinstance(extent, int) else inf for extent in dims])
+
+
+def conv_terms(node: Node) -> float:
+    """Count the taps of all channels that a result of Conv reads."""
+    shape = input_shape(node, "weight")
+    return inf if shape is None or len(shape) < 2 else _extents(shape[1:])
+
+
+def conv_transpose_terms(node: Node) -> float:
+    """Count the taps of all channels, of which a result of ConvTranspose may read fewer."""
+    shape = input_shape(node, "weight")
+    return inf if shape is None or len(shape) < 2 else _extents((shape[0], *shape[2:]))
+
+
+def matrix_terms(node: Node) -> float:
+    """Count the elements of a row of the first operand of Gemm or MatMul, by either operand."""
+    terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
+    shape = input_shape(node, "rhs" if node.op == "matmul" else "weight")
+    if terms < inf or not shape:
+        return terms
+    return _extents((shape[-1 if node.attrs.get("transB", 0) else max(-2, -len(shape))],))
+
+
+def conv_groups(node: Node, weight: Array, index: int) -> Array:
+    """View [M, C/group, k...]: the first M/group channels are the first group's."""
+    group, (rows, columns, *kernel) = integer_of(node, "group", 1), weight.shape
+    return weight.reshape(group, rows // group, columns, prod(kernel))
+
+
+def conv_transpose_groups(node: Node, weight: Array, index: int) -> Array:
+    """View [C, M/group, k...]: the first C/group channels of the data are the first group's."""
+    return conv_groups(node, weight, index).swapaxes(1, 2)
+
+
+def dense_groups(node: Node, weight: Array, index: int) -> Array:
+    """View [C, M], or [M, C] with `transB`."""
+    return (weight if node.attrs.get("transB", 0) else weight.T)[None, :, :, None]
+
+
+def matmul_groups(node: Node, weight: Array, index: int) -> Array:
+    """View the matrix [C, M] of x W, or [M, C] of W x."""
+    return (weight.T if index == 1 else weight)[None, :, :, None]
+
+
+def _products(node: Node, x: Sequence[Interval], terms: float) -> Interval:
+    return repeated(multiplied(x[0].whole, x[1].whole), terms)
+
+
+def _convolution_bounds(
+    node: Node, x: Sequence[Interval], constants: Constants, *, terms: Terms
+) -> list[Interval]:
+    """Bound Conv and ConvTranspose: sums of products, of which padding takes some or all."""
+    bias = operand_bounds(node, x, "bias", ZERO).whole
+    return [added(_products(node, x, terms(node)).hull(ZERO), bias)]
+
+
+def _dense_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound Gemm: alpha A B + beta C."""
+    alpha, beta = (node.attrs.get(name, 1.0) for name in ("alpha", "beta"))
+    assert isinstance(alpha, int | float) and isinstance(beta, int | float)
+    bias = operand_bounds(node, x, "bias", ZERO).whole
+    product = multiplied(_products(node, x, matrix_terms(node)), interval(alpha, alpha))
+    return [added(product, multiplied(bias, interval(beta, beta)))]
+
+
+def _matmul_bounds(node: Node, x: Sequence[Interval], constants: Constants) -> list[Interval]:
+    """Bound MatMul.
+
+    The rows of a Softmax along its last axis add up to 1: the product with them is an average.
+    """
+    first = node.operand().node
+    if first is not None and first.op == "nn.softmax" and normalizes_last_axis(first):
+        return [x[1].whole]
+    return [_products(node, x, matrix_terms(node))]
+
+
 _LINEAR = frozenset({Trait.ABSORBS, Trait.HEAVY, Trait.LINEAR})
 _LAYER = _LINEAR | {Trait.BIASED, Trait.DECIDES_RANK}
 _MADE = frozenset({Trait.ALIGNED, Trait.MADE_BY_PASSES})
@@ -142,6 +231,9 @@ ROWS = (
         "nn.conv",
         ("data", "weight", "bias?"),
         infer_conv,
+        terms=conv_terms,
+        grouped=conv_groups,
+        bounds=partial(_convolution_bounds, terms=conv_terms),
         onnx="Conv",
         attrs=_WINDOW,
         wide="bias",
@@ -151,6 +243,9 @@ ROWS = (
         "nn.conv_transpose",
         ("data", "weight", "bias?"),
         infer_conv_transpose,
+        terms=conv_transpose_terms,
+        grouped=conv_transpose_groups,
+        bounds=partial(_convolution_bounds, terms=conv_transpose_terms),
         onnx="ConvTranspose",
         attrs={**_WINDOW, "output_padding": integers},
         wide="bias",
@@ -160,6 +255,9 @@ ROWS = (
         "nn.dense",
         ("data", "weight", "bias?"),
         infer_dense,
+        terms=matrix_terms,
+        grouped=dense_groups,
+        bounds=_dense_bounds,
         onnx="Gemm",
         forms={NUMPY_BROADCAST: 7, "bf16": 13},
         attrs={
@@ -172,7 +270,17 @@ ROWS = (
         wide="bias",
         traits=_LAYER,
     ),
-    OpInfo("matmul", ("lhs", "rhs"), infer_matmul, evaluate_matmul, onnx="MatMul", traits=_LINEAR),
+    OpInfo(
+        "matmul",
+        ("lhs", "rhs"),
+        infer_matmul,
+        evaluate_matmul,
+        terms=matrix_terms,
+        grouped=matmul_groups,
+        bounds=_matmul_bounds,
+        onnx="MatMul",
+        traits=_LINEAR,
+    ),
     OpInfo(
         "nn.bias_add",
         ("lhs", "rhs"),

@@ -7,6 +7,7 @@ import numpy as np
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.ops import function_of
+from ...ir.ops.nonlinear import slope_below_zero
 from ...ir.ops.row import Function
 from ...ir.ops.views import clip_bounds
 from ...ir.tensor import Array
@@ -77,11 +78,9 @@ class ElementwiseFunctions:
 
     def slope(self, node: Node, axis: int | None, channels: int) -> Array | None:
         """Return the slope below zero, [] or [C], of a function that is the identity above."""
-        if node.op == "abs":
-            return np.array(-1.0)
-        if node.op == "nn.leaky_relu":
-            alpha = node.attrs.get("alpha", float(np.float32(0.01)))
-            return np.array(float(alpha)) if isinstance(alpha, float | int) else None
+        number = slope_below_zero(node)
+        if number is not None:
+            return np.array(number)
         array = self.evaluator.exact(node["slope"]) if node.op == "nn.prelu" else None
         shape = shape_of(node.output.type)
         if array is None or shape is None or array.ndim > len(shape):

@@ -16,7 +16,6 @@ from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value
 from ...ir.module import Module
 from ...ir.ops import has_trait
-from ...ir.ops.normalization import NORMALIZATIONS
 from ...ir.ops.row import Trait
 from ...ir.types import dtype_of
 from .moments import Moments
@@ -24,20 +23,6 @@ from .statistic_ranges import certain_ranges
 
 FAR = 2
 """The number of layers from which a range is a guess."""
-
-STEEP = ("divide", "reciprocal", "power", "exp", "log", "einsum", *NORMALIZATIONS)
-"""Operators whose results may be anywhere for the likely data.
-
-A normalization divides by a deviation that no model keeps: some channels of some samples are far
-beyond the others.
-"""
-
-
-SATURATING = (
-    *("clip", "cos", "erf", "hard_sigmoid", "maximum", "minimum", "sigmoid", "sin", "tanh"),
-    *("gru", "lstm", "nn.softsign", "rnn"),
-)
-"""Operators whose usual results fill their bounds, unlike those of a Softmax or a reciprocal."""
 
 WIDE = 64.0
 """The magnitude from which bounds are those of a number format, not of likely results."""
@@ -48,8 +33,9 @@ class Evidence:
 
     def __init__(self, module: Module) -> None:
         self.evaluator: ConstantEvaluator = module.constants
-        nodes = (node for graph in module.graphs() for node in graph if node.op in SATURATING)
-        results = [value for node in nodes for value in node.outputs]
+        nodes = (node for graph in module.graphs() for node in graph)
+        saturating = [node for node in nodes if has_trait(node, Trait.SATURATES)]
+        results = [value for node in saturating for value in node.outputs]
         with np.errstate(all="ignore"):
             found = certain_ranges(module, results)
         self.bounds: dict[Value, Moments] = {
@@ -88,7 +74,7 @@ class Evidence:
         """Return the number of layers that an operator counts for."""
         if has_trait(node, Trait.LINEAR):
             return 1 if len(data) == 1 and rough.isdisjoint(data) else FAR
-        if (node.op in STEEP or has_trait(node, Trait.DECIDES)) and data:
+        if (has_trait(node, Trait.STEEP) or has_trait(node, Trait.DECIDES)) and data:
             constant = node.op == "divide" and data == [node["lhs"]]
             return 0 if constant else FAR
         if node.op == "multiply" and len(data) > 1:

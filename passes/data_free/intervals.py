@@ -1,17 +1,13 @@
-"""Intervals of values with one number a channel, by rows of the operator table and layers."""
+"""Intervals of values with one number a channel."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from ...ir.graph import Node
-from ...ir.ops.bounds import extents_product, operand_bounds
-from ...ir.ops.inference import input_shape
-from ...ir.ops.interval import UNBOUNDED, ZERO, Interval, added, interval, multiplied, repeated
-from ...ir.ops.views import normalizes_last_axis
+from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.tensor import Array
 from ...ir.types import Shape
 from .moments import Moments
@@ -57,43 +53,3 @@ def to_channels(
     if kept.size in (1, count):
         return np.array(np.broadcast_to(kept, (count,)))
     return np.full(count, float(function(kept)))
-
-
-def contracted(node: Node) -> float:
-    """Return how many products a matrix product or convolution sums up."""
-    if node.op == "einsum":
-        return math.inf
-    shape = input_shape(node, "rhs" if node.op == "matmul" else "weight")
-    if node.op in ("matmul", "nn.dense"):
-        terms = extents_product(node, (0 if node.attrs.get("transA", 0) else -1,))
-        extent = None
-        if shape:
-            extent = shape[-1 if node.attrs.get("transB", 0) else max(-2, -len(shape))]
-        return float(extent) if terms == math.inf and isinstance(extent, int) else terms
-    if shape is None or len(shape) < 2:
-        return math.inf
-    kept = shape[1:] if node.op == "nn.conv" else (shape[0], *shape[2:])
-    return math.prod([float(extent) if isinstance(extent, int) else math.inf for extent in kept])
-
-
-def product_bounds(node: Node, x: Sequence[Interval]) -> Interval:
-    """Return the interval of a product or convolution of two computed operands.
-
-    The rows of a Softmax along its last axis add up to 1: the product with them is an average.
-    """
-    first = node.operand().node
-    is_softmax = first is not None and first.op == "nn.softmax" and normalizes_last_axis(first)
-    if node.op == "matmul" and is_softmax:
-        return x[1].whole
-    product = repeated(multiplied(x[0].whole, x[1].whole), contracted(node))
-    if node.op in ("nn.conv", "nn.conv_transpose"):
-        product = product.hull(ZERO)
-    bias = ZERO if node.op == "matmul" else operand_bounds(node, x, "bias", ZERO).whole
-    if node.op == "nn.dense":
-        alpha, beta = (node.attrs.get(name, 1.0) for name in ("alpha", "beta"))
-        assert isinstance(alpha, int | float) and isinstance(beta, int | float)
-        product, bias = (
-            multiplied(product, interval(alpha, alpha)),
-            multiplied(bias, interval(beta, beta)),
-        )
-    return added(product, bias)

@@ -17,13 +17,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.ops import terms_of
 from ...ir.ops.inference import input_shapes, integer_of
 from ...ir.ops.normalization import NORMALIZATIONS, normalized_parameters
-from ...ir.ops.row import Trait
 from ...ir.tensor import Array, to_float64
 from ...ir.types import shape_of
-from .intervals import contracted, interval_of, to_channels
+from .intervals import interval_of, to_channels
 from .moments import Moments, Propagator
 
 ALIKE = 1.5
@@ -116,8 +115,9 @@ class LikelyMoments(Propagator):
         """Return moments of a result in [low, high], and whether they rest on that alone."""
         if node.op in NORMALIZATIONS and index == 0:
             return self.normalized(node, low, high, axis), False
-        if has_trait(node, Trait.LINEAR) or node.op == "einsum":
-            found = self.contraction(node)
+        terms = terms_of(node)
+        if terms is not None:
+            found = self.products(node, terms)
             if found is not None:
                 return replace(found.along(axis, len(low)), low=low, high=high), False
         width = high.max() - low.min()
@@ -147,10 +147,9 @@ class LikelyMoments(Propagator):
         mean = to_channels((shift.low + shift.high) / 2, rank, axis, len(low), np.mean)
         return Moments(axis, mean, std, low, high)
 
-    def contraction(self, node: Node) -> Moments | None:
+    def products(self, node: Node, terms: float) -> Moments | None:
         """Return the moments of sums of products of two independent operands, as a whole."""
         first, second = self.get(node), self.get(node, 1)
-        terms = contracted(node)
         if first is None or second is None or not math.isfinite(terms):
             return None
         x, y = first.whole, second.whole

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...ir.graph import Node, Value
-from ...ir.ops import has_trait
+from ...ir.ops import OPS, has_trait
 from ...ir.ops.inference import input_shapes, integer_of
 from ...ir.ops.row import Trait
 from ...ir.ops.views import may_read_padding, window_of
@@ -40,12 +40,21 @@ class Linear(Record):
     @property
     def channels(self) -> int:
         """Number of channels of the data, from the shape of the weight."""
-        shape: tuple[int, ...] = self.weight.shape
-        if self.node.op == "nn.conv":
-            return integer_of(self.node, "group", 1) * shape[1]
-        if self.node.op == "nn.dense":
-            return shape[1 if self.node.attrs.get("transB", 0) else 0]
-        return shape[1 if self.node.op == "matmul" and self.fold.index == 0 else 0]
+        groups, _, columns, _ = self.grouped(self.weight).shape
+        return int(groups * columns)
+
+    @property
+    def alpha(self) -> float:
+        """The factor of the product, which only a Gemm has."""
+        alpha = self.node.attrs.get("alpha", 1.0)
+        assert isinstance(alpha, float | int)
+        return float(alpha)
+
+    def grouped(self, weight: Array) -> Array:
+        """View `weight` as [groups, channels of the result, channels of the data, taps]."""
+        grouped = OPS[self.node.op].grouped
+        assert grouped is not None
+        return grouped(self.node, weight, self.fold.index)
 
     def accepts(self, axis: int | None, vector: Array) -> bool:
         """Return whether `vector` [C] has one number for each channel of the data, on `axis`."""
@@ -58,60 +67,38 @@ class Linear(Record):
         share is 1 if extents are unknown, or `padding` is not exact. A tap of a transposed
         convolution reaches a position in one of its strides.
         """
-        node = self.node
-        if node.op == "nn.dense":
-            alpha = node.attrs.get("alpha", 1.0)
-            assert isinstance(alpha, float | int)
-            return np.asarray(
-                float(alpha) * (vector @ (weight.T if node.attrs.get("transB", 0) else weight))
-            )
-        if node.op == "matmul":
-            return np.asarray(vector @ weight if self.fold.index == 1 else weight @ vector)
-        group, kernel = integer_of(node, "group", 1), weight.shape[2:]
-        inside = shares(node, kernel) if node.op == "nn.conv" and padding == "exact" else None
-        taps = (
-            (weight if inside is None else weight * inside)
-            .reshape(*weight.shape[:2], prod(kernel))
-            .sum(axis=2)
-        )
-        taps = taps.reshape(group, -1, taps.shape[1])
-        spread = vector.reshape(group, -1)
-        if node.op == "nn.conv":
-            return np.asarray(np.einsum("gmc,gc->gm", taps, spread).reshape(-1))
-        reached = prod(self.strides)
-        return np.asarray(np.einsum("gcm,gc->gm", taps, spread).reshape(-1) / reached)
+        if self.node.op == "nn.conv" and padding == "exact":
+            inside = shares(self.node, weight.shape[2:])
+            weight = weight if inside is None else weight * inside
+        taps = self.grouped(weight).sum(axis=3)
+        spread = vector.reshape(len(taps), -1)
+        # Matrices of language models are large: BLAS.
+        if weight.ndim == 2:
+            response = np.matmul(taps, spread[..., None])
+        else:
+            response = np.einsum("gmc,gc->gm", taps, spread)
+        return np.asarray(self.alpha * response.reshape(-1) / self.phase_count)
 
     def over_results(self, weight: Array) -> Array:
         """Return the sums [C] of `weight` over the results and taps that read a channel.
 
         Of the taps of a transposed convolution it is the share that reaches one position.
         """
-        node = self.node
-        if node.op == "nn.dense":
-            return np.asarray(weight.sum(axis=0 if node.attrs.get("transB", 0) else 1))
-        if node.op == "matmul":
-            return np.asarray(weight.sum(axis=self.fold.index))
-        taps = weight.reshape(*weight.shape[:2], -1).sum(axis=2)
-        if node.op == "nn.conv_transpose":
-            return np.asarray(taps.sum(axis=1) / prod(self.strides))
-        group = integer_of(node, "group", 1)
-        return np.asarray(taps.reshape(group, -1, taps.shape[1]).sum(axis=1).reshape(-1))
+        taps = self.grouped(weight).sum(axis=3)
+        return np.asarray(taps.sum(axis=1).reshape(-1) / self.phase_count)
 
     @property
     def fan_in(self) -> float:
         """Number of products that an element of the result sums up."""
-        if self.node.op == "nn.conv_transpose":
-            taps = prod(self.weight.shape[2:]) / prod(self.strides)
-            return float(taps * self.weight.shape[0] / integer_of(self.node, "group", 1))
-        return float(self.weight.size / self.weight.shape[self.weight_axis])
+        _, _, columns, taps = self.grouped(self.weight).shape
+        return float(columns * taps / self.phase_count)
 
     def bounds(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Return the least and greatest result [M] without the bias, for data in [low, high].
 
         Taps may lie outside the data, where it is 0.
         """
-        is_transposed = self.node.op == "nn.conv_transpose"
-        if is_transposed or may_read_padding(self.node, self.weight.shape[2:]):
+        if self.is_transposed or may_read_padding(self.node, self.weight.shape[2:]):
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
         positive, negative = (
             replace(self, weight=part(self.weight, 0.0)) for part in (np.maximum, np.minimum)
@@ -127,10 +114,22 @@ class Linear(Record):
         return every.min(axis=(0, 1)), every.max(axis=(0, 1))
 
     @property
+    def is_transposed(self) -> bool:
+        """Whether the layer is a transposed convolution."""
+        return self.node.op == "nn.conv_transpose"
+
+    @property
     def strides(self) -> tuple[int, ...]:
-        rank = self.weight.ndim - 2
-        window = window_of(self.node, rank)
-        return (1,) * rank if window is None else window.strides
+        """The strides of a transposed convolution, none of another layer."""
+        if not self.is_transposed:
+            return ()
+        window = window_of(self.node, self.weight.ndim - 2)
+        return () if window is None else window.strides
+
+    @property
+    def phase_count(self) -> int:
+        """Number of kinds of positions of the result, each reached by other taps."""
+        return prod(self.strides)
 
     def phases(
         self, vector: Array, variance: Array, *, padding: str = "exact"
@@ -140,9 +139,7 @@ class Linear(Record):
         There is one pair for each kind of position. A transposed convolution has prod(strides)
         kinds, each reached by other taps; any other layer has one kind.
         """
-        strides = self.strides if self.node.op == "nn.conv_transpose" else ()
-        slope = self.node.attrs.get("alpha", 1.0) if self.node.op == "nn.dense" else 1.0
-        assert isinstance(slope, float | int)
+        strides, kinds = self.strides, self.phase_count
         found = []
         for phase in np.ndindex(*strides):
             mask = np.zeros(self.weight.shape[2:] if phase else (), bool)
@@ -150,19 +147,18 @@ class Linear(Record):
                 tuple(slice(first, None, step) for first, step in zip(phase, strides, strict=True))
             ] = True
             weight = self.weight * mask
-            kinds = prod(strides)
             # apply() takes the mean over all kinds, to which the taps of the others add 0 here. The
             # variance of alpha * x takes alpha^2, of which apply() has one factor.
             mean, square = (
                 self.apply(weight, vector, padding=padding),
                 self.apply(weight**2, variance, padding=padding),
             )
-            found.append((mean * kinds, square * kinds * float(slope)))
+            found.append((mean * kinds, square * kinds * self.alpha))
         return found
 
     def bias(self, params: Parameters) -> Array | None:
         """Return the bias, [M] or [], None unless it is constant with one number a channel."""
-        if self.node.op == "matmul":
+        if not has_trait(self.node, Trait.BIASED):
             return np.zeros(())
         try:
             bias = read_bias(self.node, params)
@@ -170,7 +166,7 @@ class Linear(Record):
             return None
         if bias is None:
             return np.zeros(())
-        beta = self.node.attrs.get("beta", 1.0) if self.node.op == "nn.dense" else 1.0
+        beta = self.node.attrs.get("beta", 1.0)
         assert isinstance(beta, float | int)
         columns = bias.shape[-1] if bias.ndim else 1
         if bias.size != columns:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from ...ir.graph import Node, Value
 from ...ir.ops import has_trait, op_info
 from ...ir.ops.bounds import dtype_bounds
-from ...ir.ops.interval import UNBOUNDED, ZERO, Interval
-from ...ir.ops.row import Trait, text_of
-from ...ir.types import Shape, dtype_of, shape_of
-from .intervals import interval_of, product_bounds
+from ...ir.ops.interval import UNBOUNDED, Interval
+from ...ir.ops.row import Trait
+from ...ir.types import dtype_of, shape_of
+from .intervals import interval_of
 from .likely import LikelyMoments
 from .moments import Moments
 
@@ -23,9 +23,6 @@ ASTRONOMICAL = 2.0**10
 
 SMALLEST_DIVISOR = 2.0**-4
 """The least divisor that is likely, in usual magnitudes."""
-
-DIVISORS = {"divide": 1, "reciprocal": 0, "power": 0, "log": 0}
-"""The operand of an operator that makes the result infinite if it is zero."""
 
 Found = Mapping[Value, Moments]
 """The moments of the results of a node, if they follow from its operands."""
@@ -46,7 +43,8 @@ class OperatorIntervals:
         """
         intervals = self.intervals(node, found, [self.of(value) for value in node.inputs])
         info = op_info(node.op)
-        if info is None or info.bounds is None or not intervals:
+        is_layer = has_trait(node, Trait.LINEAR)
+        if is_layer or info is None or info.bounds is None or not intervals:
             return intervals, False
         if _width(intervals[0]) < ASTRONOMICAL:
             return intervals, False
@@ -72,6 +70,7 @@ class OperatorIntervals:
 
         A divisor is at least a part of its usual magnitude, and has the `sign` if it may have both.
         """
+        info = op_info(node.op)
         data, value = self.likely.get(node, index), node.input(index)
         if data is None or value is None:
             return UNBOUNDED
@@ -80,7 +79,8 @@ class OperatorIntervals:
             np.maximum(data.low, data.mean - reach),
             np.minimum(data.high, data.mean + reach),
         )
-        if index == DIVISORS.get(node.op) and ((low <= 0) & (high >= 0)).any():
+        pole = None if info is None or info.pole is None else info.operands[info.pole]
+        if index == pole and ((low <= 0) & (high >= 0)).any():
             least = np.sqrt(data.mean**2 + data.std**2).min() * SMALLEST_DIVISOR
             positive = (np.full_like(low, least), np.maximum(high, least))
             negative = (np.minimum(low, -least), np.full_like(low, -least))
@@ -94,24 +94,26 @@ class OperatorIntervals:
             x = [each.whole for each in x]
         if any(has_trait(node, trait) for trait in (Trait.MOVES, Trait.AVERAGES, Trait.EXTREMUM)):
             return self.moved(node, found)
+        by_weight = self.by_weight(node) if has_trait(node, Trait.LINEAR) else None
+        if by_weight is not None:
+            return [by_weight]
         info = op_info(node.op)
-        if info is not None and info.bounds is not None:
-            return list(info.bounds(node, x, self.evaluator))
-        if not has_trait(node, Trait.LINEAR):
+        if info is None or info.bounds is None:
             return []
+        return list(info.bounds(node, x, self.evaluator))
+
+    def by_weight(self, node: Node) -> Interval | None:
+        """Return the interval of the result of a layer, if its weight and its bias are constant."""
         linear = self.likely.linear(node)
         bias = None if linear is None else linear.bias(self.likely.params)
-        data = None
-        if linear is not None:
-            data = self.likely.along(linear.data, linear.data_axis, linear.channels)
-        if linear is None or bias is None or data is None:
-            return [product_bounds(node, x)]
+        if linear is None or bias is None:
+            return None
+        data = self.likely.along(linear.data, linear.data_axis, linear.channels)
+        if data is None:
+            return None
         low, high = linear.bounds(data.low, data.high)
-        return [
-            interval_of(
-                Moments(linear.axis, low, low, low + bias, high + bias), shape_of(node.output.type)
-            )
-        ]
+        ends = Moments(linear.axis, low, low, low + bias, high + bias)
+        return interval_of(ends, shape_of(node.output.type))
 
     def moved(self, node: Node, found: Found) -> list[Interval]:
         """Return the intervals of results that are elements of the data, or averages of them."""
@@ -132,29 +134,9 @@ class OperatorIntervals:
                     info.bounds(node, [self.of(each) for each in node.inputs], self.evaluator)
                 )
             else:
-                results.append(_resized(node, whole, shape_of(value.type)))
+                results.append(whole)
         return results
 
 
 def _width(x: Interval) -> float:
     return float(x.high.max(initial=-math.inf) - x.low.min(initial=math.inf))
-
-
-def _resized(node: Node, x: Interval, shape: Shape) -> Interval:
-    """Return the interval of averages of elements in x, which a cubic interpolation goes beyond.
-
-    With the coefficient a < 0, its four weights along an axis add up to 1, and their magnitudes to
-    1 + |a| / 2 halfway between two elements. A Resize that crops may put a number of its own
-    outside the data.
-    """
-    if text_of(node, "mode", "nearest") == "cubic":
-        a = node.attrs.get("cubic_coeff_a", -0.75)
-        assert isinstance(a, int | float)
-        middle, axes = (x.low + x.high) / 2, 2 if shape is None else len(shape) - 2
-        radius = (x.high - x.low) / 2 * (1 + abs(a) / 2) ** axes
-        x = Interval(middle - radius, middle + radius)
-    if text_of(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        outside = node.attrs.get("extrapolation_value", 0.0)
-        assert isinstance(outside, int | float)
-        x = x.hull(ZERO.map(lambda v: v + outside))
-    return x

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Graph, Node, Value
 from ...ir.module import Module
-from ...ir.ops import has_trait
+from ...ir.ops import has_trait, terms_of
 from ...ir.ops.bounds import representable
 from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.ops.row import Trait
@@ -22,7 +22,7 @@ from ..affine.records.statistics import Statistic
 from .bodies import ranges_of_bodies
 from .decisive import decisive_values
 from .evidence import FAR, Evidence
-from .intervals import Ends, contracted, ends_of
+from .intervals import Ends, ends_of
 from .likely import LikelyMoments, evenly
 from .moments import Moments
 from .operator_intervals import ASTRONOMICAL, OperatorIntervals
@@ -240,11 +240,12 @@ class RangeWalk:
             value in self.decisive,
             any(operand in self.rough for operand in node.inputs),
         )
-        if has_trait(node, Trait.LINEAR) or node.op == "einsum":
+        terms = terms_of(node)
+        if terms is not None:
             if decisive and rough:
                 return math.inf
             linear = self.likely.linear(node) if decisive or rough else None
-            terms = contracted(node) if linear is None else linear.fan_in
+            terms = terms if linear is None else linear.fan_in
             if (decisive or rough) and math.isfinite(terms):
                 return max(self.sigmas, math.sqrt(terms))
             return self.sigmas

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import get_args
 
+import numpy as np
 import pytest
+from float64 import evaluate
+from graphs import F64, NEWEST, Graph
 from irc.ir.graph import Required
 from irc.ir.ops import BY_ONNX_NAME, OPS
 from irc.ir.ops.row import MANY, OpInfo, Trait
@@ -115,3 +118,36 @@ def test_every_trait_is_of_some_operator() -> None:
 def test_no_two_rows_stand_for_one_onnx_operator() -> None:
     lowered = [row for row in OPS.values() if row.onnx and Trait.MADE_BY_PASSES not in row.traits]
     assert len(lowered) == len(BY_ONNX_NAME)
+
+
+def test_layers_are_maps_of_channels() -> None:
+    layers = {name for name, row in OPS.items() if Trait.LINEAR in row.traits}
+    assert {name for name, row in OPS.items() if row.grouped} == layers
+    assert {name for name, row in OPS.items() if row.terms} == {*layers, "einsum"}
+    assert all(OPS[name].bounds for name in layers)
+
+
+def at_zero(op: str, count: int, index: int) -> float:
+    """Return what an operator makes of a zero as operand `index` beside others of -1."""
+    graph = Graph(opset=NEWEST, dtype=F64)
+    operands = [graph.initializer(np.full(1, -float(i != index))) for i in range(count)]
+    graph.output(graph.node(op, operands), None)
+    return float(evaluate(graph.model(), {}).popitem()[1].item())
+
+
+POINTWISE = [
+    name
+    for name, row in OPS.items()
+    if {Trait.ELEMENTWISE, Trait.BROADCASTS} & row.traits
+    and row.arity in ((1, 1), (2, 2))
+    and row.onnx not in ("Cast", "CastLike", "And", "Or", "Xor", "Not")
+]
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_a_zero_makes_an_operator_infinite_at_its_pole(name: str) -> None:
+    info = OPS[name]
+    assert info.onnx is not None
+    for operand, index in info.operands.items():
+        infinite = np.isinf(at_zero(info.onnx, info.arity[0], index))
+        assert infinite == (operand == info.pole)
