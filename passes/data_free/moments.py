@@ -22,9 +22,11 @@ from msgspec.structs import replace
 
 from ...ir.evaluate import ConstantEvaluator
 from ...ir.graph import Node, Value, is_constant
-from ...ir.ops import function_of, has_trait
+from ...ir.ops import function_of, has_trait, op_info
+from ...ir.ops.indexing import overshoots
 from ...ir.ops.inference import integer_of
-from ...ir.ops.row import Function, Trait, text_of
+from ...ir.ops.interval import Interval, multiplied
+from ...ir.ops.row import Function, Trait
 from ...ir.provenance import Refused
 from ...ir.record import Record
 from ...ir.tensor import Array
@@ -103,7 +105,7 @@ class Moments(Record):
             np.maximum(*ends),
         )
 
-    def through(self, function: Callable[[Array], Array], pair: MeanAndStd) -> Moments:
+    def sampled(self, function: Callable[[Array], Array], pair: MeanAndStd) -> Moments:
         """Return the moments of function(x), whose mean and deviation are `pair`.
 
         The range is sampled on a grid.
@@ -179,8 +181,7 @@ class Propagator:
     def channelwise(self, node: Node) -> list[tuple[Value, Moments]]:
         """Return the moments of results whose elements come from one channel of the data each."""
         data = self.get(node)
-        overshoots = has_trait(node, Trait.AVERAGES) and text_of(node, "mode", "nearest") == "cubic"
-        if data is None or data.axis is None or overshoots:
+        if data is None or data.axis is None or overshoots(node):
             return []
         try:
             found = channel_sources(node, data.axis, len(data.mean), self.params)
@@ -264,13 +265,13 @@ class Propagator:
             )
             if x is not None and x.has_mean and f is not None and g is not None:
                 both = _product(f, g)
-                return x.through(both, transformed(x.mean, x.std, both))
+                return x.sampled(both, transformed(x.mean, x.std, both))
         parts = self.aligned(node)
         if parts is None or len(parts) != 2:
             return None
         x, y = parts
-        corners = np.stack([a * b for a in (x.low, x.high) for b in (y.low, y.high)])
-        low, high = corners.min(axis=0), corners.max(axis=0)
+        product = multiplied(Interval(x.low, x.high), Interval(y.low, y.high))
+        low, high = product.corners
         if _contributors(first) & _contributors(second):
             unknown = np.full_like(low, np.nan)
             return Moments(x.axis, unknown, unknown, low, high)
@@ -296,15 +297,28 @@ class Propagator:
             bounds = self.functions.bounds(node)
             if bounds is None:
                 return None
-            return x.through(lambda v: np.clip(v, *bounds), clipped(x.mean, x.std, *bounds))
+            return self.through(node, x, clipped(x.mean, x.std, *bounds), *bounds)
         slope = self.functions.slope(node, x.axis, len(x.mean))
         if slope is not None:
-            column = slope if slope.ndim == 0 else slope[:, None]
-            return x.through(lambda v: np.where(v < 0, column * v, v), leaky(x.mean, x.std, slope))
+            return self.through(node, x, leaky(x.mean, x.std, slope), slope)
         function = function_of(node)
-        return (
-            None if function is None else x.through(function, transformed(x.mean, x.std, function))
-        )
+        if function is None:
+            return None
+        return self.through(node, x, transformed(x.mean, x.std, function))
+
+    def through(
+        self, node: Node, x: Moments, pair: MeanAndStd, *parameters: Array | float
+    ) -> Moments:
+        """Return the moments of an elementwise operator, whose mean and deviation are `pair`.
+
+        Its row bounds the result. The operands behind the data are constant, [] or [C].
+        """
+        info = op_info(node.op)
+        assert info is not None and info.bounds is not None
+        known = [Interval(np.asarray(each), np.asarray(each)) for each in parameters]
+        operands = [Interval(x.low, x.high), *known]
+        image = info.bounds(node, operands, self.params.evaluator)[0]
+        return Moments(x.axis, *pair, image.low, image.high)
 
     def limited(self, node: Node) -> Moments | None:
         """Return the moments of a Relu, Clip, or Max or Min with a constant.
@@ -326,8 +340,8 @@ class Propagator:
             low, high = np.clip(bounds[0], low, high), np.clip(bounds[1], low, high)
         if x is None:
             return None
-        columns = [np.broadcast_to(bound, x.mean.shape)[:, None] for bound in (low, high)]
-        return x.through(lambda v: np.clip(v, *columns), clipped(x.mean, x.std, low, high))
+        ends = [np.clip(end, low, high) for end in (x.low, x.high)]
+        return Moments(x.axis, *clipped(x.mean, x.std, low, high), *ends)
 
     def limits(self, node: Node, x: Moments) -> tuple[Array, Array] | None:
         """Return the bounds, [] or [C], that a Relu, Clip, Max or Min gives the value `x`."""

@@ -136,8 +136,10 @@ def test_an_activation_of_a_normal_variable(name: str) -> None:
     tolerance = 5e-4 if exact else 1e-2
     np.testing.assert_allclose(found.mean, mean, atol=tolerance)
     np.testing.assert_allclose(found.std, std, atol=2 * tolerance)
-    assert (found.low <= y.min(axis=(0, 2, 3)) + 1e-3).all()
-    assert (found.high >= y.max(axis=(0, 2, 3)) - 1e-3).all()
+    # The range of a product of two functions is sampled. Any other contains the least result.
+    slack = 1e-3 if name in ("Silu", "x HardSigmoid(x)") else 1e-12
+    assert (found.low <= y.min(axis=(0, 2, 3)) + slack).all()
+    assert (found.high >= y.max(axis=(0, 2, 3)) - slack).all()
 
 
 LIMITS: dict[str, Build] = {
