@@ -35,7 +35,7 @@ class Schema(Record):
 
     `attributes` maps names to kinds of ONNX (`INT`, `FLOATS`, ...), `required` are those without a
     default. `least` and `greatest` bound the number of inputs; `results` is the number of outputs
-    that are needed. The last operand may stand for several.
+    that are needed, `outputs` describes all. The last operand or output may stand for several.
     """
 
     attributes: Mapping[str, str]
@@ -44,6 +44,7 @@ class Schema(Record):
     least: int
     greatest: int
     results: int
+    outputs: Sequence[Operand] = ()
 
 
 class ForeignOperators:

@@ -20,7 +20,7 @@ from .foreign_operators import Schema, near_name
 from .graph import Node, Value
 from .module import Module
 from .operand_types import Number, Operands
-from .ops import BY_ONNX_NAME, OPS, canonical_domain
+from .ops import BY_ONNX_NAME, OPS, canonical_domain, op_info
 from .ops.row import MARKS, OpInfo, form_opset, invalid_attribute, missing_operands
 from .record import Record
 from .tensor import ArrayTensor, dtype_from_numpy, numpy_dtype, round_to
@@ -86,6 +86,15 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     if info.onnx is None:
         return None
     return module.foreign.find("", info.onnx, form_opset(info, at.opset))
+
+
+def schema_of(node: Node, module: Module) -> Schema | None:
+    """Return the schema of the operator of `node` in the opset of its graph, None if unknown."""
+    info = op_info(node.op)
+    domain, _, op_type = ("", "", info.onnx) if info is not None else node.op.partition("::")
+    if op_type is None or node.graph is None:
+        return None
+    return module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 1))
 
 
 def check_count(

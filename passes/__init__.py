@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .data_free.statistic_ranges import propagate as propagate
     from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
     from .eliminate_dead_code import DeadCodeElimination as DeadCodeElimination
+    from .float16.convert_to_float16 import ConvertToFloat16 as ConvertToFloat16
     from .fold_constant import FoldConstant as FoldConstant
     from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
     from .freeze_initializers import FreezeInitializers as FreezeInitializers

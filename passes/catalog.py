@@ -20,6 +20,7 @@ CATALOG: dict[str, str] = {
     "FoldConstant": "fold_constant",
     "BatchNormToConv": "batch_norm_to_conv",
     "BiasCorrection": "data_free.bias_correction",
+    "ConvertToFloat16": "float16.convert_to_float16",
     "CrossLayerEqualization": "data_free.cross_layer_equalization",
     "DeadCodeElimination": "eliminate_dead_code",
     "EliminateCommonSubexpr": "eliminate_common_subexpr",

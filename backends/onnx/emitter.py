@@ -30,11 +30,11 @@ from ...frontends.onnx.codec.protos import (
     remove_fold_map,
 )
 from ...frontends.onnx.codec.tensors import OnnxTensor
-from ...ir.graph import Function, Graph, Node
+from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.type_inference import contradicts
-from ...ir.types import Type, shape_of
+from ...ir.types import F16, Type, dtype_of, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
 from .value_names import Names
@@ -234,7 +234,8 @@ class _Emitter:
         for info in source.input:
             tensor = listed.get(info.name)
             if info.name in own:
-                target.input.append(_named(info, self.names.declared(own[info.name])))
+                value = own[info.name]
+                target.input.append(self.declared(info, self.names.declared(value), value))
                 seen.add(info.name)
             elif tensor is None:
                 continue
@@ -256,8 +257,23 @@ class _Emitter:
             zip(graph.outputs, self.names.results(graph), strict=True)
         ):
             target.output.append(
-                _named(source.output[index], name) if declared else value_info(name, value.type)
+                self.declared(source.output[index], name, value)
+                if declared
+                else value_info(name, value.type)
             )
+
+    def declared(self, info: ValueInfoProto, name: str, value: Value) -> ValueInfoProto:
+        """Return `info` under `name`, with float16 in place of float32 if a pass converted it."""
+        element = info.type.tensor_type.elem_type
+        is_half = dtype_of(value.type) is F16 and element == TensorProto.FLOAT
+        if info.name == name and not (is_half and self.module.changed):
+            return info
+        copy = ValueInfoProto()
+        copy.CopyFrom(info)
+        copy.name = name
+        if is_half and self.module.changed:
+            copy.type.tensor_type.elem_type = TensorProto.FLOAT16
+        return copy
 
     def function(self, function: Function, target: FunctionProto) -> None:
         graph = function.graph
@@ -319,16 +335,6 @@ def _lists_initializers(source: ModelProto | None) -> bool:
         return True
     inputs = {info.name for info in source.graph.input}
     return all(tensor.name in inputs for tensor in source.graph.initializer)
-
-
-def _named(info: ValueInfoProto, name: str) -> ValueInfoProto:
-    """Return `info` under `name`."""
-    if info.name == name:
-        return info
-    copy = ValueInfoProto()
-    copy.CopyFrom(info)
-    copy.name = name
-    return copy
 
 
 def _clear_negative_extents(info: ValueInfoProto) -> None:

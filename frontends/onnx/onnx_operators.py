@@ -116,9 +116,12 @@ def _schema(domain: str, op_type: str, opset: int) -> Schema | None:
         name: str(attribute.type).rpartition(".")[2] for name, attribute in found.attributes.items()
     }
     required = [name for name, attribute in found.attributes.items() if attribute.required]
-    operands = [Operand(each.name, each.type_str, _dtypes_of(each.types)) for each in found.inputs]
+    operands, outputs = (
+        [Operand(each.name, each.type_str, _dtypes_of(each.types)) for each in formals]
+        for formals in (found.inputs, found.outputs)
+    )
     return Schema(
-        attributes, required, operands, found.min_input, found.max_input, found.min_output
+        attributes, required, operands, found.min_input, found.max_input, found.min_output, outputs
     )
 
 

@@ -24,6 +24,10 @@ DEFAULT_EPSILON = float(np.float32(1e-5))
 """The epsilon of a BatchNormalization that gives none: a float32, as all attributes are."""
 
 
+OWN_TYPES = "own types"
+"""The form of a BatchNormalization whose parameters may have other types than the data."""
+
+
 @complete_by_types
 def infer_batch_norm_to_affine(node: Node, constants: Constants) -> Types:
     """Infer scale and shift, f64[C]."""
@@ -222,6 +226,7 @@ ROWS = (
         same,
         onnx="BatchNormalization",
         when=is_inference_batch_norm,
+        forms={OWN_TYPES: 15},
         attrs={"epsilon": real, "is_test": integer, "spatial": integer, "training_mode": integer},
         bounds=_batch_normalized,
     ),

@@ -217,6 +217,7 @@ PASSES = {
     f"{FOLDED},CrossLayerEqualization": layers(),
     f"{FOLDED},HighBiasAbsorption": layers(),
     f"{FOLDED},BiasCorrection": layers(),
+    "ConvertToFloat16": layers(),
 }
 
 

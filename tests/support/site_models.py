@@ -210,6 +210,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "contributing.md": contributing,
     "fold_map.md": fold_map,
     "index.md": digits,
+    "float16.md": nets("model.onnx"),
     "ir.md": nets("net.onnx"),
     "jobs.md": nets("models/a.onnx", "models/b.onnx"),
     "large_models.md": nets("big.onnx"),

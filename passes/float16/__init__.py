@@ -1,0 +1,1 @@
+"""float16: the operators that can have it, the constants, and where casts stand."""

@@ -1,0 +1,107 @@
+"""Constants in float16: each rounded once from its exact value, with a count of those that suffer.
+
+A mask is a constant of finfo(float32).min, or another number that float16 does not have, which
+nothing but a Softmax reads in the end. It becomes -32768: -inf times 0 would be NaN, and -65504
+plus a score below -16 would be -inf, so that a row of which every element is masked would be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...ir.graph import Node, Value, is_constant
+from ...ir.module import Module
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
+from ...ir.record import Record
+from ...ir.tensor import Array, largest_finite, round_to, smallest_normal, to_float64
+from ...ir.types import F16
+
+MASK = -32768.0
+"""The number that a mask becomes."""
+
+LARGEST = largest_finite(F16)
+"""65504, the largest finite number of float16."""
+
+LIMITS = ("clip", "maximum", "minimum")
+"""Operators with bounds, which no float16 passes if they are above LARGEST."""
+
+CARRIES = ("add", "subtract", "multiply", "where", "concatenate", "cast", "nn.bias_add")
+"""Operators that a mask passes on its way to a Softmax, beside those that move elements."""
+
+
+class RoundedConstant(Record):
+    """A constant in float16, and how many of its elements become 0 or less precise.
+
+    `refused` says why it cannot be float16, and is empty if it can. `note` is a remark for the
+    report.
+    """
+
+    array: Array
+    vanished: int = 0
+    subnormal: int = 0
+    refused: str = ""
+    note: str = ""
+
+
+def exact_elements(module: Module, value: Value) -> Array | None:
+    """Return the elements of a constant in float64, before any rounding, None if unreadable."""
+    found = module.constants.exact(value)
+    return None if found is None else to_float64(found)
+
+
+def round_constant(module: Module, value: Value, reader: Node) -> RoundedConstant | None:
+    """Return an operand of `reader` in float16, None if its elements cannot be read.
+
+    It is refused if a finite element becomes infinite, or if all elements become 0.
+    """
+    exact = exact_elements(module, value)
+    if exact is None:
+        return None
+    rounded = round_to(exact, F16)
+    note = ""
+    is_lost = np.isfinite(exact) & ~np.isfinite(to_float64(rounded))
+    if is_lost.any():
+        if reader.op in LIMITS:
+            rounded = np.where(is_lost, np.sign(exact) * LARGEST, exact)
+            rounded, note = round_to(rounded, F16), "a bound that no float16 passes"
+        elif (exact[is_lost] < 0).all() and only_masks(value):
+            rounded, note = round_to(np.where(is_lost, MASK, exact), F16), "a mask"
+        else:
+            most = float(np.abs(exact[is_lost]).max())
+            return RoundedConstant(rounded, refused=f"the constant {most:.6g} exceeds float16")
+    found = to_float64(rounded)
+    vanished = int(np.count_nonzero((found == 0) & (exact != 0)))
+    magnitude = np.abs(exact)
+    subnormal = int(np.count_nonzero((magnitude < smallest_normal(F16)) & (exact != 0))) - vanished
+    if vanished and not found.any():
+        return RoundedConstant(
+            rounded, refused=f"the constant {float(magnitude.max()):.6g} is 0 in float16"
+        )
+    return RoundedConstant(rounded, vanished, subnormal, note=note)
+
+
+def only_masks(value: Value) -> bool:
+    """Return whether nothing but Softmax reads the sums and products that a constant goes into.
+
+    O(readers on the way).
+    """
+    stack, seen = [value], {value}
+    while stack:
+        for user in stack.pop().users:
+            if user.op == "nn.softmax":
+                continue
+            if not (user.op in CARRIES or has_trait(user, Trait.MOVES)):
+                return False
+            if user.op == "multiply" and all(map(is_constant, user.inputs)):
+                return False
+            new = {result for result in user.outputs if result not in seen}
+            seen |= new
+            stack += new
+    return True
+
+
+ReadConstant = Callable[[Value, Node], "RoundedConstant | None"]
+"""Return a constant operand of a node in float16."""

@@ -1,0 +1,47 @@
+"""The ranges of values that passes are told: what they may take for granted of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.graph import Value
+from ...ir.module import Module
+from ...ir.provenance import SideTable
+from ...ir.record import Record
+
+
+class KnownRange(Record):
+    """The greatest magnitude of a value, and the origin of that number in words.
+
+    `floor` is the least magnitude above zero that is known, 0 if none is.
+    """
+
+    most: float
+    origin: str
+    floor: float = 0.0
+
+    def scaled(self, exponent: int) -> KnownRange:
+        """Return the range of the value times 2^exponent."""
+        factor = 2.0**exponent
+        return KnownRange(self.most * factor, self.origin, self.floor * factor)
+
+
+class KnownRanges(SideTable):
+    """The ranges of the values of a module."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[Value, KnownRange] = {}
+
+    def value_replaced(self, old: Value, new: Value) -> None:
+        if old in self.ranges:
+            self.ranges[new] = self.ranges[old]
+
+
+def known_ranges(module: Module) -> dict[Value, KnownRange]:
+    """Return the ranges that are known of a module's values; empty if nobody gave any."""
+    return module.provenance.table(KnownRanges).ranges
+
+
+def give_ranges(module: Module, ranges: Mapping[Value, KnownRange]) -> None:
+    """Let the passes know ranges of values."""
+    known_ranges(module).update(ranges)

@@ -1,0 +1,118 @@
+"""Which operators of a module can be float16, and why the others stay float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from ...ir.graph import Node, Value, is_constant, producer_of
+from ...ir.module import Module
+from ...ir.ops import is_legal
+from ...ir.ops.normalization import OWN_TYPES, batch_norm_of
+from ...ir.types import F32, dtype_of
+from .conversion import conversion
+from .half_constants import LARGEST, RoundedConstant, round_constant
+from .half_forms import HalfForm, half_form, is_single
+from .known_ranges import known_ranges
+from .precision import exact_nodes
+from .regions import joining
+
+AFFINE = "nn.batch_norm_to_affine"
+NO_CONSTANT = "a constant that cannot be read"
+CHEAPER = "cheaper than casts"
+"""The reason of an operator that could be float16, between others that cannot."""
+
+
+class Selection:
+    """The forms of the operators that become float16, and the reasons of those that do not.
+
+    `constants` are the float16 forms of constant operands, by value and reader.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.constants: dict[tuple[Value, Node], RoundedConstant] = {}
+        found = {node: half_form(node, module) for node in module.graph.nodes()}
+        self.reasons: dict[Node, str] = {
+            node: form for node, form in found.items() if isinstance(form, str)
+        }
+        self.forms: dict[Node, HalfForm] = {
+            node: form
+            for node, form in found.items()
+            if isinstance(form, HalfForm) and not form.is_empty
+        }
+        self._add_affines()
+        self._keep(conversion(module).keep)
+        self._keep(exact_nodes(module, found))
+        self._keep(dict(self._beyond()))
+        self._keep(dict(self._unreadable()))
+        self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER))
+        self._keep(dict(self._split_affines()))
+
+    def _keep(self, reasons: Mapping[Node, str]) -> None:
+        """Let operators stay float32."""
+        for node, reason in reasons.items():
+            if self.forms.pop(node, None) is not None:
+                self.reasons[node] = reason
+
+    def _add_affines(self) -> None:
+        """Take the parameters of a BatchNormalization that stays one, as its opset has them."""
+        for node in self.module.graph.operators_of((AFFINE,)):
+            self.reasons.pop(node, None)
+            constants = [i for i, value in enumerate(node.inputs) if is_constant(value)]
+            if len(constants) == len(node.inputs) and not _may_differ(node):
+                self.forms[node] = HalfForm(frozenset(constants))
+
+    def _split_affines(self) -> Iterator[tuple[Node, str]]:
+        """Yield the other parts of BatchNormalizations of which a part stays float32."""
+        for node in self.module.graph.operators_of(("add",)):
+            parts = batch_norm_of(node)
+            if parts is None:
+                continue
+            affine = parts[2]
+            users = {user for value in affine.outputs for user in value.users}
+            group = users if _may_differ(affine) else {*users, affine}
+            whys = [self.reasons[each] for each in group if each in self.reasons]
+            if whys:
+                yield from ((each, whys[0]) for each in group)
+
+    def _beyond(self) -> Iterator[tuple[Node, str]]:
+        """Yield the makers and readers of values that are too large for float16."""
+        for value, known in known_ranges(self.module).items():
+            if not known.most > LARGEST or not is_single(value):
+                continue
+            excess = math.ceil(math.log2(known.most / LARGEST)) if math.isfinite(known.most) else 0
+            reason = (
+                f"range exceeds float16 by 2^{max(excess, 1)}" if excess else "range is not finite"
+            )
+            ends = [*value.users] if value.node is None else [value.node, *value.users]
+            yield from ((node, reason) for node in ends)
+
+    def _unreadable(self) -> Iterator[tuple[Node, str]]:
+        """Yield the operators with a constant that is not to be rounded."""
+        for node, form in self.forms.items():
+            for index in sorted(form.operands):
+                value = node.operand(index)
+                if not is_constant(value):
+                    continue
+                rounded = round_constant(self.module, value, node)
+                if rounded is None:
+                    yield node, NO_CONSTANT
+                elif rounded.refused:
+                    yield node, rounded.refused
+                else:
+                    self.constants[value, node] = rounded
+
+
+def _may_differ(affine: Node) -> bool:
+    """Return whether the parameters of a BatchNormalization may stay float32."""
+    return is_legal("nn.batch_norm", OWN_TYPES, affine)
+
+
+def is_float32_operator(node: Node) -> bool:
+    """Return whether a node counts as an operator that computes in float32."""
+    if node.op in ("constant", "variable", "return", AFFINE):
+        return False
+    if producer_of(node.input(0), "constant") is not None and node.op == "cast":
+        return False
+    return any(dtype_of(value.type) is F32 for value in node.outputs)
