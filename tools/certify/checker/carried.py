@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from onnx import GraphProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from .inferred_types import bodies_of, infer_types
-from .program import MADE_UP, Datum, Program, unsettled
+from .inferred_types import OpenPart, bodies_of, infer_types
+from .program import MADE_UP, Datum, Operation, Program, unsettled
 
 Extents = tuple["int | str | None", ...]
 
@@ -40,9 +40,12 @@ def infer_carried(
     """Return the graph with the types that onnx infers, carried values included.
 
     `stated` are types in place of those that onnx infers, `ranks` types of which it may infer more.
+    Operators are left out whose types are known, or whose results are constants that nothing reads.
     """
     main = {each.label for operation in program.body.operations for each in operation.outputs}
-    given = [each for label, each in stated.items() if label in main]
+    part, given = _open_part(program, constants)
+    given = [each for each in given if each.name not in stated]
+    given += [each for label, each in stated.items() if label in main]
     known = {**ranks, **{label: each for label, each in stated.items() if label not in main}}
     places = list(_carried(program))
     assumed = {
@@ -56,7 +59,7 @@ def infer_carried(
             if inside.label in assumed:
                 type_ = helper.make_tensor_value_info("", first.kind, assumed[inside.label])
                 made.update({inside.label: type_, result.label: type_})
-        typed = infer_types(program.model, constants, given, made)
+        typed = infer_types(program.model, constants, given, made, part)
         found = dict(_results(typed))
         holding = {
             inside.label: kept
@@ -67,7 +70,46 @@ def infer_carried(
         if holding == assumed:
             return typed
         assumed = holding
-    return infer_types(program.model, constants, given, known)
+    return infer_types(program.model, constants, given, known, part)
+
+
+def _open_part(
+    program: Program, constants: Mapping[str, TensorProto]
+) -> tuple[OpenPart, list[ValueInfoProto]]:
+    """Return the part of the main graph of which types are unknown, and types that it reads."""
+    closed = {
+        operation.label: operation
+        for operation in program.body.operations
+        if not operation.bodies
+        and operation.kind != "Identity"  # it may hand on a constant
+        and _is_settled(operation)
+    }
+    others = [each for each in program.operations.values() if each.label not in closed]
+    bodies = [program.body, *(body for each in others for body in each.bodies.values())]
+    read = {each.label for operation in others for each in operation.inputs if each is not None}
+    read |= {each.label for body in bodies for each in body.outputs}
+    for operation in list(closed.values()):
+        if any(each.label in read and each.label in constants for each in operation.outputs):
+            del closed[operation.label]
+    types = [
+        helper.make_tensor_value_info(
+            each.label, each.kind, [unsettled(each, axis) for axis in range(each.rank or 0)]
+        )
+        for operation in closed.values()
+        for each in operation.outputs
+        if each.label in read
+    ]
+    return OpenPart(closed, read), types
+
+
+def _is_settled(operation: Operation) -> bool:
+    """Return whether no inference can tell more of the types of an operation's results."""
+    return all(
+        each.kind
+        and each.extents is not None
+        and all(isinstance(extent, int | str) for extent in each.extents)
+        for each in operation.outputs
+    )
 
 
 def _carried(program: Program) -> Iterator[tuple[Datum, Datum, tuple[str, int], Datum]]:

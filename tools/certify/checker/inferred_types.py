@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -27,6 +28,17 @@ DISBELIEVED = frozenset(("ceil_mode", "output_shape", "keep_aspect_ratio_policy"
 
 Known = Mapping[str, ValueInfoProto]
 """Types that are known, by the label of a value: of inputs of bodies, and of results of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """The part of the main graph whose types are not known: all but the operators in `settled`.
+
+    Both are labels; `read` has those of the values that it reads.
+    """
+
+    settled: Container[str]
+    read: Container[str]
 
 
 def _forget_negative(graph: GraphProto) -> None:
@@ -126,11 +138,17 @@ class _Skeleton:
     """
 
     def __init__(
-        self, constants: Mapping[str, TensorProto], known: Known, *, may_override: bool
+        self,
+        constants: Mapping[str, TensorProto],
+        known: Known,
+        part: OpenPart | None,
+        *,
+        may_override: bool,
     ) -> None:
         self.may_override = may_override
         self.constants = constants
         self.known = known
+        self.part = part
         self.weights: dict[str, TensorProto] = {}
 
     def copy(self, graph: GraphProto, path: str, outer: Mapping[str, str]) -> GraphProto:
@@ -146,9 +164,12 @@ class _Skeleton:
             overridable = {each.name for each in graph.input}
         else:
             overridable = set()
+        part = None if path else self.part
         for tensor in graph.initializer:
             if tensor.name in overridable:
                 continue  # callers may give other elements
+            if part is not None and tensor.name not in part.read:
+                continue
             constant = bare.initializer.add()
             constant.CopyFrom(_bare(tensor))
             constant.name = path + tensor.name
@@ -157,7 +178,11 @@ class _Skeleton:
             values.CopyFrom(sparse)
             values.values.name = path + sparse.values.name
         for node in graph.node:
-            self._take_node(bare, node, label_of(node, path), names)
+            label = label_of(node, path)
+            if part is None or (
+                label in part.read if node.op_type == "Constant" else label not in part.settled
+            ):
+                self._take_node(bare, node, label, names)
         self._note_weights(bare)
         found = {each.name: each for each in _ranks(bare, self.weights)}
         results = (name for node in bare.node for name in node.output if name in self.known)
@@ -314,18 +339,17 @@ def infer_types(
     constants: Mapping[str, TensorProto],
     stated: Sequence[ValueInfoProto] = (),
     known: Known | None = None,
+    part: OpenPart | None = None,
 ) -> GraphProto:
     """Return the graph with onnx's types, as far as it comes, and labels in bodies.
 
     `constants` are values that are known, by label, `stated` values of the main graph whose types
-    are, in place of those that onnx infers, and `known` types that it may not infer.
+    are, in place of those that onnx infers, and `known` types that it may not infer. Of the graph
+    only a `part` is looked at, if one is given.
     """
     bare = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
-    bare.graph.CopyFrom(
-        _Skeleton(constants, known or {}, may_override=model.ir_version >= 4).copy(
-            model.graph, "", {}
-        )
-    )
+    skeleton = _Skeleton(constants, known or {}, part, may_override=model.ir_version >= 4)
+    bare.graph.CopyFrom(skeleton.copy(model.graph, "", {}))
     if model.ir_version < 4:
         defaults = {tensor.name for tensor in model.graph.initializer}
         free = [each for each in bare.graph.input if each.name not in defaults]

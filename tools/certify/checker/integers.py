@@ -124,6 +124,8 @@ def _known(kind: str, compute: Callable[..., int]) -> Callable[..., Extent]:
 
 
 def _sum(first: Extent, second: Extent) -> Extent:
+    if not isinstance(first, Expression) and not isinstance(second, Expression):
+        return first + second
     if first == 0 or second == 0:
         return second if first == 0 else first
     return _known("Add", lambda a, b: a + b)(*sorted((first, second), key=repr))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
 from typing import Any
@@ -456,6 +457,8 @@ def _settle(program: Program) -> None:
     for value in (*main, *(each for each in program.data.values() if each.label not in inside)):
         if value.extents is None or value.stored is not None:
             continue
+        if all(isinstance(extent, int | FreeExtent) for extent in value.extents):
+            continue
         extents: list[int | str | FreeExtent | None] = []
         for axis, extent in enumerate(value.extents):
             if isinstance(extent, str) and extent.startswith(STATED):
@@ -666,16 +669,26 @@ def _attribute(item: AttributeProto) -> Any:
     return copy.SerializeToString(deterministic=True)
 
 
+@lru_cache(maxsize=1024)
+def _defaults(kind: str, version: int, domain: str) -> Mapping[str, Any]:
+    """Return the defaults of an operator's attributes, none for one that onnx does not know."""
+    try:
+        schema = onnx.defs.get_schema(kind, version, domain)
+    except Exception:  # of onnx's own class
+        return {}
+    return {
+        name: _attribute(each.default_value)
+        for name, each in schema.attributes.items()
+        if each.default_value.type
+    }
+
+
 def _drop_defaults(operation: Operation) -> None:
     if not operation.attributes or operation.domain not in STANDARD:
         return
-    try:
-        schema = onnx.defs.get_schema(operation.kind, operation.version, operation.domain)
-    except Exception:  # an operator that this onnx does not know
-        return
+    defaults = _defaults(operation.kind, operation.version, operation.domain)
     for name, value in list(operation.attributes.items()):
-        default = schema.attributes[name].default_value if name in schema.attributes else None
-        if default is not None and default.type and _attribute(default) == value:
+        if name in defaults and defaults[name] == value:
             del operation.attributes[name]
 
 
