@@ -22,7 +22,7 @@ from .checker.movement import is_move
 from .checker.pools import POOLS
 from .checker.program import Array, Datum, Operation, Program, Unproved, product
 from .checker.proof import Proof
-from .checker.recomputation import recomputed
+from .checker.recomputation import BY_TYPE, recomputed
 from .checker.reduced_axes import REDUCTIONS
 from .checker.reordering import VIEWS, Groups, viewed, whole
 from .checker.transposition import BROADCASTING, ELEMENTWISE
@@ -76,7 +76,8 @@ class Search(Proof):
     """A proof that finds its steps: `found` in order, `gaps` for uncovered operations.
 
     `refusal` is the sentence at which a proof ended that `is_proved` says does not hold. A search
-    `is_tainted` once it took back facts: what it knows may not follow from its steps.
+    `is_tainted` once a step replaced what congruence says: what it knows may not follow from its
+    steps.
     """
 
     def __init__(
@@ -145,15 +146,13 @@ class Search(Proof):
             if not is_bound and not is_computed:
                 self.enter(operation, key)
         elif is_bound:
-            count = len(self.found)
             if operation.outputs[0].term in self.anchors:
                 self._relate(operation)  # its constants may be rounded
             elif (
                 operation.outputs[0].term not in self.known
                 and self.base(operation.outputs[0]) is None
             ):
-                self._prove(operation)
-            self.is_tainted |= len(self.found) > count
+                self.is_tainted |= self._prove(operation)
         elif self.is_known(operation, key):
             self.enter(operation, key)
         elif not self._prove(operation):
@@ -196,23 +195,54 @@ class Search(Proof):
 
     def _try(self, operation: Operation, step: dict[str, Any]) -> bool:
         """Apply a step, and keep it if it holds."""
-        before = [(each.term, each.stored) for each in operation.outputs]
+        facts = self._facts(operation)
         try:
             self.apply(step, operation)
         except Unproved:
-            self.is_tainted |= before != [(each.term, each.stored) for each in operation.outputs]
+            self._restore(operation, facts)
             return False
         self.found.append({"step": 0, "at": self.side, "operation": operation.label, **step})
         return True
 
+    def _facts(self, operation: Operation) -> list[tuple[Any, ...]]:
+        """Return the facts about the results of an operation."""
+        return [
+            (each.term, each.stored, self.anchors.get(each.term), self.shapes.get(each.term))
+            for each in operation.outputs
+        ]
+
+    def _restore(self, operation: Operation, facts: Sequence[tuple[Any, ...]]) -> None:
+        """Take back what a step said of the results of an operation."""
+        for value, (term, stored, anchor, shape) in zip(operation.outputs, facts, strict=True):
+            related = self.terms.get(("related", value.label))
+            if related is not None:
+                self.anchors.pop(related, None)
+                self.shapes.pop(related, None)
+            value.term, value.stored = term, stored
+            if anchor is not None:
+                self.anchors[term] = anchor
+            if shape is not None:
+                self.shapes[term] = shape
+
     def _first(self, operation: Operation, names: Sequence[str]) -> bool:
         rounded = {"rounded": True} if self.is_rounding and self.side == SOURCE else {}
         for name in names:
+            if not self._may_hold(name, operation):
+                continue
             if self._try(operation, {"identity": name, **(rounded if name == "constant" else {})}):
                 stored = operation.outputs[0].stored
                 self.computes |= stored is not None and stored.is_unrounded
                 return True
         return False
+
+    def _may_hold(self, name: str, operation: Operation) -> bool:
+        """Return whether it is worth while to try an identity that needs nothing of the source."""
+        if name == "constant" and operation.kind not in BY_TYPE:
+            return all(
+                each is None or each.stored is not None or each in self.open
+                for each in operation.inputs
+            )
+        return name != "taken branch" or bool(operation.bodies)
 
     def _prove(self, operation: Operation) -> bool:
         # A clamp that limits nothing may be an affine of another value, too.
@@ -233,6 +263,7 @@ class Search(Proof):
         result = operation.outputs[0]
         named = self.source.data.get(result.label) or self.source.data.get(stem(result.label))
         family = None if named is None or not named.is_float else self.family(named)
+        facts = self._facts(operation)
         for step in self._candidates(operation):
             if not self._try(operation, step):
                 continue
@@ -245,7 +276,7 @@ class Search(Proof):
             if best is None or best[0] < is_near:
                 best = is_near, step
             self.found.pop()
-            self.is_tainted = True
+            self._restore(operation, facts)
         if best is None:
             return False
         self._try(operation, best[1])

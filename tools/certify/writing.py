@@ -138,7 +138,7 @@ class _Blind(Proof):
 def _checked(search: Search, log: Log) -> tuple[list[dict[str, Any]], list[Assumption]]:
     """Return steps that the checker accepts, and those that it assumes.
 
-    A search that tried and took back facts may know more than its steps say: they are replayed.
+    A tainted search may know more than its steps say: they are replayed.
     """
     models = search.source, search.result
     if search.is_proved:

@@ -199,6 +199,7 @@ class Integers:
             return None if value is None else self.found[value]
         if (
             value.stored is None
+            or value.kind in FLOATS
             or value.stored.array.dtype.kind not in "iub"
             or value.stored.array.size > MAX_ELEMENTS
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,8 @@ class Line:
 
     @classmethod
     def identity(cls, rank: int) -> Line:
-        """Return y = x."""
-        one = np.ones((1,) * rank)
-        return cls(one, 0.0 * one, 0.0 * one)
+        """Return y = x, which is one object for each rank."""
+        return _identity(rank)
 
     @property
     def rank(self) -> int:
@@ -89,6 +89,8 @@ class Line:
 
     def after(self, inner: Line) -> Line:
         """Return the line of x for self(inner(x))."""
+        if inner is _identity(inner.rank):
+            return self
         scale = scaled(self.scale, inner.scale)
         shift = self.scale * inner.shift + self.shift
         return Line(scale, shift, np.abs(self.scale) * inner.reach + self.reach)
@@ -217,9 +219,20 @@ class Line:
         return found[0], found[1], found[2]
 
 
+@lru_cache(maxsize=64)
+def _identity(rank: int) -> Line:
+    """Return y = x."""
+    one, zero = np.ones((1,) * rank), np.zeros((1,) * rank)
+    for each in (one, zero):
+        each.setflags(write=False)
+    return Line(one, zero, zero)
+
+
 def scaled(array: Array, factor: Array) -> Array:
     """Return the product, NaN where it is too small for float64, which takes it for zero."""
     made = array * factor
+    if made.all():
+        return np.asarray(made)
     return np.where((made == 0.0) & (array != 0.0) & (factor != 0.0), np.nan, made)
 
 

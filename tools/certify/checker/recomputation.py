@@ -212,6 +212,10 @@ EVALUATORS: dict[str, Evaluate] = {
 """How the results of operators of the default domain are computed, for one result."""
 
 
+BY_TYPE = frozenset(("Shape", "Size", "CastLike", "QuantizeLinear"))
+"""Operators whose results may be constant where an operand is not."""
+
+
 def recomputed(operation: Operation) -> list[Stored]:
     """Return the constant results of an operation whose inputs are constants. Raises Unproved."""
     if operation.domain or operation.bodies or "broadcast" in operation.attributes:

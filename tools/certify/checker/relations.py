@@ -41,7 +41,7 @@ class Relations(Congruence):
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.fixed: dict[int, Line] = {}
-        self.spreads: dict[Datum, Array] = {}
+        self.spreads: dict[Datum, tuple[float, float]] = {}
         self.members: dict[int, list[Datum]] = defaultdict(list)
         self._new: list[Datum] = []
 
@@ -138,6 +138,9 @@ class Relations(Congruence):
         The source's own affines are followed up to the first other operation.
         """
         value = self.known.get(self.term_of(value), value)
+        found = self.families.get(value)
+        if found is not None:
+            return found
         chain: list[tuple[Datum, Line]] = []
         while value not in self.families:
             own = None if value.producer is None or value.index else own_line(value.producer)
@@ -382,46 +385,44 @@ class Relations(Congruence):
 
         `narrow` multiplies the spreads of values of some types.
         """
-        most = np.ones(2)
+        found = [(1.0, 1.0)]
         for value in before(output):
+            if value.producer is None and value.stored is not None:
+                continue
             if value not in self.spreads:
-                self.spreads[value] = narrow.get(value.kind, 1.0) * self._squared(
-                    value, self._spread(value)
-                )
-            most = np.maximum(most, self.spreads[value])
-        return most
+                factor, (scale, shift) = narrow.get(value.kind, 1.0), self._spread(value)
+                if any(each.kind in SQUARING and each.inputs[0] is value for each in value.readers):
+                    shift = max(shift, shift**2)
+                self.spreads[value] = factor * scale, factor * shift
+            found.append(self.spreads[value])
+        return np.asarray(np.array(found).max(axis=0))
 
-    def _squared(self, value: Datum, spread: Array) -> Array:
-        """Return a spread with the square of the shift where an operator squares the value."""
-        is_squared = any(
-            each.kind in SQUARING and each.inputs[0] is value for each in value.readers
-        )
-        return np.array([spread[0], max(spread[1], spread[1] ** 2)]) if is_squared else spread
-
-    def _spread(self, value: Datum) -> Array:
+    def _spread(self, value: Datum) -> tuple[float, float]:
         operation = value.producer
         bias = None
         if operation is not None and operation.kind in LAYERS_WITH_BIAS:
             bias = operation.constant(2)
         own = None if operation is None else own_line(operation)
-        added = np.zeros(0)
+        added = 0.0
         if own is not None:
-            added = own[1].reach
+            added = float(own[1].reach.max(initial=0.0))
         elif bias is not None:
-            added = np.abs(bias.astype(np.float64))
-        far = np.array([0.0, np.max(added, initial=0.0)])
+            added = float(np.abs(bias.astype(np.float64)).max(initial=0.0))
         related = None
         if value.is_float and value.stored is None and value.term >= 0:
             related = self.base(value)
         if related is None:
-            return far
+            return 0.0, added
         root, line, direction = related
         fixed = self._projection(root)
+        if fixed is None and line is Line.identity(line.rank):
+            return 1.0, added
         line = line if direction == DOWN else line.restored
         line = line if fixed is None else line.after(fixed)
         if (np.abs(line.shift) > GREATEST[helper.tensor_dtype_to_np_dtype(value.kind).name]).any():
-            return np.full(2, np.inf)  # it overflows, whatever the data are
-        return np.asarray(np.maximum(far, line.spread))
+            return np.inf, np.inf  # it overflows, whatever the data are
+        scale, shift = np.maximum((0.0, added), line.spread)
+        return float(scale), float(shift)
 
 
 def _restored(line: Line | None) -> Line | None:

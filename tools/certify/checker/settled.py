@@ -46,8 +46,8 @@ MAX_ROW = 32
 
 def is_settled(operation: Operation, same: Callable[[Datum], Datum]) -> bool:
     """Return whether an operation of the table leaves its data as they are."""
-    data = operation.operand(0)
-    return data is not None and SETTLED.get(operation.kind) in _known_of(data, same)
+    data, needed = operation.operand(0), SETTLED.get(operation.kind)
+    return data is not None and needed is not None and needed in _known_of(data, same)
 
 
 def _known_of(value: Datum, same: Callable[[Datum], Datum]) -> frozenset[str]:
