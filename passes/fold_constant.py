@@ -54,7 +54,7 @@ class FoldConstant(Pass):
        are computed. Operators that the op table cannot compute exactly stay, and so do scales of a
        Resize that would give an extent which onnx's inference and runtimes round differently. A
        result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are
-       stored in a narrower type, behind a Cast, all stay if one of them does, where the file gets
+       stored in a narrower type, behind a Cast, all stay if one of them does and the file gets
        smaller by that. With `widen` all are computed.
     4. Other deterministic operators of ONNX's default domain with constant operands only are
        computed by onnxruntime, all operators of a graph in one session. The same size limit holds,

@@ -55,19 +55,19 @@ class FoldScaleAxis(Pass):
     3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
     4. Else its scale goes one way and its shift the other.
     5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale
-       or the shift alone, the other staying as one `add` or `multiply`; with `partial=pays` only
-       where operators get fewer, with `always` also where a BatchNormalization becomes an `add`,
-       with `never` not at all. What then stays of a chain becomes one BatchNormalization if there
-       is one in it, else one product and one sum.
-    6. A fold is refused where a number is infinite or not a number, exceeds the weight's dtype, or
+       or the shift alone, the other staying as one `add` or `multiply`; with `partial=pays` only if
+       operators get fewer, with `always` also if a BatchNormalization becomes an `add`, with
+       `never` not at all. What then stays of a chain becomes one BatchNormalization if there is one
+       in it, else one product and one sum.
+    6. A fold is refused if a number is infinite or not a number, exceeds the weight's dtype, or
        a whole channel would vanish that the bias of the same results does not hide. Scales are
        never moved through an operator that needs their sign without testing every one.
     7. The number of operators never rises: a layer without a bias may leave one `add` in the place
        of an affine that scales. Constants grow by at most `max_growth` bytes in one fold. No layer
        is ever duplicated.
-    8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad
-       where it is the same in all channels (`pad`), or a constant after the layer, as large as its
-       result (`map`).
+    8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad if
+       it is the same in all channels (`pad`), or a constant after the layer, as large as its result
+       (`map`).
     9. The weight of Conv, ConvTranspose, Gemm and MatMul may come through DequantizeLinear from
        constants, or from those through QuantizeLinear: its scales are multiplied, and its integers
        stay. A negative scale reflects them about the zero point, within their type. One scale for a
@@ -75,8 +75,8 @@ class FoldScaleAxis(Pass):
        type and is rounded to the nearest step, or becomes float with `quantized_bias=float`. A
        positive scale without a shift goes into that of a DequantizeLinear of computed data.
        `quantized_weights=false` leaves all of these alone.
-    10. One number before a normalization divides epsilon by its square, and negates gamma where it
-        is negative.
+    10. One number before a normalization divides epsilon by its square, and negates gamma if it is
+        negative.
     11. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are
         no affines.
     12. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written

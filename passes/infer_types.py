@@ -33,8 +33,8 @@ class InferenceState(SideTable):
 class InferTypes(Pass):
     """Infer types that became known since the model was read.
 
-    1. Unknown types and extents are filled in, and symbols replaced by numbers, where they are
-       known in the model as it is now. The types of graph inputs stay.
+    1. Unknown types and extents are filled in, and symbols replaced by numbers, if they are known
+       in the model as it is now. The types of graph inputs stay.
     2. The operator table infers them if onnx's shape inference of the whole model would know no
        more.
     3. Inference runs only if an operator of ONNX, or a call of a function, whose result types are

@@ -41,11 +41,11 @@ class MergeBranches(Pass):
 
     1. A branch is a Conv, a ConvTranspose, a Gemm or a MatMul with constant weights, an AveragePool
        that divides by one number, or the value itself; each with the affines after it. Nothing else
-       reads what is between the value and the sum. Products in a row are one branch.
+       reads the values between the data and the sum. Products in a row are one branch.
     2. Branches become one layer if they have equal strides, groups and output_padding, their taps
        lie on one grid, and their results have equal extents whatever the data's are, or known ones.
     3. The value itself, a depthwise Conv and an AveragePool take one number for each channel and
-       tap. They fit a layer of any number of groups. A layer reads only what a branch reads.
+       tap. They fit a layer of any number of groups. A layer reads no element that no branch reads.
     4. The layer has neither more weights than the branches, nor more multiplications. So 1xk beside
        kx1 stays, and a dense 1x1 beside a depthwise kxk.
     5. Weights and bias are added in float64 and rounded once. A sum that is not finite, or exceeds

@@ -28,7 +28,7 @@ OPS = ("nn.conv", "nn.dense", "matmul")
 
 @dataclass(frozen=True)
 class MergeLayers(Pass):
-    """Compute two layers in a row by one, where that takes fewer multiplications.
+    """Compute two layers in a row by one, if that takes fewer multiplications.
 
     1. Conv, then Conv, or Gemm and MatMul in a row, with constant weights and nothing between them.
        Only the second reads the first.

@@ -62,14 +62,12 @@ DEFAULT_STAGES = (
             ),
             PipelineStep("MergeBranches", "", "layers of one value that are added become one"),
             PipelineStep("CanonicalizeOps", "", "a bias that is left becomes an Add"),
-            PipelineStep(
-                "SimplifyExpr", "", "what a fold has left is shorter as another expression"
-            ),
-            PipelineStep("FoldConstant", "", "what a fold has made constant is computed"),
+            PipelineStep("SimplifyExpr", "", "the rest of a fold is shorter as another expression"),
+            PipelineStep("FoldConstant", "", "expressions that a fold made constant are computed"),
             PipelineStep(
                 "EliminateCommonSubexpr", "constants=keep", "equal expressions are computed once"
             ),
-            PipelineStep("DeadCodeElimination", "", "what nothing reads goes"),
+            PipelineStep("DeadCodeElimination", "", "operators that nothing reads go"),
             PipelineStep(
                 "InlineFunctions",
                 "calls=folding",

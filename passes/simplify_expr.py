@@ -25,7 +25,7 @@ class SimplifyExpr(Pass):
        `multiply` by ones, `add` of zeros and the like, `power` of one, and a `transpose`, reshape,
        slice, pad, resize, tile, expand, concatenation, split or sum without effect. x has to keep
        its shape, rank included, and be allowed in their place in the interface.
-    2. `x * 0` and `x - x` become 0 for integers, never for floats, where x may be infinite or NaN.
+    2. `x * 0` and `x - x` become 0 for integers, never for floats, as x may be infinite or NaN.
     3. Two casts become one if the type between holds every value. Two bounds in a row (`clip`,
        `nn.relu`) become one, unless the lower bound of one is above its upper bound. Max and Min
        with constants join them: a row becomes a `clip`, a Max, a Min, or one of each. Two
@@ -46,8 +46,8 @@ class SimplifyExpr(Pass):
     8. `where` and `if` with a constant condition become the chosen operand or branch.
     9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The
        target of a reshape that is built from extents of x and constants becomes a constant, with a
-       number for a -1 where one is known. An Expand, a ConstantOfShape and a Reshape have the
-       extents that their targets give, where some of these are numbers or symbols.
+       number for a -1 if one is known. An Expand, a ConstantOfShape and a Reshape have the extents
+       that their targets give, if some of these are numbers or symbols.
     10. A Concat of Concats, and a Slice of a Slice, become one. A Concat of all parts of a Split
         becomes the data of the Split. A SplitToSequence whose parts are read one by one becomes a
         Split. A Concat of all slices in steps of b along rows and columns becomes a SpaceToDepth,
@@ -68,7 +68,7 @@ class SimplifyExpr(Pass):
         `where` have twice.
     17. Elementwise operators between a reshape and its inverse compute in the shape of the data
         before it.
-    18. A Shape reads the value before operators that keep the shape, or before a transpose, where
+    18. A Shape reads the value before operators that keep the shape, or before a transpose, if
         nothing else reads their result; Gathers and Slices of the extents become one Gather.
     19. A cast of a ConstantOfShape is a ConstantOfShape. The mask of a Dropout in inference is
         constant.

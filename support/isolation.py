@@ -282,4 +282,4 @@ def describe_exit(code: int | None) -> str:
         name = signal.Signals(number).name
     except ValueError:  # those between SIGRTMIN and SIGRTMAX have none
         name = f"signal {number}"
-    return f"ended by {name}" + (", as where memory runs out" if number == signal.SIGKILL else "")
+    return f"ended by {name}" + (", as if memory runs out" if number == signal.SIGKILL else "")

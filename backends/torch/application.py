@@ -158,7 +158,7 @@ class _Application:
             if entry is not None and tensor is not None:
                 is_same = np.array_equal(self.fold_map.arrays.get(entry), _numpy(tensor))
             if entry is None or not is_same:
-                raise Misplaced("its parameters are not those of the fold map")
+                raise Misplaced("its parameters differ from the fold map's")
 
     def make_layer(self, layer: LayerEntry) -> None:
         """Compute weight and bias of a layer. Raises Misplaced or Unknown."""

@@ -53,7 +53,7 @@ def version_warnings(model: ModelProto) -> Iterator[str]:
         is_imported = any(entry.domain in DEFAULT_DOMAINS for entry in importing.opset_import)
         if not is_imported and any(node.domain in DEFAULT_DOMAINS for node in nodes_in(part)):
             yield (
-                f"{owner} imports no opset of ONNX, so its operators are taken for those of opset"
+                f"{owner} imports no opset of ONNX, so its operators are taken to be of opset"
                 " 1: if they are newer, set opset_import, for example to"
                 " onnx.helper.make_opsetid('', 17)"
             )

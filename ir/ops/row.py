@@ -113,14 +113,14 @@ class Trait(Enum):
     ABSORBS = "a layer whose weights or biases take in affines"
     LINEAR = "a convolution, dense layer or matrix product"
     BIASED = "a linear layer that takes a bias as its third operand"
-    HEAVY = "its work is more than what it reads and writes"
+    HEAVY = "it computes more than it reads and writes"
 
     ELEMENTWISE = (
         "it maps each element of its first operand by itself, other operands are scalars or types"
     )
     BROADCASTS = "it combines corresponding elements of all operands, as numpy broadcasts them"
     ALIGNED = "its attribute `axis`, if given, aligns the second operand"
-    REDUCES = "it reduces axes, those of attribute or operand `axes`"
+    REDUCES = "it reduces the axes of its attribute or operand `axes`"
     RECTIFIER = "it multiplies negative numbers by a slope, and keeps the others"
     SUM = "it adds or subtracts its operands"
     COMBINES = (
@@ -147,7 +147,7 @@ class Trait(Enum):
         "neither folded nor merged with an equal one: a payload, or a BatchNormalization that may"
         " come back"
     )
-    KEPT_UNREAD = "rewrites leave it to DeadCodeElimination where nobody reads it"
+    KEPT_UNREAD = "rewrites leave it to DeadCodeElimination if nobody reads it"
     GROWS = "its result is larger than its operands"
 
     __hash__ = object.__hash__  # Enum has one in Python, which is slow

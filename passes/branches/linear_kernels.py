@@ -296,7 +296,7 @@ def added(kernels: Sequence[LinearKernel]) -> LinearKernel:
         total[taps] += in_groups(each.weight, columns)
         is_read[taps] |= in_groups(np.ones(each.weight.shape, bool), columns)
     if not is_read.all():
-        detail = "the layer would read what no branch reads, and 0 times infinity is not a number"
+        detail = "the layer would read more than the branches, and 0 times infinity is not a number"
         raise Refused("nonfinite", detail)
     dtype = next((each.dtype for each in kernels if each.dtype is not None), None)
     bias = np.sum([np.broadcast_to(each.bias, (first.results,)) for each in kernels], axis=0)

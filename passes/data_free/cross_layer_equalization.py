@@ -87,10 +87,10 @@ class CrossLayerEqualization(Pass):
     6. With `power_of_two` every s is the nearest power of two, so that nothing is rounded.
     7. A pair stays if a weight would have to be copied, or would leave the range of its dtype.
     8. A Clip between the layers with bounds a <= b other than zero gets one for each channel: s
-       clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b), where the Max or Min is left
-       out if all its elements are equal. The precision of the weights (see `gain`) has to grow by
+       clip(x, a, b) = min(max(clip(s x, min s a, max s b), s a), s b); the Max or Min is left out
+       if all its elements are equal. The precision of the weights (see `gain`) has to grow by
        LEAST_GAIN for that. With `clip=keep` only a Clip with bounds of zero and infinity passes a
-       scale. With `clip=relu` such a Clip to [0, b] becomes a Relu where the statistics and the
+       scale. With `clip=relu` such a Clip to [0, b] becomes a Relu if the statistics and the
        weights of the layer before it both keep it below b, for values within `sigmas` deviations of
        their mean (`idle_clips`). This changes the function for other values, and there is a
        warning.

@@ -46,7 +46,7 @@ class HighBiasAbsorption(Pass):
        With `padding=exact` no convolution that pads with zeros takes it, because zeros are not
        shifted by c. With `padding=ignore` it is treated like any other, as published; this changes
        the results at the border, and there is a warning.
-    3. With `spread=gamma` the deviation is |gamma|, which differs where the variance is not much
+    3. With `spread=gamma` the deviation is |gamma|, which differs if the variance is not much
        larger than epsilon.
     4. Layers without a bias get one. No operator is added.
 

@@ -99,7 +99,7 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     if second.size and not (-len(first) <= second.min() and second.max() < len(first)):
         return rewriter.decline("an index is out of range")
     if 8 * second.size > MAX_BYTES or (rank > 1 and data.sole_user() is not node):
-        return rewriter.decline("there are many indices, or other readers of what the first takes")
+        return rewriter.decline("there are many indices, or the first has other readers")
     picked = ArrayTensor(np.asarray(first.astype(np.int64)[second]))
     indices = rewriter.constant(picked, before=node, hint=f"{node.output.name}.indices")
     rewriter.set_inputs(node, [inner.operand(), indices])

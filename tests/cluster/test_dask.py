@@ -59,7 +59,7 @@ def test_a_cluster_compiles_the_same_bytes_and_isolates_the_same_failures(
         "ended by SIGSEGV",
         None,
         "this is not an ONNX model, or it is truncated",
-        "ended by SIGKILL, as where memory runs out",
+        "ended by SIGKILL, as if memory runs out",
         None,
     ]
     alone.mkdir()

@@ -258,7 +258,7 @@ def test_another_module_or_model_is_refused() -> None:
         next(m for m in other.modules() if isinstance(m, NORM)).running_mean.add_(1)
     applied = apply(result.fold_map, other)
     assert len(applied.norms) == 5
-    assert any("not those of the fold map" in reason for reason in applied.left.values())
+    assert any("differ from the fold map's" in reason for reason in applied.left.values())
     with pytest.raises(irc.FoldMapError, match="belongs to another model"):
         apply(result.fold_map, model, irc.compile(network("plain"), args=(sample("plain"),)).model)
     result.fold_map.adopt(result.model)

@@ -660,7 +660,7 @@ ROWS_BACK: list[Row] = [
     ),
     back(
         "Reshape symbols",
-        "channels of its result are not",
+        "its result has other channels",
         op("Reshape", ints(2, 5, -1)),
         bn(5),
         x=(2, 3, "H", 5),
@@ -1208,7 +1208,7 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "Reshape misfit",
-        "channels of its data are not",
+        "its data have other channels",
         bn(4),
         op("Reshape", ints(2, 16, 15)),
         conv(3, 16, 1),
@@ -1216,7 +1216,7 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "Reshape nothing",
-        "channels of its data are not",
+        "its data have other channels",
         SCALE,
         op("Reshape", ints(2, 4, 0), allowzero=1),
         conv(3, 4, 1),
@@ -1224,7 +1224,7 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "Reshape symbols",
-        "channels of its data are not",
+        "its data have other channels",
         mul(4),
         op("Reshape", ints(4, -1)),
         op("Transpose", perm=[1, 0]),

@@ -139,7 +139,7 @@ def test_a_worker_is_used_again_and_one_that_is_gone_fails_its_job_alone(
         worker.send_signal(signal.SIGSTOP)
         thread = threading.Timer(0.5, worker.send_signal, [signal.SIGKILL])
         thread.start()
-        assert workers.run(1, good).error == "ended by SIGKILL, as where memory runs out"
+        assert workers.run(1, good).error == "ended by SIGKILL, as if memory runs out"
         thread.join()
         assert workers.run(2, good).error is None
         (worker,) = workers._idle

@@ -32,7 +32,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "inspect",
-        help="show operators, parameters and multiplications, and what blocks a fold",
+        help="show operators, parameters and multiplications, and obstacles to folds",
         description=(
             "Show the facts of MODEL, and which scales and shifts the passes would fold or leave."
             " Nothing is written."

@@ -140,7 +140,7 @@ def _input_shape(text: str) -> tuple[str, tuple[int | None, ...]]:
     words = [word.strip() for word in extents.split(",")] if extents.strip() else []
     if not separator or not all(map(_is_extent, words)):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a shape: write NAME=1,3,224,224, with ? for what stays"
+            f"{text!r} is not a shape: write NAME=1,3,224,224, with ? for an extent that stays"
         )
     return name, tuple(None if word == "?" else int(word) for word in words)
 
@@ -344,7 +344,7 @@ def add_in_place(command: Arguments, model: str = "MODEL") -> None:
     command.add_argument(
         "--in-place",
         action="store_true",
-        help=f"let the output replace {model}, where both are one",
+        help=f"let the output replace {model}, if both are one file",
     )
 
 
@@ -456,7 +456,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     add(
         "--in-place",
         action="store_true",
-        help="let OUT replace MODEL, where both are one; without -o OUT is MODEL",
+        help="let OUT replace MODEL, if both are one file; without -o OUT is MODEL",
     )
     add(
         "--external-data",

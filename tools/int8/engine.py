@@ -127,7 +127,7 @@ class Engine:
             ) from None
         needs = self._needs_contrib
         if needs is not None:
-            runs = "the model has those of com.microsoft, which onnxruntime runs"
+            runs = "the model has operators of com.microsoft, which onnxruntime runs"
             warnings.append(f"{needs}: {runs}")
         return found, warnings
 

@@ -253,7 +253,7 @@ def map_tails(model: ModelProto, known: Activations) -> Reasons:
                 stack += maker.input
         layers = [node for node in tail.values() if node.op_type in LAYERS]
         if any(node.name not in last and node.output[0] not in statistics for node in layers):
-            text = f"what is rare in the map {result!r} exceeds likely ranges"
+            text = f"rare elements of the map {result!r} exceed likely ranges"
             found |= dict.fromkeys(tail, Reason(text))
     return found
 

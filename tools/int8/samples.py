@@ -92,7 +92,7 @@ def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list
             for cut, kept in ((slice(HELD_OUT - 1, None, HELD_OUT), k) for k in (True, False))
         ]
         return parts[0], parts[1], ", held out of the calibration"
-    return batches, batches, ", those of the calibration"
+    return batches, batches, " of the calibration"
 
 
 def _files(path: Path, num_inputs: int) -> list[Path]:

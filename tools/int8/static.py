@@ -257,6 +257,6 @@ def _doubts(found: Candidate, judge: Judge, overflow: str, *, has_data: bool) ->
     if any(one.quantized for one in layers):
         for name in maps(model, known):
             yield (
-                f"the result {name!r} is a map, and what is rare in it, such as text or objects, is"
-                " beyond what statistics say: --data gives ranges, --test-data measures"
+                f"the result {name!r} is a map, and rare text or objects in it exceed the"
+                " statistics: --data gives ranges, --test-data measures"
             )

@@ -61,7 +61,7 @@ def explain(
     if proportional:
         names = ", ".join(kernel.path or "the model" for kernel, _ in proportional[:3])
         raise Unexplained(
-            f"its weight is that of {names} times a factor a channel that no"
+            f"its weight is the one of {names} times a factor a channel that no"
             " BatchNormalization explains"
         )
     raise Unexplained("no weight of the checkpoint is its weight up to a factor a channel")

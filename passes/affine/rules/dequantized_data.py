@@ -65,7 +65,7 @@ def _factor(node: Node, affine: Affine, scale: Array) -> Array:
         axis += len(shape)
     is_blocked = integer_of(node, "block_size", 0)
     if scale.shape != affine.scale.shape or axis != affine.axis or is_blocked:
-        detail = "its scales are not those of the channels, whose factors differ"
+        detail = "its scales are not per channel, and the factors of the channels differ"
         raise Refused(CODE, f"{node.description}: {detail}")
     return affine.scale
 

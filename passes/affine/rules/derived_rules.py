@@ -121,7 +121,7 @@ def _to_data(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
         before, after = channels.shapes
         moved = through_reshape(affine, after, before)
         if moved is None:
-            detail = f"{node.description}: the channels of its result are not those of its data"
+            detail = f"{node.description}: its result has other channels than its data"
             raise Refused("axis_mismatch", detail)
         return moved
     if channels.data_of_result is not None:
@@ -144,7 +144,7 @@ def _to_result(node: Node, channels: ChannelMap, affine: Affine) -> Affine:
     if affine.axis is not None and channels.shapes is not None:
         moved = through_reshape(affine, *channels.shapes)
         if moved is None:
-            detail = f"{node.description}: the channels of its data are not those of its result"
+            detail = f"{node.description}: its data have other channels than its result"
             raise Refused("axis_mismatch", detail)
         return moved
     axis = channels.axis

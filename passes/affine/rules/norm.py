@@ -184,7 +184,7 @@ def scaled_norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         raise Refused("zero_scale", f"{node.description}: its data are scaled by zero")
     if not 1 / GROWTH <= abs(number) <= GROWTH:
         detail = f"{node.description}: squares of its data would be {number**2:.3g} times as far"
-        raise Refused("overflow", f"{detail} from those of the source")
+        raise Refused("overflow", f"{detail} from the source's")
     _check_squares(node, number)
     weight = read_weight(node, 1, params)
     factor = None if number > 0 else np.full((1,) * weight.rank, -1.0)

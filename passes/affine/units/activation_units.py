@@ -99,7 +99,7 @@ def _activation(match: UnitMatch, form: _Activation) -> Unit:
                 return match.unit(form.kind)
             alone = _alone(match, form)
     if alone is None:
-        raise Declined("its factors are those of no activation")
+        raise Declined("no activation has its factors")
     return alone
 
 

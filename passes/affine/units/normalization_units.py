@@ -22,7 +22,7 @@ def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
     squared, divided = _before_cast(match, square.operand()), _before_cast(match, numerator)
     mean = _centered(match, squared)
     if divided is not squared and (mean is None or _centered(match, divided) is not mean):
-        raise Declined("the data divided are not those of the variance")
+        raise Declined("the variance is of other data than the divided ones")
     gamma = _parameter(match, quotient, "multiply")
     if mean is None:
         return match.unit("RMSNormalization", frozenset((gamma,)))

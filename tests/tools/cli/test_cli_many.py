@@ -239,7 +239,7 @@ def test_a_process_that_is_ended_takes_no_other_with_it(jobs: str, tmp_path: Pat
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "segv.onnx: ended by SIGSEGV",
-        "kill.onnx: ended by SIGKILL, as where memory runs out",
+        "kill.onnx: ended by SIGKILL, as if memory runs out",
         f"odd.onnx: ended by signal {signal.SIGRTMIN + 1}",
         "irc: 3 of 6 models failed: segv.onnx, kill.onnx, odd.onnx",
     ]

@@ -319,7 +319,7 @@ def test_with_data_a_fifth_is_held_out() -> None:
     assert found.measured_on == "8 samples, held out of the calibration"
     assert not found.is_predicted
     few = irc.quantize(convolutions(4), data={"x": x[:3]})
-    assert few.measured_on == "3 samples, those of the calibration"
+    assert few.measured_on == "3 samples of the calibration"
 
 
 def test_with_data_the_better_of_static_and_dynamic() -> None:

@@ -198,7 +198,7 @@ def test_float16(name: str, opset: int, with_data: bool, per_channel: bool) -> N
         per_channel=per_channel,
     )
     text = (
-        f"opset {opset} has no QuantizeLinear of float16: the model has those of com.microsoft,"
+        f"opset {opset} has no QuantizeLinear of float16: the model has operators of com.microsoft,"
         " which onnxruntime runs"
     )
     assert of_any_processor(found.warnings) == ((text,) if opset < 19 else ())

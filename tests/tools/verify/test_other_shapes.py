@@ -76,7 +76,7 @@ def test_a_model_without_an_opset_of_onnx_causes_a_warning() -> None:
     del unknown.opset_import[:]
     (warning,) = irc.compile(unknown).warnings
     assert warning.startswith(
-        "the model imports no opset of ONNX, so its operators are taken for those of opset 1"
+        "the model imports no opset of ONNX, so its operators are taken to be of opset 1"
     )
     unknown.graph.node[0].domain = "com.acme"
     assert not any("opset 1" in warning for warning in from_model(unknown).warnings)
