@@ -73,7 +73,7 @@ class OverflowTracker:
 
     def _overflows(self, node: NodeProto) -> bool:
         """Return whether an infinity that a node makes of finite operands is an overflow."""
-        if node.op_type in OVERFLOWS or self._divides_safely(node):
+        if node.op_type in OVERFLOWS or self._has_no_pole(node):
             return True
         return any(self._overflows(inner) for body in bodies(node) for inner in body.node)
 
@@ -81,7 +81,7 @@ class OverflowTracker:
         """Return whether a node, or one in its bodies, may make an infinity without overflow."""
         if node.domain not in DEFAULT_DOMAINS:
             return True
-        if node.op_type in SINGULAR and not self._divides_safely(node):
+        if node.op_type in SINGULAR and not self._has_no_pole(node):
             return True
         graphs = bodies(node)
         tensors = (tensor for graph in graphs for tensor in graph.initializer)
@@ -92,12 +92,15 @@ class OverflowTracker:
             return True
         return any(self._may_be_singular(inner) for graph in graphs for inner in graph.node)
 
-    def _divides_safely(self, node: NodeProto) -> bool:
-        """Return whether a node divides by a constant without zeros."""
-        divisor = self.constants.get(node.input[1]) if node.op_type == "Div" else None
-        if divisor is None:
+    def _has_no_pole(self, node: NodeProto) -> bool:
+        """Return whether a Div has no divisor of zero, or a Pow no negative exponent."""
+        if node.op_type not in ("Div", "Pow"):
             return False
-        return bool(numpy_helper.to_array(divisor, str(self.base_dir)).all())
+        constant = self.constants.get(node.input[1])
+        if constant is None:
+            return False
+        numbers = numpy_helper.to_array(constant, str(self.base_dir))
+        return bool((numbers if node.op_type == "Div" else numbers >= 0).all())
 
     def _is_finite_constant(self, name: str) -> bool:
         tensor = self.constants.get(name)

@@ -625,6 +625,19 @@ def test_a_quotient_that_overflows_is_undecided() -> None:
         assert not comparison.source.overflow(inputs[0]).overflown
 
 
+@pytest.mark.parametrize(("exponent", "is_overflow"), [(2.0, True), (-1.0, False)])
+def test_a_power_overflows_where_its_exponents_are_positive(
+    exponent: float, is_overflow: bool
+) -> None:
+    """Zero to the power of -1 is infinite, whatever the element type."""
+    body = "g (float[2] x) => (float[2] y) <float e = {{{}}}> {{ q = Pow(x, e) y = Relu(q) }}"
+    model = text(body.format(exponent))
+    inputs = [Stimulus("extreme", {"x": np.array([0.0, 1e30], np.float32)})]
+    comparison = Comparison(model, inputs=inputs)
+    assert not any(row.deviates for row, _ in comparison.differences(model))
+    assert bool(comparison.source.overflow(inputs[0]).overflown) == is_overflow
+
+
 def test_infinities_that_are_no_overflow_are_compared() -> None:
     body = (
         "g (float[2] x) => (float[2] y) <float[2] m = {{0.0, 1.0}}> {{ n = {}(m) y = Add(x, n) }}"
