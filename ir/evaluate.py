@@ -127,6 +127,10 @@ class ConstantEvaluator:
         if keep:
             self._kept[value] = array
 
+    def kept(self, value: Value) -> Array | None:
+        """Return the elements that were provided to be kept, None if none were."""
+        return self._kept.get(value)
+
     def drop_kept(self) -> None:
         """Drop the elements that were provided to be kept: nothing rewrites the module any more."""
         self._kept.clear()

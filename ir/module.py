@@ -62,6 +62,8 @@ class Module:
         self.notes = SourceNotes()
         self.warnings: list[str] = []
         """Warnings of the frontend."""
+        self.inserted: frozenset[str] = frozenset()
+        """The names of nodes of the main graph that the frontend inserted to preprocess inputs."""
         self.untouchable = ""
         """The reason why the module is written back unchanged; empty if passes may edit it."""
 

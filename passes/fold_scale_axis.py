@@ -25,6 +25,7 @@ from ..ir.rewriter import Rewriter
 from ..support.errors import UsageError
 from .affine.algebra.operands import Parameters
 from .affine.algebra.stored import UnroundedConstants
+from .affine.records.fold_records import fold_records
 from .affine.records.source_affines import collect_opened
 from .affine.search.choice import Chooser
 from .affine.search.folding import ChainFolder
@@ -34,7 +35,7 @@ from .simplify_expr import clean_up
 
 CHOICES = {
     "partial": ("never", "pays", "always"),
-    "border": ("keep", "pad", "map"),
+    "border": ("keep", "pad", "ones", "map", "cheapest"),
     "per_channel": ("refuse", "allow"),
     "quantized_bias": ("integer", "float"),
 }
@@ -66,8 +67,10 @@ class FoldScaleAxis(Pass):
        of an affine that scales. Constants grow by at most `max_growth` bytes in one fold. No layer
        is ever duplicated.
     8. A shift before a layer that pads with zeros stays (`border=keep`), becomes an explicit Pad if
-       it is the same in all channels (`pad`), or a constant after the layer, as large as its result
-       (`map`).
+       it is the same in all channels (`pad`), the weights of one more channel of the data, which a
+       Pad fills with ones (`ones`), or a constant after the layer, as large as its result (`map`).
+       `cheapest` is `pad` if it can be, else the one with fewer constants; so go the shifts that a
+       preprocessing inserted.
     9. The weight of Conv, ConvTranspose, Gemm and MatMul may come through DequantizeLinear from
        constants, or from those through QuantizeLinear: its scales are multiplied, and its integers
        stay. A negative scale reflects them about the zero point, within their type. One scale for a
@@ -114,6 +117,7 @@ class FoldScaleAxis(Pass):
             float_bias=self.quantized_bias == "float",
             unrounded=module.provenance.table(UnroundedConstants).numbers,
             border=self.border,
+            inserted=_inserted(module),
         )
         chooser = Chooser(
             Planner(params), forward=self.forward, partial=self.partial, max_growth=self.max_growth
@@ -126,3 +130,13 @@ class FoldScaleAxis(Pass):
                 clean_up(graph, rewriter, evaluator)
                 moved = folder.fold_round(graph)
         return rewriter.changed
+
+
+def _inserted(module: Module) -> frozenset[int]:
+    """Return the origins of the affines that a preprocessing inserted."""
+    sources = fold_records(module).sources if module.inserted else None
+    return frozenset(
+        source.origin
+        for source in (sources or {}).values()
+        if not source.scope and source.name in module.inserted
+    )

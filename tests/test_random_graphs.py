@@ -43,6 +43,8 @@ OPTIONS = (
     "partial=never",
     "partial=always,border=map",
     "border=pad",
+    "border=ones",
+    "border=cheapest",
     "forward=false",
 )
 """Options of FoldScaleAxis, by seed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.rule_driver import Rule
 from . import (
     arithmetic,
+    channel_order,
     channel_shuffle,
     constant_limits,
     control,
@@ -43,6 +44,7 @@ MODULES = (
     extents_of_one,
     reductions,
     channel_shuffle,
+    channel_order,
     late_lowering,
     control,
     sequences,

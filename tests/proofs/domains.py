@@ -153,6 +153,18 @@ def filled(x: Tensor, t: Tensor, axis: int) -> Tensor:
     return t.like(np.broadcast_to(OPS["along"](t, axis, x.rank).array, x.shape))
 
 
+def with_ones(x: Tensor) -> Tensor:
+    """Return data with one more channel, all of which is 1."""
+    edges = [(0, 0), (0, 1), *[(0, 0)] * (x.rank - 2)]
+    return x.like(np.pad(x.array, edges, constant_values=x.field.number(1)))
+
+
+def with_response(v: Tensor, t: Tensor, w: Tensor) -> Tensor:
+    """Return the weight v with the weights of one more channel: the responses of w to data t."""
+    taps = OPS["sum"](along_of(t, w, 1) * w, [1], 1)
+    return v.like(np.concatenate([v.array, taps.array], axis=1))
+
+
 def repeat(v: Tensor, n: int) -> Tensor:
     return v.like(np.repeat(v.array, n))
 
@@ -221,6 +233,8 @@ FUNCTIONS: dict[str, Any] = {
             wider,
             unit,
             filled,
+            with_ones,
+            with_response,
             repeat,
             tiles,
             one_ratio,

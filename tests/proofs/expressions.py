@@ -473,6 +473,17 @@ SIMPLIFY: dict[str, Domain] = {
         ),
         size="one axis of 3, kernels of 2 and 3",
     ),
+    "order_into_conv": Domain(
+        every(
+            x=[data(1, 2, 2), data(1, 3, 2)],
+            i=[[1, 0], [1, 1], [2, 0, 1]],
+            w=[const(1, 2, 2), const(1, 3, 1)],
+            b=[const(1)],
+            d=[(1,)],
+            p=[(0, 0), (1, 0)],
+        ),
+        size="2 or 3 channels of 2",
+    ),
     "pad_into_average_pool": Domain(
         tuple(
             {"x": data(1, 1, 3), "v": const(), "c": c, **each}

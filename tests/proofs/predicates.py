@@ -137,6 +137,10 @@ def added(p: Sequence[int], q: Sequence[int]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(p, q, strict=True))
 
 
+def is_order(i: Sequence[int], n: int) -> bool:
+    return sorted(i) == list(range(n))
+
+
 def all_below(p: Sequence[int], kernel: Sequence[int]) -> bool:
     return all(a < n for a, n in zip(p, [*kernel, *kernel], strict=True))
 
@@ -245,6 +249,7 @@ PREDICATES: dict[str, Any] = {
                 moved_pads,
                 added,
                 all_below,
+                is_order,
                 adds_no_window,
                 sizes,
                 extents,

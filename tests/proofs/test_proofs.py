@@ -48,7 +48,11 @@ NOT_MOVED = {
     "clip_shifted",
 }
 """Lines about one affine: nothing passes another operator."""
-OPTIONS = {("conv_data", 1): "border=pad", ("conv_data", 2): "border=map"}
+OPTIONS = {
+    ("conv_data", 1): "border=pad",
+    ("conv_data", 2): "border=map",
+    ("conv_data", 3): "border=ones",
+}
 """Lines that need an option of FoldScaleAxis."""
 MERGES = {"added": "MergeBranches,"}
 """Passes after FoldScaleAxis, by rule."""

@@ -76,6 +76,8 @@ class Fold(Record):
     - `axis` is the channel axis of the result, `weight_axis` the axis of output channels in the
       weight.
     - `padding` are pads that an explicit Pad takes over from a convolution, and their value.
+    - `ones` are weights [M, 1, k...] of one more channel of the data of a convolution: a Pad adds
+      it, and all of it is one.
     - `epsilon` is that of a normalization whose data lose a scale; None leaves it alone.
     - `quantized_weight` and `quantized_bias` take the place of weight and bias that a
       DequantizeLinear makes; `bias_error` is the largest error of a bias that is rounded.
@@ -93,6 +95,7 @@ class Fold(Record):
     beta: float = 1.0
     bias_index: int = 2
     padding: tuple[tuple[int, ...], float] | None = None
+    ones: Array | None = None
     quantized_weight: QuantizedConstant | None = None
     quantized_bias: QuantizedConstant | None = None
     bias_error: float = 0.0
@@ -102,15 +105,24 @@ class Fold(Record):
         """Return the fold of the same affine into the same layer that writes other numbers."""
         return Fold(
             self.node, self.affine, self.index, self.weight_axis, self.axis, self.dtype, factor,
-            bias, beta=self.beta, bias_index=self.bias_index, padding=self.padding,
+            bias, beta=self.beta, bias_index=self.bias_index, padding=self.padding, ones=self.ones,
         )  # fmt: skip
 
     @property
     def changes_layer(self) -> bool:
         """Whether anything of the layer changes."""
         numbers = self.factor is not None or self.bias is not None or self.shift is not None
-        others = self.padding is not None or self.epsilon is not None
+        others = any(each is not None for each in (self.padding, self.ones, self.epsilon))
         return numbers or others or self.is_quantized
+
+    @property
+    def border(self) -> str:
+        """The word of FoldScaleAxis by which a shift passes zero padding, empty if none does."""
+        if self.ones is not None:
+            return "ones"
+        if self.padding is not None:
+            return "pad"
+        return "map" if self.shift is not None and self.shift.ndim > 1 else ""
 
     @property
     def is_quantized(self) -> bool:

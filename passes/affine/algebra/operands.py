@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from ....ir.graph import Node, Value
 from ....ir.ops import takes_operand
 from ....ir.tensor import Array, Tensor
 from ....ir.types import dtype_of
+from .affine import Affine
 
 _COMPARED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 """Element types whose greatest number numpy finds fast."""
@@ -25,8 +26,9 @@ class Parameters:
       constant. A weight with one scale may get one for each channel with `per_channel`. The bias
       becomes float with `float_bias`. `unrounded` has constants before
       their rounding, in float64.
-    - `border` is the treatment of a shift before a layer that pads with zeros: `keep`, `pad` or
-      `map` as in FoldScaleAxis, or `ignore` for the result as if nothing were padded.
+    - `border` is the treatment of a shift before a layer that pads with zeros: a word of
+      FoldScaleAxis, or `ignore` for the result as if nothing were padded. Affines of `inserted`
+      origins, which a preprocessing inserted, go the cheapest way in place of `keep`.
     - With `limits`, a Clip may get bounds per channel, which are a Max and a Min after it.
     """
 
@@ -39,6 +41,7 @@ class Parameters:
         float_bias: bool = False,
         unrounded: Mapping[Value, Array] = MappingProxyType({}),
         border: str = "keep",
+        inserted: Collection[int] = (),
         limits: bool = False,
     ) -> None:
         self.evaluator = evaluator
@@ -47,10 +50,15 @@ class Parameters:
         self.float_bias = float_bias
         self.unrounded = unrounded
         self.border = border
+        self.inserted = inserted
         self.limits = limits
         self._largest: dict[
             tuple[Value, tuple[int, ...], tuple[int, ...], tuple[int, ...]], Array
         ] = {}
+
+    def has_inserted(self, affine: Affine) -> bool:
+        """Return whether a preprocessing inserted a part of an affine."""
+        return any(origin in self.inserted for origin in affine.origins)
 
     def largest(self, value: Value, array: Array, axes: tuple[int, ...]) -> Array:
         """Return the greatest magnitude over `axes` of `array`, the elements of `value`.

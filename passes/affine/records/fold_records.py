@@ -115,7 +115,8 @@ class Layer(Struct, eq=False):
     weight, which is input `weight_index`. `factor`, float64 and broadcast against the weight, is
     the factor of the weight, None for no factor. `imported` is the node that the frontend read.
     `branches` are those that it is the sum of; `folds` then came after the sum, which was the value
-    `sum_name` of the source, if that is not empty.
+    `sum_name` of the source, if that is not empty. `border` is the word of FoldScaleAxis by which a
+    shift passed the layer's zero padding, if one did.
     """
 
     node: Node
@@ -133,6 +134,7 @@ class Layer(Struct, eq=False):
     quantized: QuantizedParts | None = None
     branches: list[Branch] = field(default_factory=list)
     sum_name: str = ""
+    border: str = ""
 
     @property
     def all_folds(self) -> list[FoldedAffine]:

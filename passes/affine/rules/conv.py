@@ -11,7 +11,7 @@ from ....ir.graph import Node
 from ....ir.ops.inference import integer_of
 from ....ir.ops.views import auto_pad_of, explicit_pads, may_read_padding
 from ....ir.provenance import Refused
-from ....ir.tensor import Array, round_to, to_float64
+from ....ir.tensor import Array, all_finite, fits, round_to, to_float64
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.layers import (
@@ -78,7 +78,9 @@ def _check_groups(node: Node, shape: tuple[int, ...], group: int) -> None:
     " w, g), g, d, p) if (t == 0) | unpadded(p); conv(affine(x, s, t, 1, 3), w, b, g, d, q) =="
     " conv(pad(x, spatial(q), (-t / s)[0]), along_of(s, w, g) * w, b + response(t, w, g), g, d) if"
     " s != 0 and one_ratio(t, s); conv(affine(x, s, t, 1, 3), w, b, g, d, q) == conv(x, along_of(s,"
-    " w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q)"
+    " w, g) * w, b, g, d, q) + conv(filled(x, t, 1), w, None, g, d, q); conv(affine(x, s, t, 1,"
+    " 3), w, b, 1, d, q) == conv(with_ones(x), with_response(along_of(s, w, 1) * w, t, w), b, 1, d,"
+    " q)"
 )
 def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     """Conv: output channel m reads the C/group input channels of its group.
@@ -104,15 +106,62 @@ def conv_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     kernel = array.shape[2:]
     if params.border == "ignore" or not may_read_padding(node, kernel):
         return of_data(fold, numbers, response)
-    if params.border == "map":
-        return _with_map(fold, numbers, taps.reshape(-1, *kernel))
-    padding = constant_padding(node, affine) if params.border == "pad" else None
-    pads = explicit_pads(node, kernel)
-    fits = padding is not None and fits_operand("nn.pad", "constant_value", node, padding)
-    if padding is None or pads is None or not fits:
+    is_free = params.border == "keep" and params.has_inserted(affine)
+    border = "cheapest" if is_free else params.border
+    return _at_border(border, fold, numbers, taps.reshape(-1, *kernel))
+
+
+def _at_border(border: str, fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
+    """Return the fold before a layer that pads with zeros, by a word of FoldScaleAxis.
+
+    `taps` [M, k...] is, for each tap of the window, the sum over the input channels of weight times
+    shift. The cheapest way is a Pad, then the one that adds the fewest constants.
+    """
+    if border == "cheapest":
+        found = []
+        for way in ("pad", "ones", "map"):
+            try:
+                found.append(_at_border(way, fold, numbers, taps))
+            except Refused as refused:
+                last = refused
+        if not found:
+            raise last
+        return min(found, key=_constants)
+    if border in _WAYS:
+        return _WAYS[border](fold, numbers, taps)
+    detail = f"{fold.node.description} pads with zeros: at the border the shift would be missing"
+    raise Refused("nonzero_padding", detail)
+
+
+def _constants(fold: Fold) -> int:
+    """Return how many numbers a shift needs beside the weights and the bias."""
+    return sum(array.size for array in (fold.shift, fold.ones) if array is not None)
+
+
+def _with_padding(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
+    """Return the fold with a Pad by the number that becomes zero, the same in all channels."""
+    node, kernel = fold.node, taps.shape[1:]
+    padding, pads = constant_padding(node, fold.affine), explicit_pads(node, kernel)
+    if pads is None or not fits_operand("nn.pad", "constant_value", node, padding):
         detail = f"{node.description} pads with zeros: at the border the shift would be missing"
         raise Refused("nonzero_padding", detail)
+    response = taps.sum(axis=tuple(range(1, taps.ndim)))
     return of_data(replace(fold, padding=(pads, padding)), numbers, response)
+
+
+def _with_ones(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
+    """Return the fold of the scale, with the shift as weights of a channel of ones.
+
+    The layer pads this channel with zeros, as it did the others.
+    """
+    node = fold.node
+    if integer_of(node, "group", 1) != 1 or numbers.weight.quantized is not None:
+        detail = f"{node.description} pads with zeros, and no channel of ones fits its weight"
+        raise Refused("nonzero_padding", detail)
+    if not all_finite(taps) or not fits(taps, fold.dtype):
+        raise Refused("overflow", f"{node.description}: a weight of ones exceeds {fold.dtype}")
+    scaled = of_data(fold, numbers, np.zeros(taps.shape[0]))
+    return replace(scaled, ones=taps[:, None])
 
 
 def _with_map(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
@@ -122,6 +171,10 @@ def _with_map(fold: Fold, numbers: LayerNumbers, taps: Array) -> Fold:
     if not np.isfinite(to_float64(round_to(shift, fold.dtype))).all():
         raise Refused("overflow", f"{fold.node.description}: the bias map exceeds {fold.dtype}")
     return replace(scaled, shift=shift)
+
+
+_WAYS = {"pad": _with_padding, "ones": _with_ones, "map": _with_map}
+"""The ways of a shift by the word of FoldScaleAxis."""
 
 
 def _transposed(

@@ -227,9 +227,11 @@ class Chooser:
         if added < removed:
             return removed - added
         # As many operators as before are worth it if a sum takes the place of a product, or of both
-        # in one.
+        # in one, and for a preprocessing, of which nothing but a Pad is to be left.
         wanted = choice.kept is None and (not choice.leftovers or self.partial == "always")
-        if added == removed and wanted and choice.plan.changes and affine_of(choice.ops).has_scale:
+        affine = affine_of(choice.ops)
+        wanted = wanted and (affine.has_scale or self.planner.params.has_inserted(affine))
+        if added == removed and wanted and choice.plan.changes:
             return 0
         raise Refused(
             "bias_slot",

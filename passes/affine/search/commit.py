@@ -16,7 +16,7 @@ from ....ir.ops import has_trait, parameter_axis
 from ....ir.ops.inference import integer_of
 from ....ir.ops.row import Trait
 from ....ir.rewriter import Rewriter
-from ....ir.tensor import Array, ArrayTensor, Tensor, round_to
+from ....ir.tensor import Array, ArrayTensor, Tensor, round_to, to_float64
 from ....ir.types import DType, dtype_of
 from ..algebra.affine import Affine
 from ..algebra.layers import Fold
@@ -140,8 +140,11 @@ class Committer:
 
     def _fold(self, change: Change, fold: Fold, first: Node, between: Sequence[str]) -> bool:
         layer = self._layer(fold)
-        if fold.factor is not None:
+        if fold.ones is not None:
+            self._add_channel(fold, fold.ones)
+        elif fold.factor is not None:
             self._weight(fold, fold.factor)
+        if fold.factor is not None:
             if layer is not None:
                 layer.factor = fold.factor if layer.factor is None else layer.factor * fold.factor
         for quantized in (fold.quantized_weight, fold.quantized_bias):
@@ -163,6 +166,7 @@ class Committer:
             self._renew(fold.node)
         if layer is not None:
             self._record(layer, change, fold.affine)
+            layer.border = fold.border or layer.border
             if change.direction == "backward":
                 layer.output_names.append(change.value.name)
                 layer.output_names.extend(between if change.path is None else ())
@@ -175,6 +179,13 @@ class Committer:
     def _weight(self, fold: Fold, factor: Array) -> None:
         """Multiply the weight by `factor`; FoldConstant computes that and rounds once."""
         node, weight = fold.node, fold.weight
+        unrounded = self.module.constants.kept(weight)
+        if unrounded is not None:
+            made = self.rewriter.rounded(
+                to_float64(unrounded) * factor, fold.dtype, before=node, hint=weight.name
+            )
+            self._read(node, fold.index, made)
+            return
         base, product = weight, weight.node
         if product is not None and "folded" in product.attrs and weight.sole_user() is node:
             base, old = product["lhs"], payload_of(product["rhs"])
@@ -187,9 +198,38 @@ class Committer:
         product = self.rewriter.make(
             "multiply", [base, scale], attrs, before=node, hint=hint, type_=weight.type
         )
+        self._read(node, fold.index, product.output)
+
+    def _read(self, node: Node, index: int, value: Value) -> None:
+        """Let a node read another value."""
         inputs = list(node.inputs)
-        inputs[fold.index] = product.output
+        inputs[index] = value
         self.rewriter.set_inputs(node, inputs)
+
+    def _add_channel(self, fold: Fold, ones: Array) -> None:
+        """Multiply the weight by the factor, and let a Pad add a channel of ones with weights."""
+        node, data = fold.node, fold.node.operand()
+        exact = self.module.constants.exact(fold.weight)
+        assert exact is not None
+        weight = to_float64(exact) * (1.0 if fold.factor is None else fold.factor)
+        weight = np.concatenate([weight, ones], axis=1)
+        hint = f"{fold.weight.name}.folded"
+        constant = self.rewriter.rounded(weight, fold.dtype, before=node, hint=hint)
+        pads = np.zeros((2, ones.ndim), np.int64)
+        pads[1, 1] = 1
+        pad = self._padded(data, pads.reshape(-1), 1.0, node)
+        self.rewriter.set_inputs(node, [pad, constant, *node.inputs[2:]])
+
+    def _padded(self, data: Value, pads: Array, value: float, node: Node) -> Value:
+        """Return the result of a new Pad before a layer."""
+        constants = (
+            self.rewriter.constant(ArrayTensor(pads), before=node, hint=f"{data.name}.pads"),
+            self.constant(
+                np.array(value), dtype_of(node.output.type), node, f"{data.name}.padding"
+            ),
+        )
+        hint = f"{data.name}.padded"
+        return self.rewriter.make("nn.pad", [data, *constants], before=node, hint=hint).output
 
     def _quantized(self, made: QuantizedConstant) -> None:
         """Give a DequantizeLinear the integers, scales and zero points that changed."""
@@ -251,14 +291,10 @@ class Committer:
 
     def _pad(self, node: Node, pads: tuple[int, ...], value: float) -> None:
         """Give the padding of a convolution to an explicit Pad with another value."""
-        data, rank = node.operand(), len(pads) // 2
-        whole = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
-        dtype, inputs = dtype_of(node.output.type), [data]
-        tensor = ArrayTensor(np.array(whole, np.int64))
-        inputs.append(self.rewriter.constant(tensor, before=node, hint=f"{data.name}.pads"))
-        inputs.append(self.constant(np.array(value), dtype, node, f"{data.name}.padding"))
-        pad = self.rewriter.make("nn.pad", inputs, before=node, hint=f"{data.name}.padded")
-        self.rewriter.set_inputs(node, [pad.output, *node.inputs[1:]])
+        rank = len(pads) // 2
+        whole = np.array((0, 0, *pads[:rank], 0, 0, *pads[rank:]), np.int64)
+        padded = self._padded(node.operand(), whole, value, node)
+        self.rewriter.set_inputs(node, [padded, *node.inputs[1:]])
         if "auto_pad" in node.attrs:
             self.rewriter.drop_attr(node, "auto_pad")
         self.rewriter.set_attr(node, "pads", (0,) * len(pads))

@@ -66,7 +66,7 @@ class Plan(Struct, eq=False):
         """Operators added: limits, sums after layers without a slot, and Pads."""
         count = self.limits
         for fold in self.folds:
-            count += (fold.shift is not None) + (fold.padding is not None)
+            count += sum(each is not None for each in (fold.shift, fold.padding, fold.ones))
         return count
 
     @property
@@ -98,7 +98,7 @@ def _growth(change: Change) -> int:
         fold = change.fold
         if fold.factor is not None and _stored_bytes(fold.weight, change.node) is None:
             total += fold.weight_bytes
-        for array in (fold.bias, fold.shift):
+        for array in (fold.bias, fold.shift, fold.ones):
             if array is not None:
                 total += array.size * fold.dtype.bits // 8
     if change.transfer is not None:

@@ -156,6 +156,17 @@ PADDING = [
     case("3.4 map", "Mul and Add", SHIFTED, PADDED, left="Add", options="border=map"),
     case("3.4 map", "unknown extent", bn(3), PADDED, x=[2, 3, "h", 5], left=BN, options="border=map"),
     case("3.4 map", "growth beyond max_growth", bn(3), PADDED, left=BN, options="border=map,max_growth=64"),
+    case("3.4 ones", "BatchNormalization", bn(3), PADDED, has="Pad", options="border=ones"),
+    case("3.4 ones", "Mul and Add", SHIFTED, PADDED, has="Pad", options="border=ones"),
+    case("3.4 ones", "unknown extent, SAME", bn(3), conv(4, 3, 3, 3, auto_pad="SAME_UPPER", strides=[2, 2]),
+         x=[2, 3, "h", 5], has="Pad", options="border=ones"),
+    case("3.4 ones", "zero scale", mul(*C, c=[0, 1, 2]), add(*C), PADDED, has="Pad", options="border=ones"),
+    case("3.4 ones", "2 groups", bn(4), conv(4, 4, 3, 3, group=2, pads=[1, 1, 1, 1]), x=FOUR, left=BN,
+         options="border=ones"),
+    case("3.4 cheapest", "uniform", UNIFORM, PADDED, has="Pad", options="border=cheapest"),
+    case("3.4 cheapest", "BatchNormalization", bn(3), PADDED, has="Pad", options="border=cheapest"),
+    case("3.4 cheapest", "2 groups", bn(4), conv(4, 4, 3, 3, group=2, pads=[1, 1, 1, 1]), x=FOUR, left="Add",
+         options="border=cheapest"),
     case("3.4 keep", "uniform", UNIFORM, PADDED, left="Add"),
 ]  # fmt: skip
 
