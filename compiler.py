@@ -25,6 +25,7 @@ from .support.output_paths import is_text
 from .support.progress import shown_progress
 
 if TYPE_CHECKING:
+    from .frontends.onnx.input_preprocessing import Preprocess
     from .frontends.onnx.input_shapes import InputShapes
 
 
@@ -40,6 +41,7 @@ def compile(  # noqa: A001 - users look for irc.compile
     keep: Iterable[str] = (),
     certificate: bool = False,
     input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
     context: PassContext | Iterable[Instrument] | None = None,
     verify: bool = False,
     progress: bool = False,
@@ -52,10 +54,11 @@ def compile(  # noqa: A001 - users look for irc.compile
     `irc.load` describes the arguments. `passes` is a Sequential, a list of passes or their text, by
     default the default pipeline. With `freeze_initializers`, initializers that are graph inputs
     become constants first. Passes leave the nodes alone that `keep` names, and those that compute
-    the values that it names. `input_shapes` fixes extents of inputs, as in `irc.load`. With
-    `progress`, the passes that are done are shown on standard error, if that is a terminal or a
-    notebook. `limits` hold for reading a model. Raises ModelError, PassError, EmitError, and
-    UsageError for a name in `keep` that the model does not have.
+    the values that it names. `input_shapes` fixes extents of inputs, and `preprocess` inserts
+    operators before them, as in `irc.load`; the source of the result has both. With `progress`, the
+    passes that are done are shown on standard error, if that is a terminal or a notebook. `limits`
+    hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
+    `keep` that the model does not have.
 
     With `verify` the result of each pass, and the model that is made, is compared with the source
     on generated inputs: VerifyError says which pass changed which tensor, and `Result.verdicts` has
@@ -67,6 +70,7 @@ def compile(  # noqa: A001 - users look for irc.compile
         model,
         limits,
         input_shapes=input_shapes,
+        preprocess=preprocess,
         args=args,
         kwargs=kwargs,
         dynamic_shapes=dynamic_shapes,
@@ -106,7 +110,9 @@ def _run(
             f"{folds} held back because initializers are graph inputs that callers may override; "
             "--freeze-initializers makes them constants"
         )
-    return Result(module, ctx.warnings, held)
+    result = Result(module, ctx.warnings, held)
+    result.warn_of_inserted()
+    return result
 
 
 def held_back(module: Module, pipeline: Sequential) -> int:
@@ -132,7 +138,7 @@ def read_again(module: Module) -> Module:
     """
     again = from_model(module.source, module.base_dir, module.limits)
     again.payloads.extend(module.payloads)
-    again.files = module.files
+    again.files, again.inserted = module.files, module.inserted
     keep_nodes(again, kept_nodes(module).names)
     return again
 

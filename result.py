@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .backends.foldmap.arrays import ArrayStore
 from .backends.foldmap.build import MapBuilder, affine_statuses, number_layers
+from .backends.foldmap.inserted import inserted_notes, inserted_warnings
 from .backends.foldmap.npz import NpzWriter
 from .backends.foldmap.observer import PayloadObserver
 from .backends.foldmap.serialize import check_store
@@ -114,6 +115,16 @@ class Result:
         """
         found = affine_statuses(self.module, number_layers(self.module, self._layers))
         return count_statuses((status.status, status.reason) for status in found.values())
+
+    @property
+    def preprocessing(self) -> list[str]:
+        """Where the operators went that `preprocess` inserted, a sentence for each layer."""
+        return inserted_notes(self.module, number_layers(self.module, self._layers))
+
+    def warn_of_inserted(self) -> None:
+        """Add a warning for each operator that `preprocess` inserted and no layer took."""
+        layers = number_layers(self.module, self._layers) if self.module.inserted else {}
+        self.warnings.extend(inserted_warnings(self.module, layers))
 
     def __repr__(self) -> str:
         return f"<Result: {self.operators} operators, scales and shifts: {statuses(self.count())}>"

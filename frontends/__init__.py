@@ -19,6 +19,7 @@ from .onnx.codec.protos import ModelProto
 from .onnx.input_shapes import fix_module
 
 if TYPE_CHECKING:
+    from .onnx.input_preprocessing import Preprocess
     from .onnx.input_shapes import InputShapes
 
 
@@ -32,6 +33,7 @@ def load(
     export: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
     input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
 ) -> Module:
     """Read a model into a module.
 
@@ -42,7 +44,9 @@ def load(
     arguments of torch.onnx.export. `data` is the file with the constants of IR text, by default the
     .npz file beside it. `input_shapes` fixes the extents of inputs before anything else is done:
     `{"x": (1, 3, 224, 224)}`, with None for one that stays; a model with one input takes the shape
-    alone.
+    alone. `preprocess` inserts operators that make the data of an input of what is given:
+    `"x:uint8,nhwc,bgr,mean=.485:.456:.406,std=.229:.224:.225,scale=1/255"` is (x * scale - mean) /
+    std, with numbers in the order of the model's channels; a list has one text for each input.
 
     Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch
     cannot export the model; ParseError if IR text does not parse; UsageError for arguments that do
@@ -53,14 +57,15 @@ def load(
             raise UsageError(
                 "args, kwargs, dynamic_shapes and export are for torch modules, not for files"
             )
-        module = _load_file(model, limits, data, input_shapes)
+        module = _load_file(model, limits, data, input_shapes, preprocess)
         module.files = _files_of(model, data)
         return module
     if isinstance(model, Module):
-        if (args, kwargs, dynamic_shapes, export, data) != (None,) * 5 or input_shapes:
+        others = (args, kwargs, dynamic_shapes, export, data)
+        if others != (None,) * 5 or input_shapes or preprocess:
             raise UsageError(
-                "args, kwargs, dynamic_shapes, export, data and input_shapes are for models that"
-                " are read, and this is a Module"
+                "args, kwargs, dynamic_shapes, export, data, input_shapes and preprocess are for"
+                " models that are read, and this is a Module"
             )
         return model
     if isinstance(model, ModelProto):
@@ -68,7 +73,7 @@ def load(
             raise UsageError(
                 "args, kwargs, dynamic_shapes, export and data do not go with a ModelProto"
             )
-        return from_model(model, limits=limits, input_shapes=input_shapes)
+        return from_model(model, limits=limits, input_shapes=input_shapes, preprocess=preprocess)
     if data is not None or input_shapes:
         raise UsageError(
             "data and input_shapes are for files: export a torch module with the shapes of its args"
@@ -86,14 +91,29 @@ def load(
             " module or an ExportedProgram"
         )
     return from_torch(
-        model, args, kwargs, dynamic_shapes=dynamic_shapes, export=export, limits=limits
+        model,
+        args,
+        kwargs,
+        dynamic_shapes=dynamic_shapes,
+        export=export,
+        limits=limits,
+        preprocess=preprocess,
     )
 
 
 def _load_file(
-    path: str | Path, limits: Limits, data: str | Path | None, input_shapes: InputShapes | None
+    path: str | Path,
+    limits: Limits,
+    data: str | Path | None,
+    input_shapes: InputShapes | None,
+    preprocess: Preprocess | None,
 ) -> Module:
     if is_text(path):
+        if preprocess:
+            raise UsageError(
+                f"{path}: a preprocessing is inserted into ONNX models, and this is IR text:"
+                " compile it to ONNX first"
+            )
         # The parser of IR text compiles its grammar in 4 ms, 2 % of a small compile.
         from .text import load_text
 
@@ -110,8 +130,8 @@ def _load_file(
             raise UsageError(
                 f"{path}: the input shapes of an ExportedProgram are fixed: export it with others"
             )
-        return load_program(path, limits)
-    return load_onnx(path, limits, input_shapes)
+        return load_program(path, limits, preprocess)
+    return load_onnx(path, limits, input_shapes, preprocess)
 
 
 def _files_of(path: str | Path, data: str | Path | None) -> list[Path]:

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.module import Module
 from ..ir.tensor import ArrayTensor, numpy_dtype
@@ -29,6 +29,9 @@ from ..support.limits import DEFAULT_LIMITS, Limits
 from .onnx import from_model
 from .onnx.codec.protos import ModelProto
 from .onnx.codec.streaming import make_placeholder
+
+if TYPE_CHECKING:
+    from .onnx.input_preprocessing import Preprocess
 
 SHARED_BYTES = 1 << 13
 """Parameters of at least this many bytes share their memory with torch."""
@@ -71,13 +74,15 @@ def from_torch(
     dynamic_shapes: Any = None,
     export: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    preprocess: Preprocess | None = None,
 ) -> Module:
     """Export a torch module or ExportedProgram to ONNX in memory, and import that.
 
     `args` and `kwargs` are example inputs, which an ExportedProgram does not need; `dynamic_shapes`
     goes to torch.export. `export` are other keyword arguments of torch.onnx.export, for example
-    `{"dynamo": False}` for the exporter by TorchScript. Raises ModelError if the module is in
-    train() mode or cannot be exported, and UsageError for arguments that contradict each other.
+    `{"dynamo": False}` for the exporter by TorchScript; `preprocess` is as in `irc.load`. Raises
+    ModelError if the module is in train() mode or cannot be exported, and UsageError for arguments
+    that contradict each other.
     """
     import torch
 
@@ -108,13 +113,15 @@ def from_torch(
             torch.onnx.export(model, inputs, file, kwargs=kwargs, dynamo=False, **options)
             proto = ModelProto()
             proto.ParseFromString(file.getvalue())
-    module = from_model(proto, limits=limits)
+    module = from_model(proto, limits=limits, preprocess=preprocess)
     module.payloads.extend(shared)
     module.warnings.extend(doubts)
     return module
 
 
-def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
+def load_program(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, preprocess: Preprocess | None = None
+) -> Module:
     """Import an ExportedProgram that torch.export.save wrote.
 
     Raises ModelError if it cannot be read or exported.
@@ -133,7 +140,7 @@ def load_program(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Module:
             f"{path}: torch cannot read this as an ExportedProgram: {_reason(error)}"
         ) from None
     try:
-        return from_torch(program, limits=limits)
+        return from_torch(program, limits=limits, preprocess=preprocess)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
 

@@ -23,6 +23,7 @@ from .importer import import_model
 from .input_shapes import complete_declarations, fix_model
 
 if TYPE_CHECKING:
+    from .input_preprocessing import Preprocess
     from .input_shapes import InputShapes
 
 LARGE_FILE = 32 << 20
@@ -33,12 +34,15 @@ LARGE_PAYLOAD = 1 << 13
 
 
 def load(
-    path: str | Path, limits: Limits = DEFAULT_LIMITS, input_shapes: InputShapes | None = None
+    path: str | Path,
+    limits: Limits = DEFAULT_LIMITS,
+    input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
 ) -> Module:
     """Import the ONNX file at `path`, or standard input for `-`.
 
     External data of standard input is below the working folder. The inputs get the extents of
-    `input_shapes`.
+    `input_shapes`, and then the operators of `preprocess`.
 
     The large tensors of a large file are not read; the file stays open as long as the module lives.
     Raises ModelError if the file cannot be read, is not an ONNX model, or exceeds `limits`.
@@ -47,8 +51,10 @@ def load(
         model, parts = _read(path)
         if input_shapes:
             fix_model(model, input_shapes)
+        inserted = _inserted(model, preprocess)
         parts += external_parts(model, Path(path).parent)
         module = import_model(model, Path(path).parent, limits)
+    module.inserted = inserted
     if input_shapes:
         complete_declarations(module)
     module.payloads.extend(parts)
@@ -72,24 +78,37 @@ def from_model(
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
     input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
 ) -> Module:
     """Import a ModelProto; its external data is below `base_dir`.
 
     The message must not be changed while the module lives. With `input_shapes` a copy of it is
-    imported, whose inputs have these extents. Raises ModelError if the model breaks ONNX's rules
-    for graphs, or exceeds `limits`.
+    imported, whose inputs have these extents; with `preprocess` one with these operators. Raises
+    ModelError if the model breaks ONNX's rules for graphs, or exceeds `limits`.
     """
-    if input_shapes:
+    if input_shapes or preprocess:
         source, model = model, ModelProto()
         model.CopyFrom(source)
+    if input_shapes:
         fix_model(model, input_shapes)
+    inserted = _inserted(model, preprocess)
     module = import_model(model, Path(base_dir), limits)
+    module.inserted = inserted
     if input_shapes:
         complete_declarations(module)
     for tensor in external_tensors(model):
         with suppress(ModelError):  # raised when the elements are read
             module.payloads.append(external_part(tensor, Path(base_dir)))
     return module
+
+
+def _inserted(model: ModelProto, preprocess: Preprocess | None) -> frozenset[str]:
+    """Insert the operators of `preprocess`, and return the names of their nodes."""
+    if not preprocess:
+        return frozenset()
+    from .input_preprocessing import insert_preprocessing  # no other compile needs it
+
+    return insert_preprocessing(model, preprocess)
 
 
 @contextmanager

@@ -358,6 +358,11 @@ def _check_certificate(options: argparse.Namespace, output: str | None) -> None:
         raise UsageError(
             "--certificate compares with MODEL, and --input-shape changes its inputs first"
         )
+    if options.preprocess:
+        raise UsageError(
+            "--certificate compares with MODEL, and --preprocess changes its inputs first: write"
+            " the model with its operators by --passes none, and compile that"
+        )
 
 
 def _place_files(options: argparse.Namespace) -> str:

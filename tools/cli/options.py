@@ -113,10 +113,11 @@ def add_keep(command: Arguments) -> None:
 
 
 def add_module_options(command: Arguments, default: str = "default") -> None:
-    """Add the options of passes, --keep and --input-shape."""
+    """Add the options of passes, --keep, --input-shape and --preprocess."""
     add_passes(command, default)
     add_keep(command)
     add_input_shapes(command)
+    add_preprocess(command)
 
 
 def add_input_shapes(command: Arguments) -> None:
@@ -130,6 +131,22 @@ def add_input_shapes(command: Arguments) -> None:
         help=(
             "set the dimensions of an input (? keeps one); a symbol such as N gets the same size"
             " everywhere (repeatable)"
+        ),
+    )
+
+
+def add_preprocess(command: Arguments) -> None:
+    """Add --preprocess."""
+    command.add_argument(
+        "--preprocess",
+        action="append",
+        default=[],
+        metavar="NAME:uint8,nhwc,...",
+        help=(
+            "insert operators that make the data of an input of what is given, (x * scale - mean) /"
+            " std: NAME:uint8,nhwc,bgr,mean=.485:.456:.406,std=.229:.224:.225,scale=1/255, or a"
+            " preset (torchvision, tf, caffe); numbers are in the order of the model's channels"
+            " (repeatable)"
         ),
     )
 
@@ -196,6 +213,7 @@ def module_of(path: str, options: argparse.Namespace) -> Module:
         path,
         limits_of(options),
         input_shapes=input_shapes_of(options) or None,
+        preprocess=getattr(options, "preprocess", None),
         data=getattr(options, "data", None),
     )
     keep_nodes(module, getattr(options, "keep", ()))
@@ -441,6 +459,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("model and passes")
     add_data(group)
     add_input_shapes(group)
+    add_preprocess(group)
     add_passes(group)
     add_keep(group)
     add = command.add_argument_group("output files").add_argument

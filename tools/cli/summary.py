@@ -138,6 +138,7 @@ def describe_result(
         "affines": dict(sorted(result.count().items())),
         "held_back": result.held_back,
         "seconds": round(seconds, 6),
+        "preprocessing": result.preprocessing,
         "warnings": [*result.warnings, *([] if verify is None else verify.warnings())],
         "verified": [] if verify is None else [asdict(verdict) for verdict in verify.verdicts],
         "budget": None if verify is None else verify.budget,
@@ -206,6 +207,7 @@ def summarize(
             )
         if written:
             parts.append(files_text(written))
+        lines += map(visible, result.preprocessing)
         lines.append("; ".join(parts))
     if sizes and wants_table(options):
         from .size_table import size_rows, table_lines
