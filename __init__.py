@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .support.limits import Limits
     from .tools.certify.checker.certificate import Rejected, certify
     from .tools.cli.compile_many import Outcome, compile_many
+    from .tools.float16.converting import to_float16
+    from .tools.float16.half_model import HalfModel
     from .tools.int8.quantized_model import Quantized
     from .tools.int8.static import quantize
     from .tools.verify.both_models import align, verify
@@ -45,6 +47,7 @@ __all__ = [
     "EmitError",
     "FoldMap",
     "FoldMapError",
+    "HalfModel",
     "IRError",
     "Limits",
     "ModelError",
@@ -68,6 +71,7 @@ __all__ = [
     "parse",
     "passes",
     "quantize",
+    "to_float16",
     "verify",
 ]
 
@@ -100,6 +104,8 @@ __getattr__, __dir__ = lazy_exports(
         "frontends": ("load",),
         "frontends.text": ("parse",),
         "ir.module": ("Module",),
+        "tools.float16.converting": ("to_float16",),
+        "tools.float16.half_model": ("HalfModel",),
         "tools.int8.quantized_model": ("Quantized",),
         "tools.int8.static": ("quantize",),
         "tools.verify.both_models": ("align", "verify"),

@@ -35,7 +35,8 @@ class ConvertToFloat16(Pass):
        reads in the end, becomes -32768; a bound of Clip, Max or Min becomes 65504.
     3. Angles, numbers that integers are computed of, and operands that ONNX has in float32 only are
        computed in float32.
-    4. Values of known range above 65504 are computed and read in float32.
+    4. Values of a range above 65504 / 2^`margin`, as far as ranges are known, are computed and read
+       in float32.
     5. Between such operators others stay float32 if that is cheaper than casts: a minimum cut. A
        value is cast once, where it is made.
     6. Inputs and outputs stay float32; `io=float16` makes them float16.
@@ -45,6 +46,7 @@ class ConvertToFloat16(Pass):
 
     name: ClassVar[str] = "ConvertToFloat16"
     io: str = "float32"
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
@@ -57,7 +59,7 @@ class ConvertToFloat16(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         check_model(module)
-        selection = Selection(module)
+        selection = Selection(module, self.margin)
         converter = _Converter(module, selection, keeps_io=self.io == "float32")
         converter.run()
         return converter.rewriter.changed

@@ -7,8 +7,6 @@ plus a score below -16 would be -inf, so that a row of which every element is ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ...ir.graph import Node, Value, is_constant
@@ -103,5 +101,25 @@ def only_masks(value: Value) -> bool:
     return True
 
 
-ReadConstant = Callable[[Value, Node], "RoundedConstant | None"]
-"""Return a constant operand of a node in float16."""
+def mask_floor(module: Module, value: Value) -> float:
+    """Return the number below which the elements of `value` are masks, -inf if none are.
+
+    It is half of the least mask that the value is computed of, if only Softmax reads it in the end.
+    O(operators before and behind).
+    """
+    least, stack, seen = 0.0, [value], {value}
+    while stack:
+        top = stack.pop()
+        if is_constant(top):
+            elements = exact_elements(module, top)
+            if elements is not None and elements.size:
+                finite = elements[np.isfinite(elements)]
+                least = min(least, float(finite.min(initial=0.0)))
+            continue
+        node = top.node
+        if node is None or not (node.op in CARRIES or has_trait(node, Trait.MOVES)):
+            continue
+        new = {each for each in node.inputs if each is not None and each not in seen}
+        seen |= new
+        stack += new
+    return least / 2 if least < -LARGEST and only_masks(value) else -np.inf

@@ -9,21 +9,19 @@ from ...ir.module import Module
 from ...ir.provenance import SideTable
 from ...ir.record import Record
 
+UNKNOWN_RANGE = "unknown"
+"""The origin of the range of a value that may be anything."""
+
 
 class KnownRange(Record):
-    """The greatest magnitude of a value, and the origin of that number in words.
-
-    `floor` is the least magnitude above zero that is known, 0 if none is.
-    """
+    """The greatest magnitude of a value, and the origin of that number in words."""
 
     most: float
     origin: str
-    floor: float = 0.0
 
     def scaled(self, exponent: int) -> KnownRange:
         """Return the range of the value times 2^exponent."""
-        factor = 2.0**exponent
-        return KnownRange(self.most * factor, self.origin, self.floor * factor)
+        return KnownRange(self.most * 2.0**exponent, self.origin)
 
 
 class KnownRanges(SideTable):

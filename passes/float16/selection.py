@@ -13,7 +13,7 @@ from ...ir.types import F32, dtype_of
 from .conversion import conversion
 from .half_constants import LARGEST, RoundedConstant, round_constant
 from .half_forms import HalfForm, half_form, is_single
-from .known_ranges import known_ranges
+from .known_ranges import UNKNOWN_RANGE, KnownRange, known_ranges
 from .precision import exact_nodes
 from .regions import joining
 
@@ -29,8 +29,9 @@ class Selection:
     `constants` are the float16 forms of constant operands, by value and reader.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, margin: float) -> None:
         self.module = module
+        self.most = LARGEST / 2**margin
         self.constants: dict[tuple[Value, Node], RoundedConstant] = {}
         found = {node: half_form(node, module) for node in module.graph.nodes()}
         self.reasons: dict[Node, str] = {
@@ -79,14 +80,18 @@ class Selection:
     def _beyond(self) -> Iterator[tuple[Node, str]]:
         """Yield the makers and readers of values that are too large for float16."""
         for value, known in known_ranges(self.module).items():
-            if not known.most > LARGEST or not is_single(value):
+            if not known.most > self.most or not is_single(value):
                 continue
-            excess = math.ceil(math.log2(known.most / LARGEST)) if math.isfinite(known.most) else 0
-            reason = (
-                f"range exceeds float16 by 2^{max(excess, 1)}" if excess else "range is not finite"
-            )
             ends = [*value.users] if value.node is None else [value.node, *value.users]
-            yield from ((node, reason) for node in ends)
+            yield from ((node, self.excess(known)) for node in ends)
+
+    def excess(self, known: KnownRange) -> str:
+        """Return the reason of a value that is not known to be finite in float16."""
+        if known.origin == UNKNOWN_RANGE:
+            return "range is not known"
+        if not math.isfinite(known.most):
+            return "range is not finite"
+        return f"range exceeds float16 by 2^{math.ceil(math.log2(known.most / self.most))}"
 
     def _unreadable(self) -> Iterator[tuple[Node, str]]:
         """Yield the operators with a constant that is not to be rounded."""

@@ -139,6 +139,11 @@ def contributing(folder: Path, names: Names) -> None:
     names.update(Node=irc.ir.Node, Rewriter=irc.ir.Rewriter, np=np)
 
 
+def float16(folder: Path, names: Names) -> None:
+    nets("model.onnx")(folder, names)
+    samples(folder)
+
+
 def readme(folder: Path, names: Names) -> None:
     digits(folder, names)
     nets("model.onnx", "a.onnx", "b.onnx")(folder, names)
@@ -210,7 +215,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "contributing.md": contributing,
     "fold_map.md": fold_map,
     "index.md": digits,
-    "float16.md": nets("model.onnx"),
+    "float16.md": float16,
     "ir.md": nets("net.onnx"),
     "jobs.md": nets("models/a.onnx", "models/b.onnx"),
     "large_models.md": nets("big.onnx"),

@@ -38,6 +38,7 @@ from .options import (
     map_files,
     module_of,
     name_of,
+    ranges_of,
     tolerance_of,
     warn,
     writing_json,
@@ -46,6 +47,7 @@ from .summary import Summary, describe_result, summarize, wants_table
 
 if TYPE_CHECKING:
     from ...passes import Timing
+    from ..float16.half_model import HalfModel
     from ..report import Recorder
     from ..verify import VerifyNumerics
 
@@ -102,6 +104,10 @@ def _compile(
             context=context,
         )
 
+        half = None
+        if options.float16:
+            half = _to_float16(options, module, result)
+            result = half.result
         result.module.constants.drop_kept()
         sizes += [result_size(result)] if has_sizes else []
         source = module.source if isinstance(module.source, ModelProto) else None
@@ -144,19 +150,42 @@ def _compile(
                 files=files,
             )
         if summary.is_wanted:
-            summary.write(describe_result(result, verify, before, perf_counter() - start, sizes))
+            document = describe_result(result, verify, before, perf_counter() - start, sizes)
+            summary.write(document | ({} if half is None else {"float16": half.to_json()}))
         if options.explain:
             _explain(options, result, output, summary)
         if summary.is_printed:
             summary.print()
     written = _written_files(options, output, files)
     summarize(options, result, before, timing, perf_counter() - start, written, sizes)
+    if half is not None and not options.quiet:
+        sys.stderr.writelines(f"{visible(line)}\n" for line in half.lines())
     if verify is not None:
         warn(verify.warnings())
         if not options.quiet:
             sys.stderr.writelines(f"{visible(line)}\n" for line in verify.lines())
     if refusals:
         raise EmitError(f"{options.certificate}: {refusals[0]}; {output} is written without it")
+
+
+def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> HalfModel:
+    """Convert a compiled model, by the options of --float16. Raises the errors of `convert`."""
+    from ...support.extras import needing
+
+    with needing("verify"):
+        from ..float16.converting import Wishes, convert
+    ranges = ranges_of(options)
+    wishes = Wishes(
+        inputs=options.inputs,
+        input_ranges=ranges[0],
+        ranges=ranges[1],
+        sigmas=options.sigmas,
+        io=options.io,
+        keep_float32=options.keep_float32,
+        margin=options.margin,
+    )
+    source = module.source if isinstance(module.source, ModelProto) else result.model
+    return convert(result, source, module.base_dir, wishes)
 
 
 def _written_files(
@@ -269,8 +298,8 @@ def _verification(
 ) -> VerifyNumerics | None:
     """Return the instrument of --verify, which writes a reproducer beside the output."""
     if options.verify is None:
-        if options.inputs:
-            raise UsageError("--inputs needs --verify, which runs the model")
+        if options.inputs and not options.float16:
+            raise UsageError("--inputs needs --verify or --float16, which run the model")
         if tolerance_of(options) is not None:
             raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
         return None
@@ -327,6 +356,7 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         )
     if options.certificate is not None:
         _check_certificate(options, output)
+    _check_float16(options)
     others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
     made, constants = text_data(output), data_file(options.model, options.data)
     check_apart([output, made, *others], options.inputs, options.dump_ir)
@@ -340,6 +370,23 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
 def text_data(output: str | None) -> str | None:
     """Return the file with the constants of IR text that is written to `output`, or None."""
     return str(arrays_path(Path(output))) if output is not None and is_text(output) else None
+
+
+def _check_float16(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that contradict --float16, or need it."""
+    if options.float16 and options.verify is not None:
+        raise UsageError("--float16 compares the result itself, and --verify would find roundings")
+    if options.float16:
+        return
+    given = {
+        "--io": options.io != "float32",
+        "--keep-float32": options.keep_float32,
+        "--input-range": options.input_range,
+        "--range": options.range,
+    }
+    lone = next((name for name, is_given in given.items() if is_given), None)
+    if lone is not None:
+        raise UsageError(f"{lone} needs --float16")
 
 
 def _check_certificate(options: argparse.Namespace, output: str | None) -> None:

@@ -251,7 +251,7 @@ def name_of(model: str) -> str:
     return "standard input" if model == "-" else path_to_text(Path(model).name)
 
 
-def add_ranges(command: argparse.ArgumentParser) -> None:
+def add_ranges(command: Arguments) -> None:
     """Add --input-range, --range and --sigmas."""
     for name, text in (
         ("--input-range", "range of a graph input"),
@@ -518,6 +518,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     )
     add_inputs(group)
     add_tolerance(group)
+    add_float16(command)
     add = command.add_argument_group("summary and report").add_argument
     add(
         "--explain",
@@ -563,6 +564,39 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         help="print the rules that are applied or declined at each operator",
     )
     add_limits(command)
+
+
+def add_float16(command: argparse.ArgumentParser) -> None:
+    """Add --float16, and the options that it alone reads."""
+    group = command.add_argument_group(
+        "float16", "measures or predicts the range of every value, so that none overflows"
+    )
+    group.add_argument(
+        "--float16",
+        action="store_true",
+        help="convert the model to float16; --inputs, or --input-range without any, gives ranges",
+    )
+    group.add_argument(
+        "--io",
+        choices=("float32", "float16"),
+        default="float32",
+        help="the element type of inputs and outputs (default: float32)",
+    )
+    group.add_argument(
+        "--keep-float32",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="leave operators float32: by name, by result or by type (repeatable)",
+    )
+    group.add_argument(
+        "--margin",
+        type=float,
+        default=1.0,
+        metavar="BITS",
+        help="bits between the greatest magnitude of a value and 65504 (default: 1)",
+    )
+    add_ranges(group)
 
 
 def default_compile_options() -> argparse.Namespace:

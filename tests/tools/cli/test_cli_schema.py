@@ -195,6 +195,7 @@ def test_the_help_of_compile_is_grouped(capsys: pytest.CaptureFixture[str]) -> N
         if line and not line.startswith(" ") and line.endswith(":")
     ]
     assert heads == [
-        "positional arguments", "options", "model and passes", "output files", "verification", "summary and report",
+        "positional arguments", "options", "model and passes", "output files", "verification", "float16",
+        "summary and report",
         "debugging", "limits", "examples",
     ]  # fmt: skip

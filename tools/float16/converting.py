@@ -1,0 +1,210 @@
+"""float16 models: `irc.to_float16`, and `irc compile --float16`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto
+
+from ...backends.quantizers.ranges import SIGMAS, Range
+from ...compiler import compile as compile_model
+from ...compiler import read_onnx
+from ...frontends.onnx.codec.external_data import embed_external_data
+from ...ir.graph import ONNX_NAMES, Node
+from ...ir.module import Module
+from ...ir.tensor import Array
+from ...passes.float16.conversion import conversion
+from ...passes.float16.convert_to_float16 import ConvertToFloat16
+from ...passes.float16.convertible_models import check_model
+from ...passes.float16.half_constants import LARGEST
+from ...passes.float16.known_ranges import give_ranges
+from ...passes.infra import PassContext, Sequential
+from ...result import Result, copied
+from ...support.errors import SourceError, UsageError, did_you_mean
+from ...support.limits import DEFAULT_LIMITS, Limits
+from ..int8.fidelity import Fidelity, measure
+from ..int8.samples import count_samples, generate_samples, hold_out, read_samples
+from ..verify.inputs import Feeds
+from ..verify.runner import Runner
+from .emulation import emulated, half_inputs
+from .half_model import HalfModel
+from .predicted_ranges import measured_ranges, predicted_ranges
+
+MARGIN = 1.0
+"""Bits between the greatest magnitude that is known of a value and 65504."""
+
+KEPT = "kept by the user"
+"""The reason of an operator that is named by --keep-float32."""
+
+PASSES = "default"
+INLINED = "InlineFunctions,default"
+"""The passes before the conversion, and those for models with functions."""
+
+Samples = str | Path | Mapping[str, Array] | Array
+
+
+class Wishes:
+    """What a user asks of a conversion."""
+
+    def __init__(
+        self,
+        *,
+        inputs: Sequence[Samples] = (),
+        input_ranges: Mapping[str, Range] | Range | None = None,
+        ranges: Mapping[str, Range] | None = None,
+        sigmas: float = SIGMAS,
+        io: str = "float32",
+        keep_float32: Iterable[str] = (),
+        margin: float = MARGIN,
+    ) -> None:
+        """Take the arguments of `to_float16`. Raises UsageError for a negative margin."""
+        if not 0 <= margin < 16:
+            raise UsageError(f"the margin is a number of bits from 0 on, not {margin}")
+        self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
+        self.sigmas, self.margin = sigmas, margin
+        self.keep_float32 = list(keep_float32)
+        self.convert = ConvertToFloat16(io=io, margin=margin)
+
+
+def to_float16(
+    model: str | Path | ModelProto,
+    *,
+    inputs: Samples | None = None,
+    input_ranges: Mapping[str, Range] | Range | None = None,
+    ranges: Mapping[str, Range] | None = None,
+    sigmas: float = SIGMAS,
+    io: str = "float32",
+    keep_float32: Iterable[str] = (),
+    margin: float = MARGIN,
+    passes: str = PASSES,
+    base_dir: str | Path = ".",
+    limits: Limits = DEFAULT_LIMITS,
+) -> HalfModel:
+    """Fold a model and convert it to float16, so that no value exceeds float16.
+
+    Ranges of all values are measured on `inputs`: a folder, an `.npz` file or arrays by the names
+    of the inputs, samples along the first axis. Without them they follow from the statistics of
+    BatchNormalization and from `input_ranges`, as for `irc.quantize`; `ranges` override any.
+
+    - `io`: `float16` converts inputs and outputs, too.
+    - `keep_float32`: names of operators or of their results, and operator types.
+    - `margin`: bits between the greatest magnitude that is known and 65504.
+    - `passes`: the passes before.
+    - `base_dir`: the folder of the external data of a ModelProto.
+
+    Raises UsageError for invalid arguments, and if the range of an input is missing; ModelError for
+    a float16, quantized or training model; VerifyError if the samples do not fit.
+    """
+    source, folder = (
+        (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
+    )
+    wishes = Wishes(
+        inputs=() if inputs is None else (inputs,),
+        input_ranges=input_ranges,
+        ranges=ranges,
+        sigmas=sigmas,
+        io=io,
+        keep_float32=keep_float32,
+        margin=margin,
+    )
+    result = compile_model(copied(source), passes, limits=limits)
+    return convert(result, source, folder, wishes)
+
+
+def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) -> HalfModel:
+    """Convert a compiled module in place. `source` is the model that it was made of."""
+    module = result.module
+    check_model(module)
+    if module.functions:
+        result = compile_model(module, INLINED)
+    single = copied(result.model)
+    embed_external_data(single, folder)
+    runner = Runner(single, folder)
+    samples = [batch for each in wishes.inputs for batch in read_samples(each, single)]
+    if samples:
+        calibration, tests, noun = hold_out(samples, single)
+        ranges = measured_ranges(result, runner, calibration)
+        measured_on = f"{count_samples(tests)}{noun}"
+    else:
+        ranges, limits = predicted_ranges(result, wishes.input_ranges, wishes.ranges, wishes.sigmas)
+        tests, measured_on = _generated(runner, limits)
+    most = LARGEST / 2**wishes.margin
+    beyond = sum(known.most > most for known in ranges.values())
+    give_ranges(module, ranges)
+    _keep(module, wishes.keep_float32)
+    size = result.model.ByteSize()
+    ctx = PassContext(warnings=list(result.warnings))
+    Sequential([wishes.convert])(module, ctx)
+    half = Result(module, ctx.warnings, result.held_back)
+    reference = source if _inputs_of(source) == _inputs_of(single) else single
+    fidelity = _measured(reference, folder, half, tests) if tests else ()
+    records = conversion(module)
+    if not fidelity:
+        ctx.warnings.append(f"not compared with the float32 model: {measured_on}")
+    return HalfModel(
+        half,
+        records.converted,
+        records.casts,
+        tuple(records.stayed),
+        tuple(records.constants),
+        beyond,
+        fidelity,
+        measured_on,
+        not samples,
+        (size, half.model.ByteSize()),
+        tuple(ctx.warnings),
+    )
+
+
+def _inputs_of(model: ModelProto) -> list[bytes]:
+    """Return the inputs as they are declared: preprocessing changes them."""
+    return [info.SerializeToString(deterministic=True) for info in model.graph.input]
+
+
+def _generated(runner: Runner, limits: Mapping[str, Range]) -> tuple[list[Feeds], str]:
+    """Return samples within the ranges of the inputs, and what they are in words."""
+    try:
+        found = generate_samples(runner, limits)
+    except SourceError as error:
+        return [], str(error)
+    return found, f"{count_samples(found)} generated within the ranges"
+
+
+def _measured(
+    source: ModelProto, folder: Path, half: Result, batches: Sequence[Feeds]
+) -> tuple[Fidelity, ...]:
+    """Compare the float16 model, with all its roundings, with the source."""
+    inputs = half_inputs(half)
+    rounded = [
+        {name: _rounded(array) if name in inputs else array for name, array in feeds.items()}
+        for feeds in batches
+    ]
+    return tuple(measure(Runner(source, folder), Runner(emulated(half), folder), rounded))
+
+
+def _rounded(array: Array) -> Array:
+    """Return float32 numbers as a float16 input has them."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(np.float32)
+
+
+def _keep(module: Module, names: Sequence[str]) -> None:
+    """Let operators stay float32: those of a name, that compute a value, or of a type.
+
+    Raises UsageError for a name that the model does not have.
+    """
+    by_name: dict[str, list[Node]] = {}
+    for node in module.graph.operators():
+        op_type = ONNX_NAMES.get(node.op) or node.op.rpartition("::")[2]
+        for name in {node.name, op_type, *(value.source_name for value in node.outputs)}:
+            by_name.setdefault(name, []).append(node)
+    by_name.pop("", None)
+    for name in names:
+        if name not in by_name:
+            raise UsageError(
+                f"the model has no operator, result or operator type {name!r} to keep"
+                f" float32{did_you_mean(name, by_name)}"
+            )
+        conversion(module).keep.update(dict.fromkeys(by_name[name], KEPT))

@@ -1,0 +1,120 @@
+"""A float16 model and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from ...passes.float16.conversion import ChangedConstant, StayedFloat32
+from ...result import Result
+from ...support.errors import listed
+from ..int8.fidelity import Fidelity
+from ..verify.difference import json_value
+
+LISTED = 3
+"""Most operators of one reason that the report names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HalfModel:
+    """A float16 model, and all that is known about it."""
+
+    result: Result
+    converted: int
+    """Operators that compute in float16."""
+    casts: int
+    stayed: tuple[StayedFloat32, ...]
+    constants: tuple[ChangedConstant, ...]
+    beyond: int
+    """Values that would have exceeded float16 by their range, before anything was scaled."""
+    fidelity: tuple[Fidelity, ...]
+    """How near the results are, with every float16 result rounded."""
+    measured_on: str
+    is_predicted: bool
+    """Whether the samples behind `fidelity` are generated."""
+    sizes: tuple[int, int]
+    """Bytes of the model before and after."""
+    warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<HalfModel: {self._counted()}>"
+
+    @property
+    def model(self) -> ModelProto:
+        """The model."""
+        return self.result.model
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every result was finite on every sample, and compared."""
+        return not any(isnan(each.sqnr) for each in self.fidelity)
+
+    def save(self, path: str | Path, *, in_place: bool = False) -> None:
+        """Write the model. Raises the errors of `Result.save`."""
+        self.result.save(path, in_place=in_place)
+
+    def _counted(self) -> str:
+        total = self.converted + len(self.stayed)
+        share = 100 * len(self.stayed) / max(total, 1)
+        return f"{self.converted} of {total} operators float16, {share:.1f} % float32"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines of text."""
+        yield f"float16: {self._counted()}, {self.casts} casts"
+        yield f"values beyond float16 before: {self.beyond}"
+        for one in self.fidelity:
+            unit = "dB predicted" if self.is_predicted else "dB"
+            found = "not finite" if isnan(one.sqnr) else f"{one.sqnr:.1f} {unit}"
+            yield f"{one.name}: {found}{one.agreed_text()}, on {self.measured_on}"
+        groups: dict[str, list[StayedFloat32]] = {}
+        for each in sorted(self.stayed, key=lambda each: each.reason, reverse=True):
+            groups.setdefault(each.reason.partition(" by 2^")[0], []).append(each)
+        for group in groups.values():
+            named = [f"{each.op_type} {each.name!r}" for each in group]
+            yield f"stays float32: {listed(named, LISTED)}: {group[0].reason}"
+        lost, subnormal = (
+            sum(each.vanished for each in self.constants),
+            sum(each.subnormal for each in self.constants),
+        )
+        if lost or subnormal:
+            worst = max(self.constants, key=lambda each: (each.vanished, each.subnormal)).name
+            yield f"constants: {lost:,} elements 0, {subnormal:,} subnormal, most in {worst!r}"
+        for constant in self.constants:
+            if constant.note:
+                yield f"constant {constant.name!r}: {constant.note}"
+        before, after = self.sizes
+        yield f"size: {before:,} to {after:,} bytes"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {
+            "converted": self.converted,
+            "casts": self.casts,
+            "stayed": [
+                {"op_type": each.op_type, "node": each.name, "reason": each.reason}
+                for each in self.stayed
+            ],
+            "constants": [
+                {
+                    "name": each.name,
+                    "elements": each.elements,
+                    "vanished": each.vanished,
+                    "subnormal": each.subnormal,
+                    "note": each.note,
+                }
+                for each in self.constants
+            ],
+            "beyond": self.beyond,
+            "fidelity": [
+                {key: json_value(value) for key, value in asdict(one).items()}
+                for one in self.fidelity
+            ],
+            "measured_on": self.measured_on,
+            "predicted": self.is_predicted,
+            "bytes": list(self.sizes),
+        }

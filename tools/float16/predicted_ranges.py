@@ -1,0 +1,111 @@
+"""Ranges of every value of a float32 model: on samples, or predicted without any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import numpy as np
+
+from ...backends.quantizers.ranges import Range, activations
+from ...ir.graph import Value
+from ...passes.float16.half_constants import mask_floor
+from ...passes.float16.half_forms import is_single
+from ...passes.float16.known_ranges import UNKNOWN_RANGE, KnownRange
+from ...result import Result
+from ...support.errors import UsageError, listed
+from ..verify.inputs import Feeds
+from ..verify.runner import IncrementalRun, Runner
+
+AT_ONCE = 64
+"""Values that one run returns."""
+
+LISTED = 8
+"""Most names that a message lists."""
+
+ON_SAMPLES = "samples"
+"""The origin of a range that was measured."""
+
+
+def single_values(result: Result) -> dict[str, Value]:
+    """Return the float32 values of the main graph that operators compute, and inputs, by name."""
+    graph = result.module.graph
+    made = (value for node in graph.operators() for value in node.outputs)
+    found = {result.name_of(value): value for value in made if value.name and is_single(value)}
+    inputs = {value.name: value for value in graph.inputs if is_single(value)}
+    return inputs | found
+
+
+def measured_ranges(
+    result: Result, runner: Runner, batches: Sequence[Feeds]
+) -> dict[Value, KnownRange]:
+    """Return the ranges of all float32 values on samples. Raises VerifyError if it does not run."""
+    values = single_values(result)
+    made = {name for node in runner.model.graph.node for name in node.output}
+    floors = {name: mask_floor(result.module, value) for name, value in values.items()}
+    most = dict.fromkeys(values, 0.0)
+    names = [name for node in runner.model.graph.node for name in node.output if name in values]
+    for feeds in batches:
+        run = IncrementalRun(runner, feeds)
+        for name in values.keys() & feeds.keys():
+            most[name] = max(most[name], _most(feeds[name], floors[name]))
+        for start in range(0, len(names), AT_ONCE):
+            group = names[start : start + AT_ONCE]
+            for name, array in zip(group, run.compute(group), strict=True):
+                most[name] = max(most[name], _most(array, floors[name]))
+    known = made | {name for feeds in batches for name in feeds}
+    return {
+        value: KnownRange(most[name], ON_SAMPLES) for name, value in values.items() if name in known
+    }
+
+
+def _most(array: object, floor: float) -> float:
+    """Return the greatest magnitude of the elements that are not masks, which are below `floor`.
+
+    It is infinite if an element is not finite, or there is no array.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return inf
+    if np.isfinite(floor):
+        array = array[array > floor]
+    if not array.size:
+        return 0.0
+    found = float(np.abs(array).max())
+    return found if np.isfinite(found) else inf
+
+
+def predicted_ranges(
+    result: Result,
+    input_ranges: Mapping[str, Range] | Range | None,
+    ranges: Mapping[str, Range] | None,
+    sigmas: float,
+) -> tuple[dict[Value, KnownRange], dict[str, Range]]:
+    """Return ranges that follow from statistics, and those of the inputs.
+
+    A value of which nothing is known is taken to exceed every range. Raises UsageError if an input
+    has no range.
+    """
+    known = activations(
+        result.model, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas
+    )
+    values = single_values(result)
+    inputs = [info.name for info in result.model.graph.input if info.name in values]
+    lacking = [name for name in inputs if name in known.missing]
+    if lacking:
+        names = listed(map(repr, lacking), LISTED)
+        raise UsageError(
+            f"nothing is known of the range of {names}: give --inputs samples.npz (inputs= in"
+            " Python), or --input-range NAME=LOW:HIGH"
+        )
+    found = {}
+    for name, value in values.items():
+        each = known.known.get(name)
+        if each is None:
+            found[value] = KnownRange(inf, UNKNOWN_RANGE)
+        else:
+            low, high = each.range
+            is_masked = low < mask_floor(result.module, value)
+            most = abs(high) if is_masked else max(abs(low), abs(high))
+            found[value] = KnownRange(most, each.origin)
+    limits = {name: known.known[name].range for name in inputs if name in known.known}
+    return found, limits
