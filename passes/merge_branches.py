@@ -13,7 +13,6 @@ from ..ir.module import Module
 from ..ir.provenance import Refused
 from ..ir.record import Record
 from ..ir.rewriter import Rewriter
-from ..ir.tensor import all_finite, fits
 from ..ir.types import DType, element_count, shape_of
 from .affine.algebra.layers import check_numbers
 from .affine.algebra.operands import Parameters
@@ -26,6 +25,7 @@ from .branches.linear_kernels import (
     diagonal,
     identity,
     kernel_of,
+    weight_of,
 )
 from .branches.records import record_sum
 from .branches.sums import SUMS, Sum, Term, axis_of, data_of, is_sum, may_merge, sum_of
@@ -206,12 +206,7 @@ class _Merger:
             raise Refused("dtype_mismatch", "the weights of the branches have different types")
         branches, merged = [*choice.branches, branch], added([choice.kernel, kernel])
         _check_cost(branches, merged.weight.size)
-        assert own is not None
-        for array in (merged.weight, merged.bias):
-            if not all_finite(array):
-                raise Refused("nonfinite", "a weight of the sum is infinite or not a number")
-            if not fits(array, own):
-                raise Refused("overflow", f"a weight of the sum exceeds {own}")
+        merged.check_fits("sum")
         return MergeChoice(branches, merged)
 
     def _check_saves(self, total: Sum, choice: MergeChoice) -> None:
@@ -293,7 +288,7 @@ def _check_cost(branches: Sequence[BranchTerm], size: int) -> None:
     """
     layers = {layer for each in branches for layer in each.layers}
     numbers = sum(map(_numbers, branches))
-    weights = {layer.operand(1): _size(layer) for layer in layers if layer.op != "nn.avg_pool"}
+    weights = {weight_of(layer): _size(layer) for layer in layers if layer.op != "nn.avg_pool"}
     stored = numbers + sum(count for value, count in weights.items() if _goes(value, layers))
     work = numbers + sum(map(_size, layers))
     are_adapters = all(len(each.layers) > 1 for each in branches if each.is_layer)
@@ -311,9 +306,8 @@ def _size(layer: Node) -> int:
     """Return how many weights a layer has."""
     if layer.op == "nn.avg_pool":
         return 0
-    return element_count(
-        dim for dim in shape_of(layer.operand(1).type) or () if isinstance(dim, int)
-    )
+    shape = shape_of(weight_of(layer).type) or ()
+    return element_count(dim for dim in shape if isinstance(dim, int))
 
 
 def _goes(weight: Value, layers: Collection[Node]) -> bool:

@@ -14,7 +14,6 @@ from ..ir.module import Module
 from ..ir.provenance import Refused
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules, rule
-from ..ir.tensor import all_finite, fits
 from .affine.algebra.operands import Parameters
 from .branches.layer_writing import write_layer
 from .branches.linear_kernels import LinearKernel, composed, kernel_of
@@ -60,12 +59,9 @@ def merge_layers(node: Node, rewriter: Rewriter, params: Parameters) -> bool:
     first, last = kernel_of(before, params), kernel_of(node, params)
     kernel = composed(last, first)
     _check_work(kernel, first, last)
-    assert kernel.dtype is not None
     if first.dtype is not last.dtype:
         raise Refused("dtype_mismatch", "the weights of the layers have different types")
-    for array in (kernel.weight, kernel.bias):
-        if not (all_finite(array) and fits(array, kernel.dtype)):
-            raise Refused("overflow", f"a weight of the product exceeds {kernel.dtype}")
+    kernel.check_fits("product")
     ops = {before.op, node.op}
     op = "nn.dense" if "nn.dense" in ops else node.op
     if op == "matmul" and kernel.bias.any():

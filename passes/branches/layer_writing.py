@@ -11,7 +11,7 @@ from ...ir.graph import Node, Value
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import ArrayTensor
 from ...ir.types import shape_of
-from .linear_kernels import LinearKernel, end_pads, turned
+from .linear_kernels import LinearKernel, end_pads, turned, weight_of
 
 
 def write_layer(
@@ -28,7 +28,7 @@ def write_layer(
     Returns its node and its result. A MatMul with a bias has the result of an `add` after it.
     """
     assert kernel.dtype is not None
-    stem = base.operand(1).name.removesuffix(".folded")
+    stem = weight_of(base).name.removesuffix(".folded")
     weight, attrs = kernel.weight, dict(base.attrs)
     if kernel.kind == "matmul":
         weight, attrs = weight.T, {}

@@ -12,12 +12,12 @@ from math import gcd, prod
 
 import numpy as np
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.ops.inference import input_shape, integer_of, list_attribute
 from ...ir.ops.views import auto_pad_of, explicit_pads, may_read_padding, window_of
 from ...ir.provenance import Refused
 from ...ir.record import Record
-from ...ir.tensor import Array, smallest_normal, to_float64
+from ...ir.tensor import Array, all_finite, fits, smallest_normal, to_float64
 from ...ir.types import DType, shape_of, static_dims
 from ...support.statement import states
 from ..affine.algebra.layers import read_bias, read_weight
@@ -96,6 +96,16 @@ class LinearKernel(Record):
         """The greatest magnitude of a weight for each channel of the result."""
         return np.asarray(np.abs(self.weight).max(axis=tuple(range(1, self.weight.ndim))))
 
+    def check_fits(self, source: str) -> None:
+        """Refuse numbers, of the `source` of the kernel in the reason, that its type does not hold.
+
+        They are infinite or not numbers, or exceed the type when they are rounded.
+        """
+        assert self.dtype is not None
+        for array in (self.weight, self.bias):
+            if not (all_finite(array) and fits(array, self.dtype)):
+                raise Refused("overflow", f"a weight of the {source} is not a finite {self.dtype}")
+
     def scaled(self, scale: Array, shift: Array) -> LinearKernel:
         """Return the kernel of scale * y + shift, y its result."""
         factor = np.broadcast_to(scale, (self.results,)).reshape(-1, *[1] * (self.weight.ndim - 1))
@@ -103,6 +113,16 @@ class LinearKernel(Record):
             self.kind, self.weight * factor, self.bias * scale + shift, self.group, self.axes,
             self.dtype, self.extra, self.extents,
         )  # fmt: skip
+
+
+def weight_of(layer: Node) -> Value:
+    """Return the weight of a layer or product."""
+    return layer["rhs"] if layer.op == "matmul" else layer["weight"]
+
+
+def bias_of(layer: Node) -> Value | None:
+    """Return the bias of a layer, None for a MatMul."""
+    return None if layer.op == "matmul" else layer["bias"]
 
 
 def kernel_of(node: Node, params: Parameters) -> LinearKernel:

@@ -10,6 +10,7 @@ from ...ir.types import shape_of
 from ..affine.algebra.recognise import AffineOp
 from ..affine.records.fold_records import Branch, FoldedAffine, Layer, fold_records
 from ..affine.records.statistics import StatisticRef, StatisticTable, statistic_refs
+from .linear_kernels import bias_of, weight_of
 from .sums import Term
 
 
@@ -38,7 +39,7 @@ def record_sum(
             branches.append(_branch(module, term, layers, known, [*earlier, *folds]))
         branches.extend(inner)
     base = merged[0][1][0]
-    weight, bias = layer.operand(1), layer.input(2)
+    weight, bias = weight_of(layer), bias_of(layer)
     first = branches[0]
     is_product = layer.op == "matmul"
     records.layers[layer] = Layer(
@@ -78,12 +79,10 @@ def _folds(module: Module, affine: AffineOp) -> list[FoldedAffine]:
 
 def _names_of(layer: Node) -> tuple[str, str, str]:
     """Return the names of a layer, its weight and its bias, empty if it has none."""
-    weight, bias = (layer.input(index) for index in (1, 2))
-    return (
-        layer.name,
-        "" if weight is None else weight.name,
-        "" if bias is None else bias.name,
-    )
+    if layer.op == "nn.avg_pool":
+        return layer.name, "", ""
+    bias = bias_of(layer)
+    return layer.name, weight_of(layer).name, "" if bias is None else bias.name
 
 
 def _branch(
