@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import threading
@@ -19,6 +18,7 @@ from irc.support.jobs import JobResult, WorkerPool
 from irc.support.output_paths import OutputPaths
 from irc.tools.cli.compile_many import CompileJob
 from irc.tools.cli.options import default_compile_options
+from printing import Printing
 
 EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
@@ -170,19 +170,3 @@ def test_all_that_a_worker_prints_is_kept_for_its_job(capfd: pytest.CaptureFixtu
         "its process ended with exit status 3",
     ]
     assert capfd.readouterr() == ("", "")
-
-
-class Printing:
-    """A job that prints."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def run(self) -> None:
-        os.write(1, f"{self.text} of C\n".encode())
-        print(f"{self.text} of Python")
-        if self.text == "died":
-            os._exit(3)
-
-    def clean_up(self) -> None:
-        """Nothing is left."""
