@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from graphs import Array, onnx_dtype
 
-from .tensors import Field, Tensor, Undefined, Value, folded, named, total, type_of
+from .tensors import Field, Tensor, Undefined, Value, folded, total, type_of
 
 Function = Callable[..., Any]
+Both = Any
+"""A Tensor, or a Value of a model: both have `node`."""
 
 
 def operator(write: Function) -> Callable[[Function], Function]:
@@ -637,12 +639,11 @@ def batch_norm(x: Tensor, g: Tensor, b: Tensor, m: Tensor, v: Tensor) -> Tensor:
     return affine(x, scale, b - m * scale, 1)  # type: ignore[no-any-return]
 
 
-# movement of elements
+# movement of elements: one meaning, that of the evaluator of models, for numbers, terms and types
 
 
-@operator(lambda x, perm: x.node("Transpose", x, perm=list(perm)))
-def transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
-    return x.like(x.array.transpose(list(perm)))
+def transpose(x: Both, perm: Sequence[int]) -> Both:
+    return x.node("Transpose", x, perm=list(perm))
 
 
 def target(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
@@ -675,137 +676,56 @@ def full(extents: Sequence[int], v: Tensor) -> Tensor:
     return v.like(np.broadcast_to(v.array, tuple(extents)).astype(object))
 
 
-@operator(lambda x, axis=1: x.node("Flatten", x, axis=axis))
-def flatten(x: Tensor, axis: int = 1) -> Tensor:
-    return x.like(x.array.reshape(prod(x.shape[:axis]), -1))
+def flatten(x: Both, axis: int = 1) -> Both:
+    return x.node("Flatten", x, axis=axis)
 
 
-@operator(_node("Squeeze"))
-def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
-    if any(not -x.rank <= a < x.rank for a in axes):
-        raise Undefined("no such axis")
-    gone = {a % x.rank for a in axes}
-    if any(x.shape[a] != 1 for a in gone):
-        raise Undefined("an extent is not 1")
-    return x.like(x.array.reshape([n for a, n in enumerate(x.shape) if a not in gone]))
+def squeeze(x: Both, axes: Sequence[int]) -> Both:
+    return x.node("Squeeze", x, axes)
 
 
-@operator(_node("Unsqueeze"))
-def unsqueeze(x: Tensor, axes: Sequence[int]) -> Tensor:
-    rank = x.rank + len(axes)
-    added = {a % rank for a in axes}
-    if len(added) != len(axes) or any(not -rank <= a < rank for a in axes):
-        raise Undefined("an axis is given twice, or is not there")
-    rest = iter(x.shape)
-    return x.like(x.array.reshape([1 if a in added else next(rest) for a in range(rank)]))
+def unsqueeze(x: Both, axes: Sequence[int]) -> Both:
+    return x.node("Unsqueeze", x, axes)
 
 
-@operator(_node("Expand"))
-def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
-    try:
-        found = np.broadcast_shapes(x.shape, tuple(shape))
-    except ValueError as error:
-        raise Undefined(str(error)) from None
-    return x.like(np.broadcast_to(x.array, found).astype(object))
+def expand(x: Both, shape: Sequence[int]) -> Both:
+    return x.node("Expand", x, shape)
 
 
-@operator(
-    lambda x, begin, end, axis, step=1: x.node(
-        "Slice", x, *[[item] for item in (begin, end, axis, step)]
-    )
-)
-def slice_(x: Tensor, begin: int, end: int, axis: int, step: int = 1) -> Tensor:
-    """Compute a Slice along one axis; numpy's slices are those of ONNX, but for the clamping of
-    negative bounds.
-    """
-    if not -x.rank <= axis < x.rank:
-        raise Undefined("no such axis")
-    n = x.shape[axis]
-    low, high = (0, n) if step > 0 else (0, n - 1)
-    first = min(max(begin + n if begin < 0 else begin, low), high)
-    last = end + n if end < 0 else end
-    last = min(max(last, 0), n) if step > 0 else min(max(last, -1), n - 1)
-    chosen = list(range(first, last, step))
-    return x.like(np.take(x.array, chosen, axis))
+def slice_(x: Both, begin: int, end: int, axis: int, step: int = 1) -> Both:
+    """Compute a Slice along one axis."""
+    return x.node("Slice", x, *[[item] for item in (begin, end, axis, step)])
 
 
-@operator(lambda x, indices, axis: x.node("Gather", x, np.asarray(indices, np.int64), axis=axis))
-def take(x: Tensor, indices: Any, axis: int) -> Tensor:
-    found = np.asarray(indices, np.int64)
-    if not -x.rank <= axis < x.rank or ((found < -x.shape[axis]) | (found >= x.shape[axis])).any():
-        raise Undefined("no such index")
-    return x.like(np.take(x.array, found, axis))
+def take(x: Both, indices: Any, axis: int) -> Both:
+    return x.node("Gather", x, np.asarray(indices, np.int64), axis=axis)
 
 
-def _split_nodes(x: Value, sizes: Sequence[int], axis: int) -> list[Value]:
-    names = [x.graph.fresh("part") for _ in sizes]
-    x.graph.node("Split", [x.name, named(x.graph, list(sizes))], names, axis=axis)
-    return [Value(x.graph, name) for name in names]
+def split(x: Both, sizes: Sequence[int], axis: int) -> list[Both]:
+    return x.nodes("Split", x, list(sizes), results=len(sizes), axis=axis)
 
 
-@operator(_split_nodes)
-def split(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
-    if not -x.rank <= axis < x.rank or sum(sizes) != x.shape[axis]:
-        raise Undefined("the sizes do not fit")
-    return [x.like(part) for part in np.split(x.array, np.cumsum(list(sizes))[:-1], axis)]
+def concat(parts: Sequence[Both], axis: int) -> Both:
+    first = next((each for each in parts if isinstance(each, Value)), parts[0])
+    return first.node("Concat", *parts, axis=axis)
 
 
-@operator(lambda parts, axis: _first(parts).node("Concat", *parts, axis=axis))
-def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
-    try:
-        return parts[0].like(np.concatenate([part.array for part in parts], axis))
-    except ValueError as error:
-        raise Undefined(str(error)) from None
+def tile(x: Both, repeats: Sequence[int]) -> Both:
+    return x.node("Tile", x, repeats)
 
 
-@operator(_node("Tile"))
-def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    if len(repeats) != x.rank:
-        raise Undefined("another rank")
-    return x.like(np.tile(x.array, repeats))
+def depth_to_space(x: Both, b: int, mode: str) -> Both:
+    return x.node("DepthToSpace", x, blocksize=b, mode=mode)
 
 
-@operator(lambda x, b, mode: x.node("DepthToSpace", x, blocksize=b, mode=mode))
-def depth_to_space(x: Tensor, b: int, mode: str) -> Tensor:
-    n, c, h, w = x.shape
-    if c % (b * b):
-        raise Undefined("the blocks do not fit")
-    if mode == "DCR":
-        found = x.array.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        found = x.array.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return x.like(found.reshape(n, c // b**2, h * b, w * b))
+def space_to_depth(x: Both, b: int) -> Both:
+    return x.node("SpaceToDepth", x, blocksize=b)
 
 
-@operator(lambda x, b: x.node("SpaceToDepth", x, blocksize=b))
-def space_to_depth(x: Tensor, b: int) -> Tensor:
-    n, c, h, w = x.shape
-    if h % b or w % b:
-        raise Undefined("the blocks do not fit")
-    found = x.array.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
-    return x.like(found.reshape(n, c * b * b, h // b, w // b))
-
-
-@operator(lambda x, pads, value=0, mode="constant": x.node("Pad", x, list(pads), value, mode=mode))
-def pad(x: Tensor, pads: Sequence[int], value: Any = 0, mode: str = "constant") -> Tensor:
-    rank, field = x.rank, x.field
-    sizes = [(pads[a], pads[rank + a]) for a in range(rank)]
-    if mode != "constant":
-        if any(min(each) < 0 for each in sizes):
-            raise Undefined("crops")
-        return x.like(np.pad(x.array, sizes, mode=mode))  # type: ignore[call-overload]
-    fill = value.array if isinstance(value, Tensor) else field.number(value)
-    shape = [n + a + b for n, (a, b) in zip(x.shape, sizes, strict=True)]
-    if min(shape) < 0:
-        raise Undefined("crops more than there is")
-    found = np.empty(shape, object)
-    for index in np.ndindex(*shape):
-        at = tuple(i - a for i, (a, _) in zip(index, sizes, strict=True))
-        inside = all(0 <= i < n for i, n in zip(at, x.shape, strict=True))
-        found[index] = (
-            x.array[at] if inside else fill.item() if isinstance(fill, np.ndarray) else fill
-        )
-    return x.like(found)
+def pad(x: Both, pads: Sequence[int], value: Any = 0, mode: str = "constant") -> Both:
+    if mode != "constant" and min(pads) < 0:
+        raise Undefined("crops")
+    return x.node("Pad", x, list(pads), value, mode=mode)
 
 
 def _position(i: int, factor: float, n: int, at: str) -> float:
@@ -887,14 +807,9 @@ def part_of_sequence(x: Tensor, size: int, axis: int, k: int) -> Tensor:
     return slice_(x, k * size, (k + 1) * size, axis)  # type: ignore[no-any-return]
 
 
-def _stepped_node(x: Value, i: int, j: int, b: int) -> Value:
-    return x.node("Slice", x, [i, j], [2**31, 2**31], [2, 3], [b, b])
-
-
-@operator(_stepped_node)
-def stepped(x: Tensor, i: int, j: int, b: int) -> Tensor:
+def stepped(x: Both, i: int, j: int, b: int) -> Both:
     """Compute every b-th row and column, from i and j on."""
-    return x.like(x.array[:, :, i::b, j::b])
+    return x.node("Slice", x, [i, j], [2**31, 2**31], [2, 3], [b, b])
 
 
 def branch(c: Tensor, x: Tensor, y: Tensor) -> Tensor:

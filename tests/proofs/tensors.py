@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from graphs import Array, Graph
+from float64.call import Call
+from float64.interpreter import OPS
+from graphs import NEWEST, Array, Graph
 
 
 class Undefined(Exception):
@@ -167,6 +169,29 @@ class Tensor:
     def like(self, array: Any) -> Tensor:
         return Tensor(self.field, array, constant=self.constant)
 
+    def node(self, kind: str, *operands: Any, **attrs: Any) -> Tensor:
+        """Return the result of an operator that moves elements, whatever these are."""
+        return self.nodes(kind, *operands, results=1, **attrs)[0]
+
+    def nodes(self, kind: str, *operands: Any, results: int, **attrs: Any) -> list[Tensor]:
+        """Return the results of an operator that moves elements."""
+        arrays = tuple(self.operand(each) for each in operands)
+        attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
+        call = Call(kind, "", NEWEST, arrays, ("y",) * results, attributes, _no_body)
+        try:
+            found = OPS[kind](call)
+        except (ValueError, IndexError) as error:
+            raise Undefined(str(error)) from None
+        return [self.like(each) for each in (found if isinstance(found, tuple) else (found,))]
+
+    def operand(self, operand: Any) -> Array:
+        """Return the elements of an operand; integers stand for themselves."""
+        if isinstance(operand, Tensor):
+            return operand.array
+        if isinstance(operand, int | float):
+            return _scalar(self.field.number(operand))
+        return operand if isinstance(operand, np.ndarray) else np.asarray(operand, np.int64)
+
     def join(self, other: Any, function: Callable[[Any, Any], Any]) -> Tensor:
         """Combine elements with those of another tensor, or with a number."""
         array = other.array if isinstance(other, Tensor) else _scalar(self.field.number(other))
@@ -255,6 +280,10 @@ class Tensor:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _no_body(*_: Any) -> Any:
+    raise AssertionError("an operator that moves elements has no body")
+
+
 def _lifted(tensor: Tensor, number: Any) -> Tensor:
     return Tensor(tensor.field, tensor.field.number(number), constant=True)
 
@@ -308,10 +337,12 @@ class Value:
         self.name = name
 
     def node(self, kind: str, *operands: Any, **attrs: Any) -> Value:
-        return Value(
-            self.graph,
-            self.graph.node(kind, [named(self.graph, each) for each in operands], **attrs),
-        )
+        return self.nodes(kind, *operands, results=1, **attrs)[0]
+
+    def nodes(self, kind: str, *operands: Any, results: int, **attrs: Any) -> list[Value]:
+        outputs = [self.graph.fresh(kind.lower()) for _ in range(results)]
+        self.graph.node(kind, [named(self.graph, each) for each in operands], outputs, **attrs)
+        return [Value(self.graph, name) for name in outputs]
 
     def __add__(self, other: Any) -> Value:
         return self.node("Add", self, other)
@@ -359,4 +390,6 @@ def named(graph: Graph, operand: Any) -> str:
         )
     if isinstance(operand, int | float) and not isinstance(operand, bool):
         return graph.initializer(np.asarray(operand, graph.dtype))
+    if isinstance(operand, np.ndarray):
+        return graph.initializer(operand)
     return graph.initializer(np.asarray(operand, bool if isinstance(operand, bool) else np.int64))

@@ -86,6 +86,8 @@ class Call:
     def axes(self, rank: int, since: int, index: int = 1) -> list[int] | None:
         """Normalised `axes`: an attribute before opset `since`, input `index` from it on."""
         given = self.integers(index) if self.version >= since else self.ints("axes")
+        if given is not None and rank and any(not -rank <= axis < rank for axis in given):
+            raise ValueError(f"{self.op_type}: axes {given} of rank {rank}")
         return None if given is None else [axis % rank if rank else 0 for axis in given]
 
     def unsupported(self, reason: str) -> UnsupportedOp:

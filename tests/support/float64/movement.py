@@ -58,7 +58,10 @@ def _tile(call: Call) -> Tensor:
     if call.version < 6:
         x, times, axis = call.tensors()
         return np.concatenate([x] * int(times.item()), axis=int(axis.item()))
-    return np.tile(call.tensor(0), call.integers(1) or [])
+    x, repeats = call.tensor(0), call.integers(1) or []
+    if len(repeats) != x.ndim:
+        raise ValueError(f"{len(repeats)} repeats of rank {x.ndim}")
+    return np.tile(x, repeats)
 
 
 def _concat(call: Call) -> Tensor:
@@ -79,6 +82,8 @@ def _split(call: Call) -> tuple[Tensor, ...]:
     x = call.tensor(0)
     axis = call.integer("axis", 0)
     sizes = call.ints("split") or call.integers(1)
+    if sizes is not None and sum(sizes) != x.shape[axis]:
+        raise ValueError(f"parts of {sizes} do not fit {x.shape[axis]} elements")
     points = split_points(x.shape[axis], sizes, call.integer("num_outputs", len(call.outputs)))
     return tuple(np.split(x, points, axis=axis))
 
@@ -133,6 +138,8 @@ def _pad(call: Call) -> Tensor:
     x = call.tensor(0)
     pads, fill = _pad_arguments(call)
     begin, end = pads[: x.ndim], pads[x.ndim :]
+    if any(n + b + e < 0 for n, b, e in zip(x.shape, begin, end, strict=True)):
+        raise ValueError(f"pads {pads} crop more than {x.shape} has")
     x = x[
         tuple(
             slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begin, end, x.shape, strict=True)
