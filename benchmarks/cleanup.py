@@ -149,9 +149,7 @@ def from_repository(name: str, commit: str, paths: Sequence[str], folder: Path) 
 
 @dataclass
 class Count:
-    """The operators of a model by type, and what else the report says about the result
-    of a tool.
-    """
+    """The operators of a model by type, and the other figures of a tool's result."""
 
     operators: dict[str, int] = field(default_factory=dict)
     flaws: list[str] | None = None
@@ -226,9 +224,7 @@ def flaws(source: Path, out: Path, own: Path) -> list[str]:
 
 
 def fused(path: Path) -> Counter[str]:
-    """Return the operators that onnxruntime fuses a model into: those of its own domain, and
-    `UNITS`.
-    """
+    """Return the operators that onnxruntime fuses a model into: of its own domain, and `UNITS`."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -247,9 +243,7 @@ def fused(path: Path) -> Counter[str]:
 
 
 def inlined_bytes(own: ModelProto, other: ModelProto) -> int:
-    """Return the bytes of the constants that `own` computes by operators that `other` lacks, 0 if
-    it lacks more.
-    """
+    """Return the bytes of constants that only `own` computes, 0 if `other` lacks more."""
     before, after = (Counter(node.op_type for node in all_nodes(model)) for model in (own, other))
     del before["Constant"], after["Constant"]
     lacking, kept = before - after, constant_expressions(own)
@@ -260,8 +254,7 @@ def inlined_bytes(own: ModelProto, other: ModelProto) -> int:
 
 
 def constant_expressions(model: ModelProto) -> list[tuple[str, int]]:
-    """Return type and bytes of the result of each operator of the main graph that computes with
-    constants only.
+    """Return type and bytes of the result of each operator of the main graph on constants only.
 
     A result that another of them reads has no bytes of its own, and neither has one whose shape is
     unknown.
@@ -331,9 +324,7 @@ def required(model: ModelProto) -> set[str]:
 
 
 def difference(before: ModelProto, after: ModelProto, batch: int, other: int) -> str:
-    """Return how the results of two models differ on random inputs, empty where they do not, or
-    cannot be compared.
-    """
+    """Return how results differ on random inputs; empty if not, or if they cannot be compared."""
     try:
         inputs = random_inputs(before, batch=batch, other=other)
     except ValueError:
@@ -384,9 +375,7 @@ class Row:
     outcomes: dict[str, Count]
 
     def excuses(self, tool: str) -> list[str]:
-        """Return the reasons that excuse a tool for leaving fewer operators than irc, none where it
-        was not judged.
-        """
+        """Return the reasons that excuse a tool for leaving fewer operators than irc."""
         own, other = self.outcomes[tools.OWN], self.outcomes[tool]
         if other.flaws is None:
             return []
@@ -395,9 +384,7 @@ class Row:
         return [*other.flaws, f"grows by {grown} KiB"] if grows else list(other.flaws)
 
     def fewer(self) -> Iterator[tuple[str, Count, bool]]:
-        """Yield each tool that leaves fewer operators than irc; True if it does so only with
-        Constant counted.
-        """
+        """Yield each tool that leaves fewer operators; True if only with Constant counted."""
         own = self.outcomes[tools.OWN]
         for tool in OTHERS:
             other = self.outcomes[tool]
@@ -406,9 +393,7 @@ class Row:
 
 
 def measure(paths: Sequence[Path], cache: Path, timeout: float) -> Iterator[Row]:
-    """Run the tools on every model as far as the cache does not know the result, and yield a row
-    after each model.
-    """
+    """Run the tools on every model that the cache does not know; yield a row after each."""
     known: dict[str, dict[str, Any]] = json.loads(cache.read_text()) if cache.exists() else {}
     versions = {tool: tools.version(tool) for tool in OTHERS}
     child, jury = tools.Child(timeout), tools.Child(PATIENCE)

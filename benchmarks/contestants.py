@@ -34,8 +34,7 @@ def with_onnx(source: str, out: str) -> None:
 
 
 def with_numpy(source: str, out: str) -> None:
-    """Fold each BatchNormalization in float64 between onnx.load and onnx.save: a lower bound on the
-    work.
+    """Fold each BatchNormalization in float64 between load and save: a lower bound on the work.
 
     There is no IR, no check that the fold is legal and no fold map, so this is correct for the
     workloads here and little else. The weights are copied once more.

@@ -1,5 +1,4 @@
-"""int8 of two networks trained on ImageNet: with pictures, from the fold map alone, and by other
-tools.
+"""int8 of two ImageNet networks: with pictures, from the fold map alone, and by other tools.
 
     make bench-int8        or        python benchmarks/int8.py --json RESULTS.json --plot PICTURE.svg
 
@@ -60,9 +59,7 @@ Ranges = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Score:
-    """Top-1 accuracy and agreement with the float network in %, and signal-to-noise ratio of the
-    logits in dB.
-    """
+    """Top-1 accuracy and agreement with the float network in %, and SQNR of the logits in dB."""
 
     top1: float
     agreement: float
@@ -71,9 +68,7 @@ class Score:
 
 @dataclass
 class Task:
-    """A network, its inputs (three views of each picture), labels, the picture of each input, and
-    the float logits.
-    """
+    """A network, three views of each picture, labels, the picture of each view, and logits."""
 
     net: Net
     inputs: Array
@@ -160,9 +155,7 @@ def quantized(model: ModelProto, ranges: Activations, *, per_channel: bool) -> M
 
 
 def cross_validated(task: Task, make: Callable[[Array], ModelProto]) -> Array:
-    """Return the logits of int8 networks, each made of the pictures that it is not judged by (a
-    mask of them).
-    """
+    """Return the logits of int8 networks, each on the pictures that it is not made of (a mask)."""
     logits = np.zeros_like(task.logits)
     owners = np.unique(task.owners)
     for part, mask in enumerate(task.folds):
@@ -173,9 +166,7 @@ def cross_validated(task: Task, make: Callable[[Array], ModelProto]) -> Array:
 def by_ranges(
     task: Task, model: ModelProto, free: Activations | None, per_channel: bool
 ) -> Iterator[tuple[str, Score]]:
-    """Yield the scores of a float network that is quantized with ranges from pictures, the map and
-    random inputs.
-    """
+    """Yield the scores of a float network with ranges from pictures, the map and random inputs."""
     seen = observed(model, task.calibration)
 
     def make(mask: Array) -> ModelProto:
@@ -212,9 +203,7 @@ def by_aimet(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
 
 
 def by_nncf(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
-    """Yield the scores of NNCF's own post-training quantization, whose weights have a scale for
-    each channel.
-    """
+    """Yield the scores of NNCF's own quantization, with a scale for each channel of a weight."""
     import nncf
 
     def make(inputs: Array) -> ModelProto:
@@ -296,9 +285,7 @@ def tables(cache: dict[str, Any], nets: Sequence[str]) -> Iterator[Table]:
 
 
 def layer_ratios(net: Net, inputs: Array, passes: str) -> list[float]:
-    """Return the accumulated SQNR of the layers of an int8 network from the map alone, in the order
-    of the graph.
-    """
+    """Return the accumulated SQNR of the layers of an int8 network from the map alone, in order."""
     from irc.tools.int8.layer_errors import align_quantized
     from irc.tools.verify.reference_model import ReferenceModel
 

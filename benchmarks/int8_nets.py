@@ -1,5 +1,4 @@
-"""MobileNetV2 and EfficientNet-Lite0 as ONNX models, and labelled pictures, from packages of the
-package index.
+"""MobileNetV2, EfficientNet-Lite0 and labelled pictures from packages of the package index.
 
 The graphs follow table 2 of Sandler et al. (2018), and table 1 of Tan and Le (2019) as
 EfficientNet-Lite has it: without squeeze and excitation, with ReLU6 for swish, and a stem and head
@@ -202,8 +201,7 @@ def _weights(path: Path) -> dict[str, Array]:
 
 
 def pictures() -> tuple[Array, Array, Array]:
-    """Return views of labelled pictures [N, 3, 224, 224] uint8, their labels, and the number of
-    each one's picture.
+    """Return views of pictures [N, 3, 224, 224] uint8, labels, and the picture of each view.
 
     Each picture gives three views: as it is, mirrored, and its middle enlarged.
     """

@@ -1,5 +1,4 @@
-"""Run a command and print its wall time, processor time, peak memory in bytes, exit status, and 1
-if it timed out.
+"""Run a command; print wall time, processor time, peak bytes, exit status, 1 if it timed out.
 
     python -I -S benchmarks/launch.py SECONDS BYTES LOG COMMAND...
 
@@ -16,9 +15,7 @@ import time
 
 
 def start(limit, log, command):
-    """Run the command in this child process, as the leader of a process group, so that its own
-    children end with it.
-    """
+    """Run the command in this child as the leader of a group, so that its children end with it."""
     os.setpgid(0, 0)
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

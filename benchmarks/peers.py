@@ -51,9 +51,7 @@ PATIENCE = 600.0
 
 
 def work(tool: str, source: Path, out: Path, repeat: int) -> tuple[float, Any]:
-    """Run a tool once, then up to `repeat` times with the clock; return the median seconds and the
-    result.
-    """
+    """Run a tool once, then up to `repeat` times; return the median seconds and the result."""
     run = TOOLS[tool][1]
     returned = run(source, out)
     times: list[float] = []
@@ -92,9 +90,7 @@ def judge(result: Path) -> Verdict:
 
 
 def affines(path: Path) -> tuple[int, int]:
-    """Return the number of affines other than BatchNormalization, and the number of affines that
-    irc folds.
-    """
+    """Return how many affines other than BatchNormalization there are, and how many irc folds."""
     try:
         sources = irc.compile(path, freeze_initializers=True).fold_map.sources
     except irc.IRError:
@@ -131,9 +127,7 @@ class Row:
 
 
 def files(only: str) -> list[Path]:
-    """Return the models whose folder/name contains `only`: shared models first, then models of the
-    onnx wheel.
-    """
+    """Return the models whose folder/name contains `only`: shared ones, then the onnx wheel's."""
     shared = harness.shared_models()
     light = sorted((harness.ONNX_DATA / "light").glob("*.onnx"))
     return [path for path in (*shared, *light) if only in f"{path.parent.name}/{path.name}"]
@@ -174,9 +168,7 @@ def failed(outcome: Outcome) -> str:
 
 
 class Report:
-    """The report: a table for each measure, then lists of failures and of models where another tool
-    leaves less.
-    """
+    """The report: a table for each measure, failures, and models of which another leaves less."""
 
     def __init__(self, rows: Sequence[Row], tools: Sequence[str], *, markdown: bool) -> None:
         self.rows, self.tools = rows, tools
@@ -207,9 +199,7 @@ class Report:
         self.console.print(table)
 
     def counts(self, title: str, count: Callable[[Verdict], int]) -> None:
-        """Print a count before and after each tool; a tool that fails keeps the count of the
-        source.
-        """
+        """Print a count before and after each tool; a failed tool keeps the source's."""
         total = dict.fromkeys(("", *self.tools), 0)
         lines = []
         for row in self.rows:
@@ -289,9 +279,7 @@ class Report:
         )
 
     def fewer_batch_norms(self) -> None:
-        """Print each BatchNormalization that irc keeps and another tool removes, grouped by model,
-        tool and reason.
-        """
+        """Print each BatchNormalization that irc keeps and another removes, by model and reason."""
         groups: dict[tuple[str, str, str], dict[str, str]] = {}
         for row, tool, own, other in self.pairs():
             if len(other.verdict.batch_norms) >= len(own.verdict.batch_norms):
@@ -325,9 +313,7 @@ class Report:
         self.show("BatchNormalization that another tool removes and irc keeps", columns, lines)
 
     def fewer_operators(self) -> None:
-        """Print the models in which another tool leaves fewer operators, and the operators that
-        differ.
-        """
+        """Print the models of which another tool leaves fewer operators, and which differ."""
         lines = []
         for row, tool, own, other in self.pairs():
             found = (other.verdict.operators.total(), own.verdict.operators.total())

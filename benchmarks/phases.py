@@ -33,9 +33,7 @@ ONE_RELU = '<ir_version: 10, opset_import: ["": 21]> g (float[N] x) => (float[N]
 
 
 def process_seconds(arguments: Sequence[str], rounds: int) -> float:
-    """Return the processor time of a process of Python with these arguments, the median after a
-    first run.
-    """
+    """Return the processor time of Python with these arguments, the median after a first run."""
     environment = {
         key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
     }

@@ -1,5 +1,4 @@
-"""BatchNormalization in quantized models: what irc and other tools leave, and what onnxruntime
-computes in integers.
+"""BatchNormalization in quantized models: operators left by irc and others, and run as integers.
 
     python benchmarks/quantized.py [MODEL.onnx ...]
 

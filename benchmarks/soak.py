@@ -86,9 +86,7 @@ def compile_all(paths: list[Path], folder: Path) -> int:
 
 
 def rounds(count: int, models: int) -> Iterator[tuple[Reading, int]]:
-    """Yield a reading and the number of rejected models after each round, for at least `count`
-    compiles.
-    """
+    """Yield a reading and the rejected models after each round, for at least `count` compiles."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "external").mkdir()

@@ -1,5 +1,4 @@
-"""Measure time and memory of irc as a whole process, beside onnx.load + onnx.save, cp and other
-tools.
+"""Measure irc as a whole process beside onnx.load + onnx.save, cp and other tools.
 
     python benchmarks/speed.py [--only 10_nodes,resnet50] [--rounds 5] [--folder /dev/shm/speed] [--check] [--markdown]
 
@@ -139,9 +138,7 @@ def run(
 def measure(
     name: str, contestants: Sequence[str], late: set[str], folder: Path, options: argparse.Namespace
 ) -> Result:
-    """Run all rounds of a workload; `late` collects the contestants that time out on workloads of
-    blocks.
-    """
+    """Run all rounds of a workload; `late` collects contestants that time out on blocks."""
     workload, place = WORKLOADS[name], folder / "source"
     place.mkdir()
     source = place / "model.onnx"
@@ -171,9 +168,7 @@ def measure(
 
 
 def warm_up(contestants: Sequence[str], folder: Path, options: argparse.Namespace) -> None:
-    """Run every contestant once on the smallest workload, to write bytecode and fill the page
-    cache.
-    """
+    """Run every contestant once on the smallest workload: bytecode, and the page cache."""
     (folder / "source").mkdir()
     source = folder / "source" / "model.onnx"
     in_child(make, "10_nodes", source, small=options.small)
@@ -217,9 +212,7 @@ def versions(contestants: Sequence[str]) -> dict[str, str]:
 def named(
     parser: argparse.ArgumentParser, given: str, known: Sequence[str], kind: str
 ) -> list[str]:
-    """Return the names in a comma-separated list, in the order of `known`; end the program at an
-    unknown one.
-    """
+    """Return the names of a comma-separated list in the order of `known`; exit at another."""
     wanted = [name for name in given.split(",") if name]
     if unknown := [name for name in wanted if name not in known]:
         parser.error(f"unknown {kind} {', '.join(unknown)}: known are {', '.join(known)}")

@@ -23,9 +23,7 @@ GROWTH = 1.05
 
 @dataclass(frozen=True)
 class Run:
-    """A process: wall seconds, processor seconds, peak memory in bytes, and the kind and detail of
-    a failure.
-    """
+    """A process: wall and processor seconds, peak bytes, kind and detail of a failure."""
 
     wall: float
     cpu: float
@@ -36,9 +34,7 @@ class Run:
 
 @dataclass
 class Result:
-    """A workload, the load average before and after, and the runs of each contestant in the order
-    of rounds.
-    """
+    """A workload, the load average around it, and the runs of each contestant in order."""
 
     name: str
     title: str
@@ -57,9 +53,7 @@ class Result:
         return runs[-1].failure if runs and not self.good(contestant) else ""
 
     def ratios(self, contestant: str, reference: str, measure: str) -> list[float]:
-        """Return the ratios of a measure to the measure of the reference, for the rounds in which
-        neither failed.
-        """
+        """Return the ratios of a measure to the reference's, for rounds that succeeded."""
         pairs = zip(self.runs.get(contestant, ()), self.runs.get(reference, ()), strict=False)
         return [
             getattr(a, measure) / getattr(b, measure)
@@ -68,9 +62,7 @@ class Result:
         ]
 
     def median(self, contestant: str, measure: str) -> float | None:
-        """Return the median of a measure over the good runs of a contestant, or None
-        without one.
-        """
+        """Return the median of a measure over the good runs of a contestant, or None."""
         values = [getattr(run, measure) for run in self.good(contestant)]
         return statistics.median(values) if values else None
 
@@ -121,9 +113,7 @@ class Growth:
 
 
 def growth(session: Session, contestant: str) -> Growth | None:
-    """Fit logarithms by least squares, after subtraction of the workload 10_nodes; None with less
-    than two points.
-    """
+    """Fit logarithms by least squares, without the 10_nodes; None with less than two points."""
     start = next((result for result in session.results if result.name == "10_nodes"), None)
     if start is None or not start.good(contestant):
         return None
@@ -148,9 +138,7 @@ def growth(session: Session, contestant: str) -> Growth | None:
 
 
 def targets(session: Session) -> Iterator[tuple[str, str, float, float | None]]:
-    """Yield each target: the workload, the measure, its limit, and the value of irc (None if it
-    failed).
-    """
+    """Yield each target: workload, measure, limit, and the value of irc (None if it failed)."""
     for result in session.results:
         workload = WORKLOADS[result.name]
         for reference, limit in ((REFERENCE, workload.ratio), (COPY, workload.copies)):
@@ -201,9 +189,7 @@ class Report:
         self.show(title, ["", *(result.title for result in results)], lines)
 
     def ratio(self, measure: str) -> Callable[[Result, str], str]:
-        """Return the text of a cell: seconds for the reference, else the median ratio to it and the
-        spread.
-        """
+        """Return a cell: seconds of the reference, else the median ratio to it and spread."""
 
         def cell(result: Result, name: str) -> str:
             value, ratios = result.median(name, measure), result.ratios(name, REFERENCE, measure)

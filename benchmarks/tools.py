@@ -111,9 +111,7 @@ def is_installed(tool: str) -> bool:
 
 
 def version(tool: str) -> str:
-    """Return the version of a tool; irc's ends with a digest of its modules, since it changes
-    between releases.
-    """
+    """Return the version of a tool; irc's ends with a digest of its modules."""
     package = TOOLS[tool][0]
     if package != OWN:
         return importlib.metadata.version(package)
@@ -180,9 +178,7 @@ def _serve(
 
 
 class Child:
-    """Calls in processes of their own, each with at most `timeout` seconds and `memory` bytes of
-    data.
-    """
+    """Calls in processes of their own, of at most `timeout` seconds and `memory` bytes."""
 
     def __init__(self, timeout: float, memory: int = 0) -> None:
         self.timeout, self.memory = timeout, memory

@@ -92,9 +92,7 @@ def verify(path: Path, when: str, *, thorough: bool, costs: bool) -> dict[str, A
 def costs_of(
     path: Path, output: Path, instrument: VerifyNumerics, startup: float, *, thorough: bool
 ) -> dict[str, Any]:
-    """Align the compiled model, and return what the verification that is done and the alignment
-    cost.
-    """
+    """Align the compiled model; return the cost of the verification and the alignment."""
     verified = processor_time()
     (source, base_dir), (other, _) = read_model(path), read_model(output)
     comparison = Comparison(source, base_dir, frozen=True, thorough=thorough)

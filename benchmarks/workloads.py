@@ -28,9 +28,7 @@ BATCH_NORM = ("gamma", "beta", "mean", "variance")
 
 @dataclass
 class Graph:
-    """Nodes and their tensors: the name, shape and standard deviation of each; None for positive
-    uniform elements.
-    """
+    """Nodes, and name, shape and deviation of each tensor; None for positive uniform elements."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[tuple[str, tuple[int, ...], float | None]] = field(default_factory=list)
@@ -75,9 +73,7 @@ def ten_nodes() -> Graph:
 
 
 def resnet(width: int) -> Graph:
-    """Return ResNet-50 (`width` 64), or a narrower one: 53 Conv with BatchNormalization, and a
-    Gemm.
-    """
+    """Return ResNet-50 (`width` 64), or narrower: 53 Conv with BatchNormalization, and a Gemm."""
     graph = Graph()
     x = graph.node("Relu", graph.conv("input", 3, width, 7, 2))
     x = graph.node("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
@@ -187,8 +183,7 @@ WORKLOADS = {
 def payload(
     rng: np.random.Generator, shape: tuple[int, ...], deviation: float | None
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield the random elements of a tensor in blocks: normal, or uniform and positive where
-    `deviation` is None.
+    """Yield random elements of a tensor in blocks: normal, uniform and positive if no deviation.
 
     All blocks share one buffer.
     """
@@ -220,9 +215,7 @@ def prefix(key: int, length: int) -> bytes:
 
 
 def write(graph: Graph, path: Path, *, external: bool = False, seed: int = SEED) -> None:
-    """Write a graph as a model; with `external`, write large tensors to `path` + .data as onnx.save
-    does.
-    """
+    """Write a graph as a model; with `external`, large tensors go to `path` + .data."""
     rng = np.random.default_rng(seed)
     value = helper.make_tensor_value_info
     head = onnx.ModelProto(ir_version=8, producer_name="benchmark")
@@ -272,9 +265,7 @@ def make(name: str, path: Path, *, small: bool) -> tuple[int, int]:
 
 
 def size(name: str, *, small: bool) -> int:
-    """Return the bytes of a workload's tensors, or 0 for the workloads of blocks, which take only
-    megabytes.
-    """
+    """Return the bytes of a workload's tensors, or 0 for blocks, which take only megabytes."""
     workload = WORKLOADS[name]
     if small or workload.blocks:
         return 0

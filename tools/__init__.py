@@ -1,3 +1,1 @@
-"""What uses the compiler: the command line, verification, reports, certificates, recovery of fold
-maps, int8 models.
-"""
+"""Tools on the compiler: command line, verification, reports, certificates, recovery, int8."""

@@ -1,6 +1,4 @@
-"""The models of the study: rule cases, structural cases, the light models of onnx, and real ones
-from a folder.
-"""
+"""The models of the study: rule cases, structural cases, models of onnx, and real ones."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class StudyCase:
 
 
 def rule_cases() -> Iterator[tuple[str, ModelProto]]:
-    """Yield the cases of the rule tables, and the source modules of the IR texts; float32 where
-    only a rule matters.
-    """
+    """Yield the cases of the rule tables and of IR texts; float32 if only a rule matters."""
     for case in scale_axis.CASES:
         if case.x is not None:
             yield case.id, case.model(F32 if case.dtype == F64 else None)
@@ -55,9 +51,7 @@ def rule_cases() -> Iterator[tuple[str, ModelProto]]:
 
 
 def comparable(model: ModelProto) -> ModelProto:
-    """Return a model with the operands of foreign operators as outputs, if that is a valid model,
-    else itself.
-    """
+    """Return a model with operands of foreign operators as outputs, itself if that is not valid."""
     cut = without_foreign(model)
     if cut is model:
         return model

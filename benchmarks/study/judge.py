@@ -1,5 +1,4 @@
-"""Judge the result of a tool against the source model, by onnx, onnxruntime and the float64
-evaluator; not by irc.
+"""Judge a tool's result against the source, by onnx, onnxruntime and float64; not by irc.
 
 The reference is the source in float64 (`tests/support/float64`). A bound on the rounding of each
 element is measured there: the source is evaluated again with every float input, constant and
@@ -307,8 +306,7 @@ def is_open(model: ModelProto) -> bool:
 
 
 class Noisy(Interpreter):
-    """The float64 evaluator with every float value moved by a random part of `unit`, but whole
-    numbers.
+    """The float64 evaluator with a random part of `unit` on every float, but whole numbers.
 
     The scales of a Resize stay, too: they decide on its shape.
     """
@@ -485,8 +483,7 @@ def make_stimulus(
 
 
 def rounding_bounds(model: ModelProto, feeds: Arrays, exact: Arrays, unit: float) -> Arrays:
-    """Return how far rounding may move each element of the float outputs; infinite where it is not
-    compared.
+    """Return how far rounding may move each element of the float outputs; infinite if unknown.
 
     Raises Undecidable where an output that is no float moves with the noise.
     """
@@ -584,9 +581,7 @@ def judge(reference: Reference, out: Path) -> Verdict:
 def compare(
     reference: Reference, model: ModelProto, runtime: Runtime | None, verdict: Verdict
 ) -> tuple[str, str, str]:
-    """Return how the numbers of a result compare with the reference, the detail, and the name of
-    the inputs.
-    """
+    """Return how numbers of a result compare with the reference, the detail, and the inputs."""
     if reference.excluded:
         return "not compared", reference.excluded, ""
     if reference.loads and runtime is None:
@@ -609,9 +604,7 @@ def compare(
 def compare_on(
     stimulus: Stimulus, model: ModelProto, runtime: Runtime | None, verdict: Verdict, unit: float
 ) -> tuple[str, str]:
-    """Return how the numbers of a result compare with the reference on one input, and
-    the detail.
-    """
+    """Return how the numbers of a result compare with the reference on one input."""
     witnesses: dict[str, tuple[float, str]] = {}
     if stimulus.in_runtime and runtime is not None:
         try:
@@ -659,9 +652,7 @@ def has_reduced_accuracy(node: NodeProto) -> bool:
 
 
 def difference(stimulus: Stimulus, found: Mapping[str, Any], unit: float) -> tuple[float, str]:
-    """Return the largest difference beyond the bounds, as a share of the largest element, and a
-    description of it.
-    """
+    """Return the largest difference beyond the bounds as a share of the largest element."""
     worst, text = 0.0, ""
     for name, want in stimulus.expected.items():
         array = found.get(name)
@@ -769,9 +760,7 @@ def outputs(before: ModelProto, after: ModelProto) -> tuple[Sequence[Any], Seque
 
 
 def retyped(old: onnx.TypeProto, new: onnx.TypeProto, *, refine: bool) -> str:
-    """Return how the type of an input or output changed; with `refine`, a more precise shape is no
-    change.
-    """
+    """Return how the type of a value changed; with `refine` a more precise shape is the same."""
     kind = old.WhichOneof("value")
     if kind != new.WhichOneof("value"):
         return "type changed"

@@ -53,9 +53,7 @@ def page(
     left: Sequence[StudyCase] = (),
     reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> str:
-    """Return the page in Markdown; `reasons` are those that irc gives for the affines that it
-    leaves, by model.
-    """
+    """Return the page in Markdown; `reasons` are irc's for the affines that it leaves, by model."""
     names = list(versions)
     misses = {id(row): missed(row) for row in rows}
     parts = [
@@ -190,9 +188,7 @@ def counts(record: Record, row: Row, misses: Mapping[str, Any], tool: str) -> li
 
 
 def is_excused(record: Record, row: Row, tool: str) -> bool:
-    """Return whether an error is no fault: the source is not valid, or onnxruntime has no kernel
-    for it.
-    """
+    """Return whether an error is no fault: an invalid source, or no kernel of onnxruntime."""
     lacks = tool.startswith("onnxruntime") and not row.source.get("loads")
     return record.failure == "error" and (lacks or not row.source.get("valid"))
 
@@ -349,9 +345,7 @@ def grouped(
 
 
 def wrong(rows: Sequence[Row], faults: Sequence[Fault], names: Sequence[str]) -> str:
-    """Return the section of wrong results, with a minimal model for each tool and set
-    of operators.
-    """
+    """Return the section of wrong results, with a minimal model for each tool."""
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in faults:
         groups.setdefault((fault.tool, fault.signature), []).append(fault)
@@ -459,9 +453,7 @@ def own_misses(
     misses: Mapping[int, Mapping[str, Any]],
     reasons: Mapping[tuple[str, str], str],
 ) -> str:
-    """Return the section of the folds that irc misses, each group with the reasons that its fold
-    map gives.
-    """
+    """Return the section of the folds that irc misses, by the reasons of its fold map."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in rows:
         if tools.OWN in misses[id(row)]:

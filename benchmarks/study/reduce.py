@@ -1,5 +1,4 @@
-"""Reduce a model for which a tool is wrong: drop nodes and simplify constants while the tool stays
-wrong.
+"""Reduce a model for which a tool is wrong: drop nodes and simplify constants.
 
 A candidate is a model that onnx.checker and onnxruntime accept, and for which the judge says
 *wrong* of the same tool.
@@ -60,9 +59,7 @@ def halves(model: ModelProto) -> Iterator[ModelProto]:
 
 
 def structures(model: ModelProto) -> Iterator[ModelProto]:
-    """Yield models with one output less, an interior value as output or as input, a node less, or a
-    plain input.
-    """
+    """Yield models with an output, node or input less, or an interior value as output or input."""
     graph = model.graph
     types = value_types(model)
     for i in range(len(graph.output)):
@@ -100,9 +97,7 @@ def structures(model: ModelProto) -> Iterator[ModelProto]:
 
 
 def simpler_constants(model: ModelProto) -> Iterator[ModelProto]:
-    """Yield models in which one more float initializer has rounded elements, which are shorter to
-    print.
-    """
+    """Yield models with one more float initializer rounded, which is shorter to print."""
     for i, tensor in enumerate(model.graph.initializer):
         if tensor.data_type not in (
             onnx.TensorProto.FLOAT,
@@ -183,9 +178,7 @@ def reads(graph: GraphProto) -> set[str]:
 
 
 def pruned(model: ModelProto) -> ModelProto:
-    """Drop the nodes, initializers and inputs of the main graph that nothing reads, and what says
-    their types.
-    """
+    """Drop the nodes, initializers, inputs and types of the main graph that nothing reads."""
     graph = model.graph
     while True:
         wanted = reads(graph)

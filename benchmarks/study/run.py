@@ -56,9 +56,7 @@ class Record:
 
     @property
     def is_right(self) -> bool:
-        """Whether there is a result with the numbers and the interface of the source; metadata may
-        differ.
-        """
+        """Whether a result has the numbers and the interface of the source, if not metadata."""
         verdict = self.verdict
         changed = [text for text in verdict.interface if text.split(":")[0] not in METADATA]
         return not (self.failure or verdict.invalid or changed) and verdict.numbers == "same"
@@ -99,9 +97,7 @@ class Row:
 
 
 def missed(row: Row) -> dict[str, tuple[Counter[str], str]]:
-    """Return by tool the affine operators that it leaves and a right result lacks, and the tool of
-    that result.
-    """
+    """Return the affines that each tool leaves beyond a right result, and the tool of that."""
     right = [
         (record.verdict.affines, record.verdict.size, tool)
         for tool, record in row.records.items()
@@ -174,9 +170,7 @@ UNJUDGED = judge.Verdict(numbers="not compared", detail="the source could not be
 
 
 def verdict_of(result: Any) -> judge.Verdict:
-    """Return the verdict that the judge gave; a crash of the judge is a crash of onnxruntime on the
-    result.
-    """
+    """Return the verdict of the judge, whose crash is a crash of onnxruntime on the result."""
     if not isinstance(result, tools.Failure):
         return judge.Verdict(**result)
     text = f"{result.kind} of the process that runs the result: {result}"
@@ -299,9 +293,7 @@ class Study:
     def own_reasons(
         self, rows: Sequence[Row], cases: Sequence[StudyCase]
     ) -> dict[tuple[str, str], str]:
-        """Return the reasons that irc gives for affines that it leaves, by model, where another
-        tool is better.
-        """
+        """Return irc's reasons for affines that it leaves and another tool does not, by model."""
         data = {(case.suite, case.name): case.data for case in cases}
         chosen = [(row.suite, row.name) for row in rows if tools.OWN in missed(row)]
         found = self.child.each(own_reasons, [(data[name],) for name in chosen])
@@ -312,9 +304,7 @@ class Study:
         }
 
     def fault(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
-        """Return the smallest model found for which a tool is wrong; from the cache, if it is
-        known.
-        """
+        """Return the smallest model found for which a tool is wrong, maybe from the cache."""
         key = f"fault {self.key(tool, hashlib.sha256(data).hexdigest())}"
         if key not in self.cache.known:
             self.cache.write(key, asdict(self.reduced(row, tool, data, seconds)))
@@ -322,9 +312,7 @@ class Study:
         return Fault(**{**known, "suite": row.suite, "case": row.name})
 
     def reduced(self, row: Row, tool: str, data: bytes, seconds: float) -> Fault:
-        """Reduce a model for which a tool is wrong; unreduced where a smaller model ends the
-        process.
-        """
+        """Reduce a model for which a tool is wrong, unless a smaller one ends the process."""
         verdict = row.records[tool].verdict
         for budget in (seconds, 0.0):
             with contextlib.suppress(tools.Failure):
@@ -357,9 +345,7 @@ def own_reasons(data: bytes) -> str:
 def reduce_fault(
     function: tools.Tool, data: bytes, seconds: float
 ) -> tuple[str, list[str], str, str, str]:
-    """Reduce a model for which a tool is wrong, in a child: return the fields of its Fault from
-    `text` on.
-    """
+    """Reduce a model for which a tool is wrong, in a child: return a Fault from `text` on."""
 
     def verdict(model: ModelProto) -> judge.Verdict:
         source, out = Path(folder) / "source.onnx", Path(folder) / "out.onnx"
@@ -433,9 +419,7 @@ def chunks(cases: Sequence[StudyCase]) -> Iterator[list[StudyCase]]:
 
 
 class _Queue:
-    """Groups of models that wait: every second worker begins with those of suites whose models are
-    large.
-    """
+    """Groups of models that wait: every second worker begins with suites of large models."""
 
     def __init__(self, groups: Iterable[list[StudyCase]]) -> None:
         self.waiting: tuple[deque[list[StudyCase]], ...] = (deque(), deque())
@@ -457,9 +441,7 @@ def run(
     minutes: float = math.inf,
     workers: int = 1,
 ) -> Iterator[tuple[Row, list[Fault]]]:
-    """Yield the row of each case, and its wrong results reduced; no model is begun
-    after `minutes`.
-    """
+    """Yield the row of each case, and its faults reduced; begin no model after `minutes`."""
     begin = time.monotonic()
     queue = _Queue(chunks(cases))
     rows: dict[str, Row] = {}

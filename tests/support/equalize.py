@@ -49,9 +49,7 @@ def per_channel(array: Array, axis: int) -> tuple[Array, Array]:
 
 
 def calibrated(graph: Graph, x: str, data: Mapping[str, Array], gamma: Array, beta: Array) -> str:
-    """A BatchNormalization behind `x` whose mean and variance are those of `x` for `data`; no
-    epsilon to speak of.
-    """
+    """A BatchNormalization behind `x` with the statistics of `x` for `data`; tiny epsilon."""
     graph.outputs.clear()
     graph.output(x)
     found = values(graph.model(), data)[x]
@@ -64,9 +62,7 @@ def calibrated(graph: Graph, x: str, data: Mapping[str, Array], gamma: Array, be
 def assert_statistics_are_true(
     result: Result, data: Mapping[str, Array], tolerance: float = 1e-6
 ) -> int:
-    """Every statistic is the mean and deviation of what the emitted model computes; how many there
-    are.
-    """
+    """Every statistic fits the values of the emitted model; return how many there are."""
     found = values(result.model, data)
     known = known_statistics(result.module)
     for value, statistic in known.items():
@@ -100,9 +96,7 @@ def accuracy(model: ModelProto, images: Array, labels: Array) -> float:
 
 
 def quantize_weights(model: ModelProto) -> ModelProto:
-    """The model with the weights of its layers rounded to int8, one symmetric scale for each
-    tensor.
-    """
+    """The model with weights of layers rounded to int8, one symmetric scale for each tensor."""
     made = ModelProto()
     made.CopyFrom(model)
     read = {node.input[1] for node in made.graph.node if node.op_type in ("Conv", "Gemm")}

@@ -1,5 +1,4 @@
-"""A file layer that fails where it is told, and compiles in processes of their own that meet with
-it.
+"""A file layer that fails where it is told, and compiles in processes that meet with it.
 
 As a program, it stands ready and forks a compile for each request, so that hundreds of them take
 seconds.
@@ -41,9 +40,7 @@ renamed.
 
 @dataclass(frozen=True)
 class Compile:
-    """A compile, and what happens at the event of the file layer with the number `at`: a signal, an
-    errno, or FULL.
-    """
+    """A compile, and the accident at event `at` of the file layer: a signal, an errno, or FULL."""
 
     source: str
     output: str
@@ -197,9 +194,7 @@ class Compiler:
         return pid
 
     def wait(self, pid: int, seconds: float = 60.0) -> int | None:
-        """The exit status, negative for a signal, that of SIGSTOP too, or None after so many
-        seconds.
-        """
+        """The exit status, negative for a signal (SIGSTOP too); None after so many seconds."""
         status: int | None = self.ask(wait=pid, seconds=seconds)
         return status
 

@@ -215,9 +215,7 @@ class BatchNorm:
 
     @property
     def scale(self) -> Array:
-        """gamma / sqrt(var + epsilon) in float64, epsilon being the float32 that the
-        attribute is.
-        """
+        """gamma / sqrt(var + epsilon) in float64; epsilon is the attribute's float32."""
         epsilon = float(np.float32(1e-5 if self.epsilon is None else self.epsilon))
         return np.asarray(wide(self.gamma) / np.sqrt(wide(self.var) + epsilon))
 
@@ -439,9 +437,7 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
 
 
 def is_valid(model: ModelProto) -> str | None:
-    """None where onnx's checker accepts the model with strict shape inference, else
-    what it says.
-    """
+    """None if onnx's checker accepts the model with strict shape inference, else its words."""
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -526,9 +522,7 @@ NORMS = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "R
 
 
 def _majorant(node: NodeProto) -> list[NodeProto]:
-    """Nodes whose result bounds the magnitudes at the result of `node`, and what an error at its
-    operand causes.
-    """
+    """Nodes that bound magnitudes at the result of `node`, and the error from its operand."""
     out, stem = node.output[0], f"{node.output[0]}/bound"
     names = [f"{stem}{i}" for i in range(6)]
 
@@ -586,9 +580,7 @@ def _majorant(node: NodeProto) -> list[NodeProto]:
 
 
 def absolute(model: ModelProto) -> ModelProto:
-    """The model whose value at every point bounds the sum of magnitudes there, given magnitudes as
-    inputs.
-    """
+    """The model that bounds the sum of magnitudes at every point, given magnitudes as inputs."""
     bound = copy.deepcopy(model)
 
     def flip(tensor: TensorProto) -> None:
@@ -620,9 +612,7 @@ def absolute(model: ModelProto) -> ModelProto:
 
 
 def tolerance(model: ModelProto) -> float:
-    """The share of the magnitudes by which one rounding of each folded constant may
-    move a result.
-    """
+    """The share of the magnitudes by which one rounding of folded constants moves a result."""
     dtypes = {
         helper.tensor_dtype_to_np_dtype(t.data_type)
         for graph in all_graphs(model)
@@ -690,9 +680,7 @@ def same_numbers(found: Array, want: Array) -> Array:
 
 
 def without_foreign(model: ModelProto) -> ModelProto:
-    """The model with the operands of foreign operators of the main graph as outputs, and their
-    results as inputs.
-    """
+    """The model with operands of foreign operators as outputs, and their results as inputs."""
     known = {"", "ai.onnx", "ai.onnx.ml", *(function.domain for function in model.functions)}
     foreign = [node for node in model.graph.node if node.domain not in known]
     if not foreign:
@@ -716,8 +704,7 @@ def without_foreign(model: ModelProto) -> ModelProto:
 
 
 def assert_interface(before: ModelProto, after: ModelProto, *, refined: bool = False) -> None:
-    """Inputs and outputs keep name, order and type; initializers count as inputs only where they
-    may be overridden.
+    """Inputs and outputs keep name, order and type; initializers count if overridable.
 
     With `refined`, more may be known of the shapes of outputs than before.
     """
@@ -761,8 +748,7 @@ def unread(model: ModelProto) -> set[str]:
 
 
 def assert_nothing_stale(before: ModelProto, after: ModelProto) -> None:
-    """No initializer without a reader, no note on a value that is gone, but what was so before; no
-    name twice.
+    """No initializer without a reader and no note on a lost value, unless before; unique names.
 
     From IR version 4 on, an initializer that is an input stays: it is one that callers may give.
     """
@@ -827,9 +813,7 @@ def compiled(model: ModelProto, passes: Any = None, **options: Any) -> Result:
 def check(
     model: ModelProto, expected: Sequence[str] | None = None, passes: Any = None, **options: Any
 ) -> Result:
-    """Compile, and hold the result against every invariant; `expected` are the operators left in
-    the main graph.
-    """
+    """Compile, and hold the result against every invariant; `expected` operators are left."""
     result = compiled(model, passes, **options)
     after = result.model
     if expected is not None:
@@ -871,9 +855,7 @@ def assert_outcome(
 def check_unchanged(
     model: ModelProto, reason: str | None = None, passes: Any = None, **options: Any
 ) -> Result:
-    """Nothing can be done for the model: it comes back as it was; every affine is kept, for
-    `reason` if given.
-    """
+    """The model comes back as it was; every affine is kept, for `reason` if given."""
     result = check(model, passes=passes, **options)
     assert result.model == model, operators(result.model)
     assert result.model.SerializeToString(deterministic=True) == model.SerializeToString(
@@ -899,9 +881,7 @@ def conv_bn(
     channels: int = 4,
     **options: Any,
 ) -> tuple[Graph, Array, BatchNorm]:
-    """x -> Conv -> BatchNormalization -> y, with the weight and the parameters; the graph can still
-    be added to.
-    """
+    """x -> Conv -> BatchNormalization -> y with these parameters; the graph stays open."""
     graph = Graph(**options)
     graph.input("x", [2, 3, 4, 4])
     weight = graph.random(channels, 3, 3, 3)

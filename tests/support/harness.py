@@ -32,16 +32,12 @@ onnxruntime.set_default_logger_severity(4)
 
 
 def shared_models(folder: str = "*") -> list[Path]:
-    """Return the real models beside the checkout, none if the folder is missing: mark the test as
-    `shared`.
-    """
+    """Return the real models beside the checkout, none without the folder: mark as `shared`."""
     return sorted(SHARED.glob(f"{folder}/*.onnx"))
 
 
 def reproducers() -> list[Path]:
-    """Return the small models of `../shared/repro`, which showed faults, none if it is missing:
-    mark as `shared`.
-    """
+    """Return the models of `../shared/repro`, none without the folder: mark as `shared`."""
     return sorted((SHARED.parent / "repro").rglob("*.onnx"))
 
 
@@ -85,8 +81,7 @@ def required_inputs(model: ModelProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def random_inputs(model: ModelProto, seed: int = 0, *, batch: int = 2, other: int = 8) -> Arrays:
-    """Seeded inputs of the declared shapes: a leading dimension that is open is `batch`, any other
-    `other`.
+    """Seeded inputs of the declared shapes; an open first dimension is `batch`, others `other`.
 
     Floats are normal, integers 0 or 1. Raises ValueError for an input that is no tensor of numbers.
     """
@@ -122,8 +117,7 @@ def batch_norms(model: ModelProto) -> int:
 
 
 def worst(found: Arrays, expected: Arrays) -> float:
-    """The largest difference between corresponding results, relative to the largest magnitude in
-    each expected one.
+    """The largest difference of results, relative to the largest magnitude of each expected one.
 
     Where `expected` is not finite, or overflows the type of `found`, there is nothing to compare.
     """
@@ -153,8 +147,7 @@ def results(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays | None:
 def assert_computes_the_same(
     model: ModelProto, compiled: ModelProto, inputs: Mapping[str, Any]
 ) -> None:
-    """The compiled model equals its source, in float64 but for folded constants, and in onnxruntime
-    but for its noise.
+    """The model equals its source in float64 but for constants, in onnxruntime but for noise.
 
     Skips the test where neither the evaluator nor onnxruntime runs the source.
     """

@@ -1,6 +1,4 @@
-"""The server of constant expressions, with operators that crash, run forever, take all memory or
-end the process.
-"""
+"""The server of constant expressions, with operators that crash, hang or take all memory."""
 
 from __future__ import annotations
 

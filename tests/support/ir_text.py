@@ -1,5 +1,4 @@
-"""Tests of passes as IR text: modules before and after a pipeline, in `.irc` files. docs/testing.md
-has the format.
+"""Tests of passes as IR text: `.irc` files, whose format is in docs/testing.md.
 
 A case is run from its text. The text that comes out has to be the expected one; the ONNX models of
 both are held against the invariants of `graphs`, and are evaluated in float64.
@@ -47,8 +46,7 @@ _constant = re.compile(r"(?<=value=)(\w+\[[\d,]*\]) (?:#\w+|(?=[^]]*\.\d{3})\[[^
 
 @dataclass(frozen=True)
 class Case:
-    """A module, the pipeline to run, and the text of the module afterwards with the status of every
-    affine.
+    """A module, a pipeline, and the text afterwards with the status of every affine.
 
     `rules` are the rules that apply, in the order of their first application. If the module stays
     as it is, `expected` is None, and `rules` are some that decline. `incomparable` says why the
@@ -163,9 +161,7 @@ def named_rules(
 
 
 def compare(case: Case, found: Case) -> None:
-    """Fail with the difference between what is expected and what was found, or write it to the
-    file.
-    """
+    """Fail with the difference to the expected text, or write the found one to the file."""
     if UPDATE:
         assert "PYTEST_XDIST_WORKER" not in os.environ, "IRC_UPDATE writes files: run it without -n"
         source = as_imported(case) if UPDATE == "source" and not case.incomparable else case.source
@@ -192,9 +188,7 @@ def fates(result: Result) -> list[str]:
 
 
 def refusals(module: Module) -> list[str]:
-    """Return the reasons that are recorded, each once, with the notes on the ways that
-    were tried.
-    """
+    """Return the recorded reasons, each once, with the notes on the ways that were tried."""
     lines: dict[str, None] = {}
     for refusal in module.provenance.refusals.values():
         lines[f"refused ({refusal.code}): {refusal.detail}"] = None
@@ -222,8 +216,7 @@ def elided(text: str) -> str:
 
 
 def drawn(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text with numbers for `[...]`, of both signs, and for `[+...]`, which are
-    positive; and what was put.
+    """Return the text with numbers for `[...]` and positive ones for `[+...]`; and the numbers.
 
     The numbers are between 0.5 and 2 in magnitude, and exact in every floating type.
     """
@@ -246,9 +239,7 @@ def drawn(text: str) -> tuple[str, dict[str, str]]:
 
 
 def as_imported(case: Case) -> str:
-    """Return the source as the importer reads the ONNX model that it stands for, unless ONNX has
-    other operators.
-    """
+    """Return the source as the importer reads its ONNX model, unless ONNX has other operators."""
     text, put = drawn(case.source)
     text = to_text(from_model(emit(parse(text)).model), max_elements=1 << 20).removeprefix(HEADER)
     for literal, short in put.items():

@@ -57,8 +57,7 @@ NO_KERNEL = (
 def assert_sound(
     before: ModelProto, result: Result, passes: str | None = None, *, inlined: bool = False
 ) -> None:
-    """Everything but the numbers: interface, size, names, reasons, validity; compiling again
-    changes nothing.
+    """Everything but numbers: interface, size, names, reasons, validity, and a second compile.
 
     Operators may become more where calls are `inlined`.
     """
@@ -83,9 +82,7 @@ def magnitude(values: Mapping[str, Array]) -> float:
 
 
 def difference(before: ModelProto, after: ModelProto, kinds: Sequence[str] = ALL_KINDS) -> float:
-    """The greatest difference between the results in float64, as a share of the greatest magnitude
-    in between.
-    """
+    """The greatest difference in float64, as a share of the greatest magnitude in between."""
     worst = 0.0
     names = [info.name for info in before.graph.output]
     programs = [Interpreter(model, None) for model in (before, after)]
@@ -139,9 +136,7 @@ UNBOUNDED = (
 
 
 def has_rounding_bound(model: ModelProto) -> bool:
-    """Whether `rounding_bound` holds: every operator is as steep everywhere as it is for
-    magnitudes.
-    """
+    """Whether `rounding_bound` holds: every operator is as steep as for magnitudes."""
     for node in all_nodes(model):
         divides = node.op_type == "Div" and node.input[1] not in constants(model)
         narrows = node.op_type == "Cast" and attribute(node, "to") in (

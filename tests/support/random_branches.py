@@ -1,6 +1,4 @@
-"""Random sums of branches of one value: layers, pools, affines and the value itself, and neighbours
-of another geometry, of other data or with other readers.
-"""
+"""Random sums of branches of one value: layers, pools, affines, the value, and neighbours."""
 
 from __future__ import annotations
 

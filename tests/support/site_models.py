@@ -1,6 +1,4 @@
-"""The files that the pages of the site speak of: what a reader would have before the first command
-of a page.
-"""
+"""The files that a reader of a page has before its first command."""
 
 from __future__ import annotations
 

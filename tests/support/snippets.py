@@ -74,9 +74,7 @@ def snippets(page: Path) -> list[Snippet]:
 
 
 def indented(page: Path) -> Iterator[int]:
-    """Yield the lines on which a code block begins that is indented: it has no language, so it is
-    not run.
-    """
+    """Yield the lines on which indented code blocks begin: without language they do not run."""
     text = _fence.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
     lines = text.splitlines()
     for number, line in enumerate(lines[1:], start=1):

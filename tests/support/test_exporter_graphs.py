@@ -1,5 +1,4 @@
-"""Random models in the idioms of exporters through the default pipeline: a fixpoint, valid, and the
-same numbers.
+"""Random models in the idioms of exporters: a fixpoint, valid, and the same numbers.
 
 A model of `exporter_graphs` is made from a seed. What every model is held against is cheap; one in
 four also runs in onnxruntime beside its source, within the rounding bound that verification

@@ -1,5 +1,4 @@
-"""Faults while files are written: kills, full disks, errors of devices, interrupts, two compiles to
-one output.
+"""Faults while files are written: kills, full disks, errors, interrupts, two compiles at once.
 
 Whatever happens, and whenever, every file is an old or a new one, a model has its own weights, `irc
 foldmap check` accepts no fold map of another model, and the next compile leaves what there would be
@@ -272,9 +271,7 @@ def test_interrupted_at_every_event(
 def test_another_compile_comes_between_at_every_event(
     ready: Compiler, tmp_path: Path, record_property: Record
 ) -> None:
-    """One is stopped, the other runs, or waits for its turn, and the first goes on: all files are
-    of one of them.
-    """
+    """One is stopped, the other runs or waits, the first goes on: all files are of one."""
     case = scenario("external", tmp_path, ready)
     other = replace(
         case.compile, source=case.compile.source.replace("/b/", "/a/"), at=0, report=os.devnull
@@ -507,9 +504,7 @@ def test_data_of_a_taken_name_is_not_replaced_before_its_model_is(tmp_path: Path
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_journal_says_nothing_of_files_of_others(ours: bool, tmp_path: Path) -> None:
-    """A lock with a journal may come with a stranger's model; also of one that was made here only
-    data files of the model's name are removed.
-    """
+    """A lock with a journal of a stranger's model removes no file; an own one only data files."""
     names = ["keep.bin", "../above", "o.onnx.0123456789abcdef.data", "p.onnx.0123456789abcdef.data"]
     (tmp_path / "in").mkdir()
     folder = tmp_path / "out"

@@ -34,9 +34,7 @@ def with_constant(model: ModelProto, index: int, change: Callable[[Array], Array
 
 
 def bordered(naive: bool) -> tuple[ModelProto, ModelProto]:
-    """A shift in front of a padded Conv, and the same folded into the bias as if there were no
-    padding.
-    """
+    """A shift before a padded Conv, folded into the bias as if there were no padding."""
     source = row("", "", add(3, 1, 1), conv(4, 3, 3, 3, pads=[1, 1, 1, 1]))
     target = row("", "", op("Identity"), conv(4, 3, 3, 3, pads=[1, 1, 1, 1]))
     before, after = source.model(), target.model()
@@ -114,9 +112,7 @@ def test_magnitudes_are_never_below_the_values() -> None:
 
 
 def test_models_of_the_cases_are_valid() -> None:
-    """All but those that ONNX has no shape inference for, or whose types only the
-    evaluator takes.
-    """
+    """All but those without shape inference, or with types that only the evaluator takes."""
     invalid = [
         case.id for case in CASES if case.x is not None and (is_valid(case.model()) or "") != ""
     ]

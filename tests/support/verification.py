@@ -25,9 +25,7 @@ def verdict(a: ModelProto, b: ModelProto, **options: Any) -> set[str]:
 
 
 def deviation(a: ModelProto, b: ModelProto, seed: int = 0) -> Deviation | None:
-    """Return how `b` deviates from `a` on random inputs, with open extents from 5 to 9; None if it
-    does not.
-    """
+    """Return how `b` deviates from `a` on random inputs of open extents 5 to 9, or None."""
     feeds = random_inputs(a, seed, other=5 + seed % 5)
     found, _ = Comparison(a, inputs=[Stimulus(f"random {seed}", feeds)]).deviation(b)
     return found

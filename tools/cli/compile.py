@@ -102,10 +102,10 @@ def _take_output(options: argparse.Namespace) -> None:
 
 
 def _is_replaceable(path: Path, source: Path) -> bool:
-    """Return whether a file may be replaced without `-o`: a result of irc, a copy of `source`, and
-    a file that is not a model.
+    """Return whether a file may be replaced without `-o`.
 
-    Files that have the name of a model are taken for models, but for empty ones.
+    A result of irc may, a copy of `source`, and a file that is not a model. Files that have the
+    name of a model are taken for models, but for empty ones.
     """
     from filecmp import cmp
 

@@ -1,5 +1,4 @@
-"""Accidents for processes that have this folder on PYTHONPATH: by its name, what an output meets
-before it is in place.
+"""Accidents of processes with this folder on PYTHONPATH, before an output is in place, by its name.
 
 `segv.*`, `kill.*` and `odd.*` end the process by a signal, the last by one without a name,
 `stall.*` takes a minute, `deaf.*` does and ignores interrupts.

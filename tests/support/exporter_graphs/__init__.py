@@ -1,5 +1,4 @@
-"""Random models in the idioms of exporters: what torch, tf2onnx, Paddle2ONNX and quantizers write,
-mixed at random.
+"""Random models in the idioms of torch, tf2onnx, Paddle2ONNX and quantizers, mixed at random.
 
 A second grammar beside `random_graphs`, with no line in common: that one grows any operator on
 small extents, this one makes blocks of real networks, with dynamic extents, control flow,

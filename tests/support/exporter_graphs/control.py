@@ -72,9 +72,7 @@ def choice(w: Writer, x: Value, block: Block) -> Value:
 
 
 def loop(w: Writer, x: Value, block: Block) -> Value:
-    """A Loop of constant trips with a carried value; its body captures `x` and a constant from
-    outside.
-    """
+    """A Loop of constant trips with a carried value; its body captures `x` and a constant."""
     outside = w.constant(np.asarray(0.5, np.float32))
     trips, keep = w.constant(np.asarray(w.upto(0, 3), np.int64)), w.constant(np.asarray(True))
     inner = w.inner()

@@ -114,9 +114,7 @@ def step(w: Writer, x: Value, blocks: tuple[Block, ...], on_integers: tuple[Bloc
 
 
 def finished(w: Writer, heads: list[Value]) -> ModelProto:
-    """The model with these results, each behind the last operator or an Identity that gives it a
-    name.
-    """
+    """The model with these results, each named by the last operator or an Identity."""
     results = []
     for i, head in enumerate(heads):
         name = f"output{i or ''}"
@@ -159,9 +157,7 @@ def finished(w: Writer, heads: list[Value]) -> ModelProto:
 
 
 def may_be_listed(tensor: TensorProto, w: Writer) -> bool:
-    """Whether an initializer can be overridable: onnx infers wrong sizes for Resize from a Slice
-    with such bounds.
-    """
+    """Whether an initializer can be overridable: not the bounds of a Slice before a Resize."""
     return tensor.data_type != TensorProto.INT64 or "Resize" not in w.shared.operators
 
 

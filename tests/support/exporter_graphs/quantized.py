@@ -47,9 +47,7 @@ def fake(w: Writer, x: Value) -> Value:
 
 
 def quantized_weight(w: Writer, *shape: int) -> Value:
-    """int8 weights behind DequantizeLinear, by tensor or by channel; or float ones quantized in the
-    graph.
-    """
+    """int8 weights behind DequantizeLinear, by tensor or channel; or quantized in the graph."""
     array: Array = w.arrays.integers(-127, 128, shape).astype(np.int8)
     step = 1 / (64 * max(int(np.prod(shape[1:])), 1) ** 0.5)
     if w.one_in(5):
@@ -66,9 +64,7 @@ def quantized_weight(w: Writer, *shape: int) -> Value:
 
 
 def qdq_conv(w: Writer, x: Value) -> Value:
-    """A Conv between DequantizeLinear and QuantizeLinear, with BatchNormalization or Relu left by
-    the quantizer.
-    """
+    """A Conv between DequantizeLinear and QuantizeLinear, with BatchNormalization or Relu left."""
     out, n = w.pick([2, 4]), channels(x)
     bias = [w.constant(w.numbers(out))] if w.one_in(2) else []
     weight = quantized_weight(w, out, n, 1, 1)

@@ -146,9 +146,7 @@ def positions(w: Writer, x: Value) -> Value:
 
 
 def class_token(w: Writer, x: Value) -> Value:
-    """A learned token in front, expanded to the batch by Where over Equal, as torch's expand is
-    exported.
-    """
+    """A learned token in front, expanded to the batch by Where over Equal, as torch does."""
     batch, time, n = x.dims[0], x.dims[1], width(x)
     token = w.constant(w.numbers(1, 1, n))
     target = w.concat([w.extent(x, 0), w.ints(-1, -1)], 0, 3)

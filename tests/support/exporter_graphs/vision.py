@@ -101,9 +101,7 @@ def conv_block(w: Writer, x: Value, out: int = 0, stride: int = 1) -> Value:
 
 
 def conv_nhwc(w: Writer, x: Value, out: int, stride: int) -> Value:
-    """A Conv of TensorFlow: behind a Transpose, its bias in the last axis, and
-    Transposes around.
-    """
+    """A Conv of TensorFlow: between Transposes, with its bias in the last axis."""
     last = w.transpose(x, 0, 2, 3, 1)
     if w.one_in(2):
         last = activate(w, last)
@@ -238,9 +236,7 @@ def context(w: Writer, x: Value) -> Value:
 
 
 def resized(w: Writer, x: Value, like: Value) -> Value:
-    """To the extents of another value, by Resize with computed sizes, or by computed scales in
-    older opsets.
-    """
+    """To the extents of another value, by Resize with computed sizes or scales."""
     n = channels(x)
     dims: Dims = (x.dims[0], n, *like.dims[2:])
     if w.opset < 11:

@@ -304,9 +304,7 @@ class Writer:
         return self.op("Shape", [x], (len(x.dims),), TensorProto.INT64)
 
     def extent(self, x: Value, axis: int, shape: Value | None = None) -> Value:
-        """An extent as a vector of one element: by Gather and Unsqueeze, or by Slice, maybe with
-        casts between.
-        """
+        """An extent as a vector of one element: by Gather and Unsqueeze, or by Slice."""
         if self.opset >= 15 and self.one_in(6):
             return self.op("Shape", [x], (1,), TensorProto.INT64, start=axis, end=axis + 1)
         shape = shape if shape is not None and self.one_in(2) else self.shape(x)
@@ -369,9 +367,7 @@ class Writer:
     def graph(
         self, name: str, outputs: Sequence[Value], *, declare: Callable[[Value], bool] = bool
     ) -> onnx.GraphProto:
-        """The graph with these results; those that `declare` admits are given with
-        their extents.
-        """
+        """The graph with these results; those that `declare` admits have their extents."""
         infos = []
         for value in outputs:
             dims = value.dims if declare(value) else [None] * len(value.dims)

@@ -27,8 +27,7 @@ __all__ = ["UnsupportedOp", "evaluate", "evaluate_all"]
 def evaluate(
     model: onnx.ModelProto, inputs: Mapping[str, Tensor], *, base_dir: Path | None = None
 ) -> dict[str, Tensor]:
-    """The outputs of the model by name; outputs that are sequences or absent optionals are left
-    out.
+    """The outputs of the model by name, without sequences and absent optionals.
 
     Initializers stand in for inputs that are not given. `base_dir` is where external data lies.
     Raises `UnsupportedOp` when the evaluation reaches an operator it does not know.
@@ -39,7 +38,5 @@ def evaluate(
 def evaluate_all(
     model: onnx.ModelProto, inputs: Mapping[str, Tensor], *, base_dir: Path | None = None
 ) -> dict[str, Tensor]:
-    """Every tensor of the main graph by name: inputs, initializers, intermediate values and
-    outputs.
-    """
+    """Every tensor of the main graph by name: inputs, initializers, results and outputs."""
     return tensors_only(Interpreter(model, base_dir).evaluate(inputs, keep=True))

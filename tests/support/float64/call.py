@@ -14,8 +14,7 @@ from .values import Tensor, UnsupportedOp, Value
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Inputs, attributes and the opset version; `outputs` are the output names, empty where one is
-    left out.
+    """Inputs, attributes and the opset version; an output that is left out has an empty name.
 
     Float defaults are rounded to float32, the type of ONNX float attributes.
     """

@@ -82,9 +82,7 @@ def _scan_once(call: Call, inputs: list[Value]) -> tuple[Value, ...]:
 
 
 def _scan_batches(call: Call) -> tuple[Value, ...]:
-    """Opset 8: a first input of sequence lengths, and a batch axis in front of every
-    other value.
-    """
+    """Opset 8: a first input of sequence lengths, and a batch axis before other values."""
     lengths = call.optional(0)
     inputs = [np.asarray(value) for value in call.inputs[1:]]
     count = call.integer("num_scan_inputs", 1)

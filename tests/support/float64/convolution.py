@@ -95,9 +95,7 @@ def _cropped(window: Window, full: tuple[int, ...]) -> tuple[int, ...]:
 def _transposed_window(
     call: Call, size: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[Window, tuple[int, ...]]:
-    """The window of the Conv this transposes, and the size of its padded input; `end` < 0 lengthens
-    the output.
-    """
+    """The window of the Conv that this transposes, and its padded input; `end` may be < 0."""
     rank = len(kernel)
     strides = call.ints("strides") or (1,) * rank
     dilations = call.ints("dilations") or (1,) * rank

@@ -29,9 +29,7 @@ def _variadic(function: Binary) -> Op:
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
-    """Both operands; before opset 7 `axis` says where the shape of the second one starts in that of
-    the first.
-    """
+    """Both operands; before opset 7 `axis` says where the second's shape starts in the first's."""
     left, right = call.tensor(0), call.tensor(1)
     if call.version < 7 and call.has("axis"):
         axis = call.integer("axis", 0) % left.ndim

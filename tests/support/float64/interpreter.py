@@ -60,9 +60,7 @@ OPS: dict[str, Op] = {name: op for module in _MODULES for name, op in module.OPS
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Values of one run of a graph, the scope around it, and the attributes and opsets of the
-    enclosing function.
-    """
+    """Values of one run of a graph, the scope around it, and attributes of its function."""
 
     values: dict[str, Value]
     parent: Scope | None

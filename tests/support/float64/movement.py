@@ -69,9 +69,7 @@ def _concat(call: Call) -> Tensor:
 
 
 def split_points(extent: int, sizes: list[int] | tuple[int, ...] | None, parts: int) -> list[int]:
-    """Where to cut an axis: after the given sizes, or into equal parts of which the last may be
-    smaller.
-    """
+    """Where to cut an axis: after given sizes, or into equal parts but for the last."""
     if sizes is None:
         size = -(-extent // parts)
         sizes = [size] * parts

@@ -22,9 +22,7 @@ def _per_channel(parameter: Tensor, rank: int) -> Tensor:
 
 
 def _is_training(call: Call) -> bool:
-    """Opset 14 has training_mode, before it extra outputs ask for training, and before 7 is_test
-    forbids it.
-    """
+    """training_mode from opset 14 on; before, extra outputs ask for it, is_test forbids it."""
     if call.version >= 14:
         return bool(call.integer("training_mode", 0))
     extra = any(call.wants(index) for index in range(1, len(call.outputs)))

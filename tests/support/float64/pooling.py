@@ -29,9 +29,7 @@ def _max_pool(call: Call) -> Tensor | tuple[Tensor, ...]:
 
 
 def _indices(call: Call, x: Tensor, window: Window, padded: Tensor, best: Tensor) -> Tensor:
-    """Flat positions of the maxima in the unpadded input; `storage_order` 1 counts
-    columns first.
-    """
+    """Flat positions of the maxima in the input; `storage_order` 1 counts columns first."""
     size = x.shape[2:]
     order = "F" if call.integer("storage_order", 0) else "C"
     flat = np.arange(np.prod(size)).reshape(size, order="F" if order == "F" else "C")

@@ -1,6 +1,4 @@
-"""ONNX graphs and functions decoded once: steps with attributes, constants and the last use of
-every value.
-"""
+"""ONNX graphs and functions decoded once: steps with constants and the last use of every value."""
 
 from __future__ import annotations
 
@@ -195,9 +193,7 @@ def _decode_attribute(attribute: AttributeProto, base_dir: Path | None) -> objec
 
 
 def _guess_type(attribute: AttributeProto) -> int:
-    """The type of an attribute of IR version 1, which does not state it, by the field
-    that is set.
-    """
+    """The type of an attribute of IR version 1, which does not state it."""
     singles = {"f": AttributeProto.FLOAT, "i": AttributeProto.INT, "s": AttributeProto.STRING}
     singles |= {"t": AttributeProto.TENSOR, "g": AttributeProto.GRAPH}
     lists = {

@@ -11,9 +11,7 @@ from .windows import make_window
 
 
 def _along(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """A scale or zero point of a tensor, an axis or blocks of an axis, made to
-    broadcast against x.
-    """
+    """A scale or zero point of a tensor, an axis or its blocks, broadcast against x."""
     if parameter.ndim == 0 or parameter.size == 1:
         return parameter.reshape(())
     if parameter.ndim == 1 and not block:

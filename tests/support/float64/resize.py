@@ -1,6 +1,4 @@
-"""Resize and Upsample, one axis at a time: nearest by index, linear and cubic by an interpolation
-matrix.
-"""
+"""Resize and Upsample by axes: nearest by index, linear and cubic by an interpolation matrix."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def _keys(distance: Tensor, a: float) -> Tensor:
 
 
 def _matrix(position: Tensor, axis: Axis, rule: Rule) -> Tensor:
-    """[output, input] weights; elements outside repeat the border, or with exclude_outside drop
-    out.
-    """
+    """[output, input] weights; the border repeats, or with exclude_outside drops out."""
     stretch = min(axis.scale, 1.0) if rule.antialias else 1.0
     support = 2 if rule.mode == "cubic" else 1
     reach = math.ceil(support / stretch) + 1

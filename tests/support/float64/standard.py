@@ -16,9 +16,7 @@ from .values import Value
 def standard_function(
     step: Step, inputs: Sequence[Value], attributes: Mapping[str, object], version: int
 ) -> Function | None:
-    """The newest body of the operator that a model of this opset version may use; None if there is
-    none.
-    """
+    """The newest body of the operator for this opset version, None if there is none."""
     if not defs.has(step.op_type, version, step.domain):
         return None
     schema: Any = defs.get_schema(step.op_type, version, step.domain)

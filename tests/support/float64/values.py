@@ -1,6 +1,4 @@
-"""Values of an evaluation: tensors with every float as float64, sequences of tensors, and absent
-optionals.
-"""
+"""Values of an evaluation: tensors with floats as float64, sequences, and absent optionals."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class UnsupportedOp(Exception):
 
 
 def carrier(element_type: int) -> np.dtype[Any] | None:
-    """The numpy type that carries an ONNX element type; None for one the evaluator does
-    not carry.
-    """
+    """The numpy type that carries an ONNX element type, None if the evaluator has none."""
     found = _CARRIERS.get(element_type)
     return None if found is None else np.dtype(found)
 
@@ -63,9 +59,7 @@ def is_float(array: Tensor) -> bool:
 
 
 def carried(array: npt.ArrayLike) -> Tensor:
-    """The array as the evaluator carries it: floats of 16 to 64 bits exactly as float64, the rest
-    untouched.
-    """
+    """The array as the evaluator carries it: floats of 16 to 64 bits exactly as float64."""
     result = np.asarray(array)
     if result.dtype in _WIDE_FLOATS:
         return result.astype(np.float64)

@@ -28,9 +28,7 @@ class Window:
     output: tuple[int, ...]
 
     def taps(self) -> Iterator[tuple[tuple[int, ...], Index]]:
-        """Each kernel position with the index of the padded elements it meets over all output
-        positions.
-        """
+        """Each kernel position with the padded elements that it meets over all outputs."""
         for tap in product(*map(range, self.kernel)):
             yield (
                 tap,

@@ -1,6 +1,4 @@
-"""Random models over everything that an affine can pass through, parts of them in functions, and a
-shrinker.
-"""
+"""Random models over everything that an affine can pass through, and a shrinker."""
 
 from .functions import with_functions, without_overloads
 from .grammar import grow

@@ -1,5 +1,4 @@
-"""Put parts of a model into functions, whose bodies have attributes by reference: the model
-computes what it did.
+"""Put parts of a model into functions, whose bodies have attributes by reference.
 
 Any run of nodes can become a call: of a graph, of a branch or a loop, or of the body of another
 function, which then passes its own attributes on. Runs of the same operators and wiring share a
@@ -45,16 +44,12 @@ SMALL = 256
 
 
 def with_functions(model: ModelProto, seed: int, steps: int = 6) -> ModelProto:
-    """Return the model with some runs of nodes replaced by calls: at most `steps`, or more in a
-    large model.
-    """
+    """Return the model with some runs of nodes replaced by calls: `steps`, or more if large."""
     return _Outliner(Random(seed), copy.deepcopy(model)).outline(steps)
 
 
 def without_overloads(model: ModelProto) -> ModelProto:
-    """Return the model with a name of its own for each function: onnxruntime looks up calls in
-    functions by name.
-    """
+    """Return the model with unique names of functions: onnxruntime looks calls up by name."""
     made = copy.deepcopy(model)
     for node in _walk(
         [*made.graph.node, *(node for function in made.functions for node in function.node)]
@@ -169,9 +164,7 @@ class _Outliner:
     def call(
         self, nodes: Sequence[NodeProto], results: list[str], function: FunctionProto | None
     ) -> NodeProto:
-        """Return a call of a function that does what the nodes do: one that there is,
-        or a new one.
-        """
+        """Return a call of a function that does what the nodes do, known or new."""
         inside = copy.deepcopy(list(nodes))
         deep = list(_walk(inside))
         style = Random(
@@ -357,9 +350,7 @@ class _Outliner:
         )
 
     def imports(self, inside: Sequence[NodeProto]) -> list[Any]:
-        """Return the imports of the model, or an older opset in which the operators are
-        the same.
-        """
+        """Return the imports of the model, or an older opset with the same operators."""
         opset = self.opset
         names = [node.op_type for node in _walk(inside) if node.domain == ""]
         if self.one_in(4):
@@ -375,9 +366,7 @@ class _Outliner:
     def caller(
         self, known: _Known, operands: Sequence[str], results: Sequence[str], slots: list[_Slot]
     ) -> NodeProto:
-        """Return the call, without absent operands at its end, and perhaps without what is the
-        default.
-        """
+        """Return the call without absent operands at its end, perhaps without defaults."""
         given = list(operands)
         while given and not given[-1]:
             given.pop()
@@ -454,9 +443,7 @@ def _rename(nodes: Any, names: dict[str, str]) -> None:
 
 
 def _key(inside: Sequence[NodeProto], inputs: list[str], outputs: list[str]) -> bytes:
-    """Return what two bodies have in common that differ only in names of nodes and in
-    references.
-    """
+    """Return the common part of two bodies that differ in names of nodes and in references."""
     nodes = copy.deepcopy(list(inside))
     for node in _walk(nodes):
         node.name = ""

@@ -59,9 +59,7 @@ class _Grower:
     # constants
 
     def constant(self, shape: Shape, *, nonzero: bool = False) -> str:
-        """A constant of that shape: often one that there is already, sometimes behind Identity or a
-        Constant node.
-        """
+        """A constant of that shape: often a known one, sometimes behind an Identity."""
         known = self.constants.setdefault(shape, [])
         if known and not nonzero and self.one_in(3):
             return str(self.pick(known))

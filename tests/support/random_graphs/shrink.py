@@ -27,9 +27,7 @@ def shrink(model: ModelProto, fails: Callable[[ModelProto], bool], limit: int = 
 
 
 def _smaller(model: ModelProto) -> Iterator[ModelProto]:
-    """Models with one output less, with an interior value as the only output, with one
-    node less.
-    """
+    """Models with one output or node less, or an interior value as the only output."""
     for i in range(len(model.graph.output)):
         if len(model.graph.output) > 1:
             yield _pruned(model, lambda graph, i=i: graph.output.pop(i))  # type: ignore[misc]

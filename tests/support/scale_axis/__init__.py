@@ -1,6 +1,4 @@
-"""The rules of FoldScaleAxis as data: a table of small models for every section of the
-rule book.
-"""
+"""The rules of FoldScaleAxis as data: a table of small models for each section of the rules."""
 
 from . import absorbers, backward, forward, quantized, recognise, versions
 from .build import Case

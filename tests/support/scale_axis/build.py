@@ -103,9 +103,7 @@ def op(
     domain: str = "",
     **attrs: Any,
 ) -> Step:
-    """An operator; strings among the constants are values or "" for an absent one, numbers become
-    initializers.
-    """
+    """An operator; strings among its constants are values, numbers become initializers."""
 
     def build(graph: Graph, x: str) -> str:
         names = [item if isinstance(item, str) else graph.initializer(item) for item in constants]

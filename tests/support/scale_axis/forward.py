@@ -1,6 +1,4 @@
-"""Sections 3.3 and 3.4: an affine on its way forward into the layers that read it, and what padding
-does to it.
-"""
+"""Sections 3.3 and 3.4: an affine on its way forward into layers, and through padding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Layers whose weights and biases come through DequantizeLinear, with an affine after or before
-them.
-"""
+"""Layers whose weights and biases come through DequantizeLinear, beside an affine."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ OUT_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 def integers(
     graph: Graph, shape: Sequence[int], dtype: np.dtype[Any], low: int | None, high: int | None
 ) -> np.ndarray:
-    """Integers of a type, by default all that have a reflection about the zero point in
-    the middle.
-    """
+    """Integers of a type, by default all that have a reflection about the zero point."""
     bits = {"int4": 4, "uint4": 4}.get(dtype.name, dtype.itemsize * 8)
     signed = not dtype.name.startswith("uint")
     least = 1 - (1 << (bits - 1)) if signed else 1
@@ -125,9 +121,7 @@ def layer(kind: str = "Conv", *, shape: Sequence[int] = (), axis: int | None = -
 
 
 def transposed(kind: str, *, per_channel: bool = True, twice: bool = False) -> Step:
-    """A layer whose weight, [4, 3], is dequantized and transposed; with `twice` others read it
-    before.
-    """
+    """A layer whose weight, [4, 3], is dequantized and transposed; `twice`: others read it."""
 
     def build(graph: Graph, x: str) -> str:
         scale = draw(graph, (4,) if per_channel else (), "+")
@@ -163,9 +157,7 @@ def qdq(name: str, *steps: Step, left: str | None = "", **options: Any) -> Case:
 
 
 def per_channel(kind: str, *affine: Step, **options: Any) -> list[Case]:
-    """The folds of a kind of layer: with scales for output channels, with one, and with a bias of
-    either form.
-    """
+    """The folds of a kind of layer: one scale or more, and a bias of either form."""
     rows: dict[str, Any] = {} if kind.startswith("Conv") else ROWS
     uniform = mul(c=-2.0)
     return [
@@ -188,9 +180,7 @@ SIGNED, COLUMNS = mul(4, 1, 1), mul(4)
 
 
 def rounded(*scale: float, axis: int = 1, **attrs: Any) -> Step:
-    """QuantizeLinear, then DequantizeLinear with other scales: one, or one for each channel of
-    `axis`.
-    """
+    """QuantizeLinear, then DequantizeLinear with other scales: one, or one a channel."""
     scales = np.array(scale if len(scale) > 1 else scale[0], np.float32)
     points = np.full(scales.shape, 3, np.uint8)
     return chain(

@@ -1,6 +1,4 @@
-"""Sections 3.6 to 3.8: norms that are not BatchNormalization, BatchNormalization by opset,
-attribute defaults.
-"""
+"""Sections 3.6 to 3.8: other norms, BatchNormalization by opset, attribute defaults."""
 
 from __future__ import annotations
 

@@ -98,9 +98,7 @@ def models() -> Iterator[tuple[str, ModelProto]]:
 
 
 def external_models(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Write every model with external data to a new folder of its own under `folder`; yields the
-    models' paths.
-    """
+    """Write every model with external data to a new folder under `folder`; yield the paths."""
     for variant, make in MAKERS.items():
         place = folder / variant.removeprefix(ODD)
         place.mkdir(parents=True)

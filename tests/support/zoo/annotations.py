@@ -1,6 +1,4 @@
-"""What models carry beside the computation: docs, metadata, value_info, devices, training, unknown
-fields.
-"""
+"""Docs, metadata, value_info, devices, training and unknown fields of models."""
 
 from collections.abc import Iterator
 

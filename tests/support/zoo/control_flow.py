@@ -28,9 +28,7 @@ SHAPE = value("y", TensorProto.INT64, ["R"])
 
 
 def wrap(kind: str, body: list[NodeProto], result: str, level: int) -> list[NodeProto]:
-    """Nodes that run `body` inside a control flow node; its output is named after kind
-    and level.
-    """
+    """Nodes that run `body` inside a control flow node, with an output of its own name."""
     out = f"{kind.lower()}{level}"
     inner = value(result, shape=None)
     if kind == "If":
@@ -75,9 +73,7 @@ def captured(source: str) -> tuple[list[NodeProto], list[TensorProto], list[Spar
 
 
 def captures() -> Iterator[Item]:
-    """Every kind of body reading every kind of outer value, one to three levels down and nowhere
-    else.
-    """
+    """Every kind of body reading every kind of outer value, one to three levels down."""
     for source in SOURCES:
         before, initializers, sparse = captured(source)
         inputs = ["x", "c"] if source in ("input", "overridable") else ["x"]

@@ -258,9 +258,7 @@ def signatures() -> Iterator[Item]:
 
 
 def imports() -> Iterator[Item]:
-    """Opset imports of functions: another version, another order, missing, foreign,
-    explicit empty.
-    """
+    """Opset imports of functions: another version or order, missing, foreign, empty."""
     relu = [node("Relu", ["x"], ["y"])]
     yield "other_version", simple([call()], imports=LOCAL, functions=[function(relu, version=14)])
     squeeze = function(

@@ -110,9 +110,7 @@ def schemas() -> list[Schema]:
 
 
 def every_schema() -> Iterator[Item]:
-    """Per domain and opset the operators new in it, with the least and with everything they may
-    have.
-    """
+    """Per domain and opset its new operators, with the least and with all they may have."""
     for (domain, version), group in groupby(
         schemas(), key=lambda schema: (schema.domain, schema.since_version)
     ):
@@ -369,9 +367,7 @@ def normalized_convolutions() -> Iterator[Item]:
 
 
 def ir_versions() -> Iterator[Item]:
-    """The same model at every IR version; the first two know no opset imports, the first no
-    attribute types.
-    """
+    """The same model at every IR version; the first knows no attribute types."""
     form = Form("broadcast", 1, "Add", (floats("b", [3]),), {"broadcast": 1, "axis": 1})
     modern = Form("numpy", 7, "Add", (floats("b", [3, 1, 1]),))
     for ir in range(1, NEWEST_IR + 1):

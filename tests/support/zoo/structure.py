@@ -304,9 +304,7 @@ def explicit_defaults() -> Iterator[Item]:
 
 
 def domains() -> Iterator[Item]:
-    """Opset imports: order, foreign, unused, twice, missing, and the two names of the default
-    domain.
-    """
+    """Opset imports: order, foreign, unused, twice, missing, and both default domains."""
     base, custom = node("Relu", ["x"], ["a"]), node("Fancy", ["a"], ["y"], "acme")
     last = simple([base, custom])
     last.ClearField("opset_import")

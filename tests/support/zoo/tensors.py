@@ -139,9 +139,7 @@ def dirty_padding() -> Iterator[Item]:
 
 
 def dtype_of_values() -> Iterator[Item]:
-    """Each element type as graph input, value_info, graph output, Constant, sequence
-    and optional.
-    """
+    """Each element type as input, value_info, output, Constant, sequence and optional."""
     for dtype, number in DTYPES:
         plain, sequence, optional = tensor_type(number, ["N", 2]), TypeProto(), TypeProto()
         sequence.sequence_type.elem_type.CopyFrom(plain)
