@@ -76,8 +76,9 @@ class Verdict:
 
 
 def in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a forked process; None where it does not end, ends the process or
-    exceeds MEMORY.
+    """What a function returns in a forked process.
+
+    None where it does not end, ends the process or exceeds MEMORY.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:

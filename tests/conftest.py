@@ -1,5 +1,6 @@
-"""What pytest does for all tests: skip those of shared models that are missing, print the counts
-that tests record.
+"""What pytest does for all tests.
+
+Skip those of shared models that are missing, print the counts that tests record.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The rooms of the package: imports point down, modules do not import each other in circles, names
-are unique.
+"""The rooms of the package.
+
+Imports point down, modules do not import each other in circles, names are unique.
 
 Every import counts: at the top of a module, inside a function, and under `TYPE_CHECKING`.
 """

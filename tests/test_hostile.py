@@ -1,5 +1,6 @@
-"""Models from strangers: each is refused with a reason that says what is wrong, or compiled, and
-soon.
+"""Models from strangers.
+
+Each is refused with a reason that says what is wrong, or compiled, and soon.
 """
 
 from __future__ import annotations

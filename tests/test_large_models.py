@@ -1,5 +1,6 @@
-"""Large tensors stay in their files until they are written: what comes out is what comes out where
-all is in memory.
+"""Large tensors stay in their files until they are written.
+
+What comes out is what comes out where all is in memory.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def models() -> Iterator[tuple[str, ModelProto]]:
 
 
 def assert_same_bytes(corpus: Iterable[tuple[str, ModelProto]], large: Large, folder: Path) -> int:
-    """Read every model in pieces and write it again: the bytes are those that onnx
-    itself writes.
+    """Read every model in pieces and write it again.
+
+    The bytes are those that onnx itself writes.
     """
     count = 0
     source, target = folder / "i.onnx", folder / "o.onnx"

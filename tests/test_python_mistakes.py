@@ -1,5 +1,6 @@
-"""What the Python functions say of arguments that they do not take: one sentence that says what to
-write instead.
+"""What the Python functions say of arguments that they do not take.
+
+One sentence that says what to write instead.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Random models with functions whose bodies have attributes by reference: same numbers, sound, a
-fixpoint.
+"""Random models with functions whose bodies have attributes by reference.
+
+Same numbers, sound, a fixpoint.
 
 A model of either grammar, `random_graphs` or `exporter_graphs`, is made from a seed, and
 `with_functions` puts parts of it into functions. That the model without functions has the same

@@ -1,5 +1,6 @@
-"""Random graphs through the default pipeline: same numbers, same interface, sound IR after every
-pass.
+"""Random graphs through the default pipeline.
+
+Same numbers, same interface, sound IR after every pass.
 
 A model of `random_graphs.grammar` is made from a seed. Most are in float64, where no constant is
 rounded, and are compared at 1e-12 of the running magnitude (`oracle.difference`), which separates

@@ -515,8 +515,9 @@ def ceil_pool(op: str, size: int, behind: bool, **attrs: Any) -> ModelProto:
 
 @pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
 def test_windows_that_start_in_the_padding_are_none(op: str) -> None:
-    """onnx infers two columns, the runtime computes one: with constant sizes of a Split it refuses
-    the MatMul.
+    """onnx infers two columns, the runtime computes one.
+
+    With constant sizes of a Split it refuses the MatMul.
     """
     source = ceil_pool(op, 2, True, kernel_shape=[1, 1], strides=[1, 2])
     result = compiled(source, {"x": array(2, 3, 4, 2)})
@@ -581,8 +582,9 @@ def test_equalization_of_a_matmul_with_a_weight_of_more_than_two_axes(
 
 
 def test_an_initializer_that_is_declared_again_keeps_its_shape() -> None:
-    """As torch's exporter writes it: inference took the declared type, from which the shape was
-    removed.
+    """As torch's exporter writes it.
+
+    Inference took the declared type, from which the shape was removed.
     """
     nodes = [
         make("Exp", ["x"], ["a"]),
@@ -887,8 +889,9 @@ def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list
 
 @pytest.mark.parametrize("op", ["subtract", "divide"])
 def test_a_parameter_that_is_aligned_at_an_axis_is_written_as_numpy_broadcasts_it(op: str) -> None:
-    """Only products and sums were: of text, and of a user's pass, the others came out along the
-    last axis.
+    """Only products and sums were.
+
+    Of text, and of a user's pass, the others came out along the last axis.
     """
     text = f"""module {{ir_version=8, opsets={{"": 15}}}}
 
@@ -904,8 +907,9 @@ graph @main(%x: f32[1,3,3,3]) {{
 
 @pytest.mark.parametrize("kind", ["complex64", "int32", "string"])
 def test_a_bias_of_another_kind_than_floats_is_refused(kind: str) -> None:
-    """No runtime takes such a layer: equalization ended with a warning of numpy about the complex
-    numbers.
+    """No runtime takes such a layer.
+
+    Equalization ended with a warning of numpy about the complex numbers.
     """
     graph = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["": 17]> g (float[1,2,4,4] x) => (float[1,2,4,4] y)

@@ -1,5 +1,6 @@
-"""The small models that showed faults of irc: each compiles, is a fixpoint, and has the right
-numbers.
+"""The small models that showed faults of irc.
+
+Each compiles, is a fixpoint, and has the right numbers.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def inputs_of(path: Path) -> Arrays:
-    """Seeded inputs of extents that the operators take: those of a size that others say, and of a
-    kernel's length.
+    """Seeded inputs of extents that the operators take.
+
+    Those of a size that others say, and of a kernel's length.
     """
     if path.stem == "M1_shape_of_transpose":
         rng = np.random.default_rng(0)

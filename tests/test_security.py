@@ -179,8 +179,9 @@ EVIL = "\x1b]0;title\x07\x1b[31m\r\u202e\u2028\x85[red]\nirc: made up"
 
 
 def evil_model(folder: Path, name: str, *, fault: bool = False) -> Path:
-    """Conv and BatchNormalization, all of whose names a terminal would obey; with `fault` no
-    runtime takes it.
+    """Conv and BatchNormalization, all of whose names a terminal would obey.
+
+    With `fault` no runtime takes it.
     """
     weight, vector = np.ones((3, 3, 1, 1), np.float32), np.arange(1, 4, dtype=np.float32)
     tensors = [

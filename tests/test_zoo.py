@@ -1,5 +1,6 @@
-"""What the zoo promises: unique names, fixed bytes, valid where it says so, nothing of the format
-left out.
+"""What the zoo promises.
+
+Unique names, fixed bytes, valid where it says so, nothing of the format left out.
 """
 
 import hashlib

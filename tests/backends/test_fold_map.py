@@ -375,8 +375,9 @@ def mutations(document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def whole_document() -> dict[str, Any]:
-    """A document in which every kind of entry stands: subgraphs, a remainder, history and every
-    kind of recipe.
+    """A document in which every kind of entry stands.
+
+    Subgraphs, a remainder, history and every kind of recipe.
     """
     graph = Graph(dtype=F32)
     graph.input("x", [2, 3, 5, 5])

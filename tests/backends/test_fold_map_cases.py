@@ -1,5 +1,6 @@
-"""The fold map of every rule case, and of what the rules do not name: subgraphs, functions, shared
-weights, names.
+"""The fold map of every rule case, and of what the rules do not name.
+
+Subgraphs, functions, shared weights, names.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The mark of irc's own results: `irc.compiled` in the metadata of a model of which something
-changed.
+"""The mark of irc's own results.
+
+`irc.compiled` in the metadata of a model of which something changed.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def test_the_files_of_a_compile(tmp_path: Path) -> None:
 
 
 def kept() -> ModelProto:
-    """A BatchNormalization behind a Relu that nothing absorbs: passes take it apart, and it is
-    written as it came.
+    """A BatchNormalization behind a Relu that nothing absorbs.
+
+    Passes take it apart, and it is written as it came.
     """
     graph = Graph()
     value = graph.node("Relu", [graph.input("x", [2, 4, 3, 3])])
@@ -128,8 +130,9 @@ def test_a_module_in_python() -> None:
 
 
 def test_ir_text_has_no_metadata() -> None:
-    """So the text of a result does not bear the mark; a model that irc changes on the way from text
-    does.
+    """So the text of a result does not bear the mark.
+
+    A model that irc changes on the way from text does.
     """
     source, result = irc.load(net()), irc.load(irc.compile(net()).model)
     assert MARK[0] not in str(result)

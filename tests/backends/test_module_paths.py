@@ -74,8 +74,9 @@ def test_scopes_in_another_form_are_left_aside(text: str) -> None:
 
 
 def test_a_layer_that_took_a_batch_normalization_before_has_its_own_module() -> None:
-    """onnxscript gives the layer the scopes of the BatchNormalization; its weight keeps
-    its name.
+    """onnxscript gives the layer the scopes of the BatchNormalization.
+
+    Its weight keeps its name.
     """
     graph = net(conv_path="layer1.conv", norm_path="layer1.later")
     note(graph.nodes[0], "pkg.torch.onnx.name_scopes", "['', 'layer1', 'layer1.bn', 'norm']")

@@ -1,5 +1,6 @@
-"""What quantizers are given, without the quantizers: which layers and values, which numbers, and
-what is refused.
+"""What quantizers are given, without the quantizers.
+
+Which layers and values, which numbers, and what is refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The reason codes of refusals: those in the source are those that schema, entries and
-documentation list.
+"""The reason codes of refusals.
+
+Those in the source are those that schema, entries and documentation list.
 """
 
 from __future__ import annotations

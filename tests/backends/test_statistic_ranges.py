@@ -1,5 +1,6 @@
-"""Ranges of values with a statistic: the part of mean +- 6 deviations that their
-operator can make.
+"""Ranges of values with a statistic.
+
+The part of mean +- 6 deviations that their operator can make.
 """
 
 from __future__ import annotations

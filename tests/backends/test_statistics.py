@@ -1,5 +1,6 @@
-"""What the fold map knows of tensors: true of the folded model, whatever way the
-BatchNormalizations went.
+"""What the fold map knows of tensors.
+
+True of the folded model, whatever way the BatchNormalizations went.
 """
 
 from __future__ import annotations
@@ -149,8 +150,9 @@ def test_a_batch_norm_that_stays_says_what_stands_on_both_sides() -> None:
 
 
 def test_what_a_scale_went_through_is_known_behind_it_only() -> None:
-    """Only the result of the BatchNormalization is what it was; the layer's is not the one of which
-    it knew.
+    """Only the result of the BatchNormalization is what it was.
+
+    The layer's is not the one of which it knew.
     """
     graph, _ = layered("Relu", "bn")
     fold_map = irc.compile(
@@ -205,8 +207,9 @@ def test_statistics_of_random_graphs_are_true(block: int) -> None:
 
 
 def matmul_chain(*, direct: bool) -> ModelProto:
-    """A shift that two MatMuls in a row pass on; with `direct` a Gemm reads what is in front of the
-    norm, too.
+    """A shift that two MatMuls in a row pass on.
+
+    With `direct` a Gemm reads what is in front of the norm, too.
     """
     graph = Graph(dtype=F64)
     x = graph.input("x", [8, 4])
@@ -241,8 +244,9 @@ def test_a_shift_that_a_matmul_passes_on_changes_its_result(direct: bool) -> Non
 
 
 def test_a_part_of_an_affine_in_front_of_a_batch_norm_stays() -> None:
-    """The sum of a bias goes forward alone; what the layer makes is not the data of the
-    BatchNormalization.
+    """The sum of a bias goes forward alone.
+
+    What the layer makes is not the data of the BatchNormalization.
     """
     graph = Graph(dtype=F64)
     x = graph.input("x", [8, 4])

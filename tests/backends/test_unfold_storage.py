@@ -23,8 +23,9 @@ DTYPES += [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN]
 
 
 def network(*, typed: bool = False) -> ModelProto:
-    """Conv and BatchNormalization; with `typed` the weight is in `float_data`, and so is a NaN with
-    a payload.
+    """Conv and BatchNormalization.
+
+    With `typed` the weight is in `float_data`, and so is a NaN with a payload.
     """
     graph, *_ = conv_bn()
     graph.output("y")

@@ -1,5 +1,6 @@
-"""Ranges without statistics: intervals of operators, held against what onnxruntime computes;
-guesses; what decides.
+"""Ranges without statistics.
+
+Intervals of operators, held against what onnxruntime computes; guesses; what decides.
 """
 
 from __future__ import annotations
@@ -379,8 +380,9 @@ def behind_a_norm(build: Callable[[Graph, str], str], channels: int = C) -> Grap
 
 
 def averaging(g: Graph, h: str, rows: int = 1) -> str:
-    """A layer all of whose weights are 1/8: of 64 independent inputs with deviation 1 the deviation
-    is 1.
+    """A layer all of whose weights are 1/8.
+
+    Of 64 independent inputs with deviation 1 the deviation is 1.
     """
     return g.node("Conv", [h, g.initializer(np.full((rows, C, 1, 1), 1 / 8, np.float32))])
 

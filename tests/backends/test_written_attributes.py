@@ -1,5 +1,6 @@
-"""Attributes that differ from the source: whoever changed one, and however, the written model has
-the new one.
+"""Attributes that differ from the source.
+
+Whoever changed one, and however, the written model has the new one.
 """
 
 from __future__ import annotations

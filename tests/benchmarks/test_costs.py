@@ -1,5 +1,6 @@
-"""What a compile of many small layers may cost, counted: operations and objects for each layer,
-never seconds.
+"""What a compile of many small layers may cost, counted.
+
+Operations and objects for each layer, never seconds.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def test_numbers_of_a_batch_are_computed_together(monkeypatch: pytest.MonkeyPatc
 
 
 def calls(count: int, folder: Path) -> int:
-    """Of functions in Python, from the message to the files; generators count each time
-    they go on.
+    """Of functions in Python, from the message to the files.
+
+    Generators count each time they go on.
     """
     model, seen = blocks(count), 0
 
@@ -138,8 +140,9 @@ def calls(count: int, folder: Path) -> int:
 
 
 def test_a_layer_takes_a_bounded_number_of_calls(tmp_path: Path) -> None:
-    """In a process of its own: large tensors that another test holds make every look at a tensor
-    longer.
+    """In a process of its own.
+
+    Large tensors that another test holds make every look at a tensor longer.
     """
     code = (
         "import sys; from pathlib import Path; from test_costs import calls; folder ="
@@ -199,8 +202,9 @@ def test_chains_that_were_folded_are_let_go_with_their_batch(
 
 
 def test_small_graphs_fold_alike_in_batches_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In large ones the order of folds may differ, and with it names of constants: a chain may have
-    become another.
+    """In large ones the order of folds may differ, and with it names of constants.
+
+    A chain may have become another.
     """
     from irc.passes.affine.search import chains
 

@@ -1,5 +1,6 @@
-"""The judge of the study of tools: what is right is right, what is wrong is wrong, and the reducer
-keeps the fault.
+"""The judge of the study of tools.
+
+What is right is right, what is wrong is wrong, and the reducer keeps the fault.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Reports in a browser: what is drawn, mouse and keyboard, and that nothing is fetched or run but
-the page's own.
+"""Reports in a browser.
+
+What is drawn, mouse and keyboard, and that nothing is fetched or run but the page's own.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """A client of two workers, in whose compiles accidents happen; in this process none can be
-    started.
+    """A client of two workers, in whose compiles accidents happen.
+
+    In this process none can be started.
     """
     monkeypatch.setenv("PYTHONPATH", str(harness.ROOT / "tests" / "support" / "accidents"))
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}

@@ -1,5 +1,6 @@
-"""The pages of the site, README and the examples: every code block runs and prints what the page
-shows.
+"""The pages of the site, README and the examples.
+
+Every code block runs and prints what the page shows.
 
 A block that cannot run here says why in a comment above it: `<!-- not run: needs torch -->`.
 """

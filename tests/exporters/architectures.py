@@ -349,8 +349,9 @@ class Standardised(nn.Module):
 
 
 class DomainNorms(nn.Module):
-    """Convolutions whose results have several readers: other BatchNormalizations, or whoever calls
-    the model.
+    """Convolutions whose results have several readers.
+
+    Other BatchNormalizations, or whoever calls the model.
     """
 
     def __init__(self) -> None:
@@ -367,8 +368,9 @@ class DomainNorms(nn.Module):
 
 
 class PostActivation(nn.Module):
-    """BatchNormalization behind the activation: forward, unless a padded convolution reads the
-    shift.
+    """BatchNormalization behind the activation.
+
+    Forward, unless a padded convolution reads the shift.
     """
 
     def __init__(self) -> None:
@@ -413,8 +415,9 @@ class RepVggBlock(nn.Module):
 
 
 class RepVgg(nn.Module):
-    """RepVGG as trained: the branch that is nothing but a BatchNormalization has no layer of its
-    own.
+    """RepVGG as trained.
+
+    The branch that is nothing but a BatchNormalization has no layer of its own.
     """
 
     def __init__(self) -> None:
@@ -500,8 +503,10 @@ class Tokens(nn.Module):
 
 
 class Video(nn.Module):
-    """Convolutions in space and time. Both have a bias: torch 2.13's dynamo exporter gives a Conv3d
-    without one a zero bias of rank 2, which no runtime takes.
+    """Convolutions in space and time.
+
+    Both have a bias: torch 2.13's dynamo exporter gives a Conv3d without one a zero bias of rank 2,
+    which no runtime takes.
     """
 
     def __init__(self) -> None:
@@ -516,8 +521,9 @@ class Video(nn.Module):
 
 
 class Sums(nn.Module):
-    """BatchNormalization behind sums: the scale to both convolutions, the shift to one; forward
-    where one is data.
+    """BatchNormalization behind sums.
+
+    The scale to both convolutions, the shift to one; forward where one is data.
     """
 
     def __init__(self) -> None:
@@ -531,8 +537,9 @@ class Sums(nn.Module):
 
 
 class PoolNorms(nn.Module):
-    """BatchNormalization behind pooling: a maximum lets scales pass that are not negative, an
-    average any.
+    """BatchNormalization behind pooling.
+
+    A maximum lets scales pass that are not negative, an average any.
     """
 
     def __init__(self) -> None:

@@ -595,8 +595,9 @@ class MobileVit(nn.Module):
 
 
 class Whisper(nn.Module):
-    """An encoder of sound: two convolutions with Gelu, queries and keys that are both scaled, keys
-    without a bias.
+    """An encoder of sound.
+
+    Two convolutions with Gelu, queries and keys that are both scaled, keys without a bias.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""Fold maps applied to the torch module: the numbers of the folded model, and what has no place in
-a module.
+"""Fold maps applied to the torch module.
+
+The numbers of the folded model, and what has no place in a module.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Networks through both of torch's exporters, unoptimised: what has to stay stays, for its reason;
-all else goes.
+"""Networks through both of torch's exporters, unoptimised.
+
+What has to stay stays, for its reason; all else goes.
 """
 
 from __future__ import annotations

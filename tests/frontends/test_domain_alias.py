@@ -1,5 +1,6 @@
-"""`ai.onnx` is another name of ONNX's own domain: in imports, on operators, in bodies and
-functions.
+"""`ai.onnx` is another name of ONNX's own domain.
+
+In imports, on operators, in bodies and functions.
 """
 
 from __future__ import annotations

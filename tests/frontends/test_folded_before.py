@@ -67,8 +67,9 @@ def test_models_without_marks(model: ModelProto) -> None:
 
 
 def test_a_fold_map_without_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Biased convolutions and no BatchNormalization may be all of the model: a line only where a
-    map is wanted.
+    """Biased convolutions and no BatchNormalization may be all of the model.
+
+    A line only where a map is wanted.
     """
     wanted = {"biased": True, "bare": False, "kept": False, "marked": True}
     models = {

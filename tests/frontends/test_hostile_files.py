@@ -1,5 +1,6 @@
-"""Files from strangers: nothing outside a model's folder is read or written, and nothing is
-unpacked unseen.
+"""Files from strangers.
+
+Nothing outside a model's folder is read or written, and nothing is unpacked unseen.
 """
 
 from __future__ import annotations

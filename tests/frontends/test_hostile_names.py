@@ -1,5 +1,6 @@
-"""Files that bear each other's names: nothing that is read, or that was just written, is written
-over.
+"""Files that bear each other's names.
+
+Nothing that is read, or that was just written, is written over.
 """
 
 from __future__ import annotations

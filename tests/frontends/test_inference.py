@@ -16,8 +16,9 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 
 @pytest.mark.parametrize("declared", [[], ["axes"], ["starts", "ends", "axes", "steps"]])
 def test_declared_bounds_of_a_slice_do_not_move_it_to_the_first_axis(declared: list[str]) -> None:
-    """An initializer `axes` in value_info was taken for absent: irc thought that the first axis is
-    sliced.
+    """An initializer `axes` in value_info was taken for absent.
+
+    irc thought that the first axis is sliced.
     """
     graph = sliced()
     graph.output("y")
@@ -267,8 +268,9 @@ AXES = {
 
 @pytest.mark.parametrize("form", AXES)
 def test_the_axes_that_an_empty_list_takes_away_are_not_known(form: str) -> None:
-    """onnx infers that a Squeeze of no axes takes none away; onnxruntime takes away all of extent
-    1.
+    """onnx infers that a Squeeze of no axes takes none away.
+
+    onnxruntime takes away all of extent 1.
     """
     opset, axes = AXES[form]
     graph = Graph(opset=opset)
@@ -334,8 +336,9 @@ def test_a_range_of_floats_has_as_many_elements_as_onnxruntime_makes(
 
 
 def known_shape(graph: Graph) -> str:
-    """The type that irc knows of h; its shape must be the shape that onnxruntime computes, also
-    after a compile.
+    """The type that irc knows of h.
+
+    Its shape must be the shape that onnxruntime computes, also after a compile.
     """
     graph.node("Shape", ["h"], "s")
     graph.node("Add", ["s", graph.initializer(np.int64(1))], "y")

@@ -1,5 +1,6 @@
-"""Operators of older opsets: the IR has them in the form of the newest one, and they come out in
-their own form.
+"""Operators of older opsets.
+
+The IR has them in the form of the newest one, and they come out in their own form.
 """
 
 from __future__ import annotations
@@ -333,8 +334,9 @@ def test_parameters_are_those_of_the_schemas(name: str) -> None:
 
 
 def test_a_slice_that_states_an_axis_twice_stays_at_unknown_rank() -> None:
-    """The second entry covers everything; onnxruntime refuses the model, which irc must
-    not hide.
+    """The second entry covers everything.
+
+    onnxruntime refuses the model, which irc must not hide.
     """
     twice = op("Slice", "r", "s", axes=[0, 0], starts=[1, 0], ends=[3, 2**63 - 1])
     model = one(op("Relu", "x", "r"), twice, op("Sigmoid", "s", "y"), opset=9, x=IMAGE, y=IMAGE)

@@ -1,5 +1,6 @@
-"""Graphs as tf2onnx and Paddle2ONNX write them, built by hand: every affine folds, and verification
-accuses nobody.
+"""Graphs as tf2onnx and Paddle2ONNX write them, built by hand.
+
+Every affine folds, and verification accuses nobody.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def keras(shape: Sequence[int | str] = ("unk__6", 12, 12, 3)) -> tuple[Keras, st
 
 
 def mobile_net() -> ModelProto:
-    """Channels last outside; padding of its own, depthwise convolutions as groups, ReLU6 as Clip of
-    constants.
+    """Channels last outside.
+
+    Padding of its own, depthwise convolutions as groups, ReLU6 as Clip of constants.
     """
     graph, x = keras()
     x = graph.turned(x, NCHW)
@@ -222,8 +224,9 @@ def paddle(opset: int, shape: Sequence[int | str] = (-1, 3, 16, 16)) -> tuple[Pa
 
 
 def text_detector(opset: int) -> ModelProto:
-    """The head of a text detector: squeeze and excite, nearest Resize, two ConvTranspose, a
-    probability map.
+    """The head of a text detector.
+
+    Squeeze and excite, nearest Resize, two ConvTranspose, a probability map.
     """
     graph, x = paddle(opset, ["batch", 3, 16, 16])
     how = "value" if opset < 11 else "initializer"
@@ -289,8 +292,9 @@ def text_classifier() -> ModelProto:
 
 
 def pyramid() -> ModelProto:
-    """Nearest Resize to the size of another map, from Shape, Slice and Concat; two results of one
-    map.
+    """Nearest Resize to the size of another map, from Shape, Slice and Concat.
+
+    Two results of one map.
     """
     graph, x = paddle(11, ["batch", 3, "height", "width"])
     first = graph.norm(graph.conv(x, graph.random(6, 3, 3, 3), pads=[1] * 4), 6)

@@ -1,5 +1,6 @@
-"""Extents after pools that round up (`ceil_mode`): onnx's shape inference is asked where runtimes
-count as it does.
+"""Extents after pools that round up (`ceil_mode`).
+
+onnx's shape inference is asked where runtimes count as it does.
 
 LRN stands for the operators whose types only that inference knows. A Shape behind it is a constant
 if they are known.

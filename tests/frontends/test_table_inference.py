@@ -1,5 +1,6 @@
-"""Types by the operator table alone: as much as onnx's shape inference knows, which is asked for no
-other model.
+"""Types by the operator table alone.
+
+As much as onnx's shape inference knows, which is asked for no other model.
 """
 
 from __future__ import annotations
@@ -141,8 +142,9 @@ def test_onnx_is_asked_where_it_may_know_more(case: str, monkeypatch: pytest.Mon
 def test_a_declared_extent_of_minus_one_is_no_number(
     op: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """onnx calculated with it: a Conv of stride 2 on images [-1, 3, -1, -1] had results of 0 by 0
-    pixels.
+    """onnx calculated with it.
+
+    A Conv of stride 2 on images [-1, 3, -1, -1] had results of 0 by 0 pixels.
     """
     graph = Graph(opset=13)
     graph.input("x", ["N", 3, "H", "W"])

@@ -45,8 +45,9 @@ BATCH = 4000
 
 @dataclass
 class Report:
-    """What a campaign saw: outcomes by count, and findings by what they are, with the numbers of
-    the cases.
+    """What a campaign saw.
+
+    Outcomes by count, and findings by what they are, with the numbers of the cases.
     """
 
     executions: int = 0

@@ -402,8 +402,9 @@ class Protos:
             )
 
     def rename(self) -> None:
-        """A node that reads or writes another name: cycles, names defined twice, names that nothing
-        defines.
+        """A node that reads or writes another name.
+
+        Cycles, names defined twice, names that nothing defines.
         """
         node = self.one(NodeProto)
         names = (
@@ -652,8 +653,9 @@ WORDS = (
 
 
 def mutate_text(text: str, rng: Random, other: str) -> str:
-    """IR text with other tokens, lines or characters; half of the time only with what
-    often parses.
+    """IR text with other tokens, lines or characters.
+
+    Half of the time only with what often parses.
     """
     tokens, lent = TOKEN.findall(text), TOKEN.findall(other)
     mild = rng.random() < 0.5

@@ -1,5 +1,6 @@
-"""What is run on a mutated file or a random model, and what may come of it: the right result, or
-one clear error.
+"""What is run on a mutated file or a random model, and what may come of it.
+
+The right result, or one clear error.
 
 A target makes its case from a generator, writes its files, and runs them in a `Box`. It returns
 what came of it; anything that it raises is a finding.
@@ -188,8 +189,9 @@ def outside(model: ModelProto) -> bool:
 
 
 def surroundings(box: Box) -> None:
-    """The files that external data may point at: one of 64 bytes, a FIFO, a folder, and
-    links out.
+    """The files that external data may point at.
+
+    One of 64 bytes, a FIFO, a folder, and links out.
     """
     if not (box.folder / "data.bin").exists():
         import os
@@ -556,8 +558,9 @@ def command(box: Box) -> str:
 
 
 def graph(box: Box) -> str:
-    """Compile a random model of either grammar, at times with functions: a fixpoint, valid, the
-    same numbers.
+    """Compile a random model of either grammar, at times with functions.
+
+    A fixpoint, valid, the same numbers.
     """
     grow_ = pick(box.rng, (grow, export))
     source = plain = grow_(box.rng.getrandbits(32), *((F32,) if grow_ is grow else ()))

@@ -1,5 +1,6 @@
-"""A few seconds of the fuzz harness, and grammars by hypothesis; docs/testing.md has
-the long run.
+"""A few seconds of the fuzz harness, and grammars by hypothesis.
+
+docs/testing.md has the long run.
 """
 
 from __future__ import annotations

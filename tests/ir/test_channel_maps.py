@@ -1,5 +1,6 @@
-"""Ways of channels that no planner asks for with these numbers: counts that do not fit, and copies
-that are none.
+"""Ways of channels that no planner asks for with these numbers.
+
+Counts that do not fit, and copies that are none.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The graph's own invariants: use lists, order, removal while iterating, regions, verification,
-size.
+"""The graph's own invariants.
+
+Use lists, order, removal while iterating, regions, verification, size.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Nodes that passes make: operators of every domain, numbers as operands, types and attributes that
-are checked.
+"""Nodes that passes make.
+
+Operators of every domain, numbers as operands, types and attributes that are checked.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Patterns of operators: each element in a case that matches, and beside it one that does not, with
-the reason.
+"""Patterns of operators.
+
+Each element in a case that matches, and beside it one that does not, with the reason.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Provenance that nobody writes: an affine is `kept` if and only if a node that computes it is
-still there.
+"""Provenance that nobody writes.
+
+An affine is `kept` if and only if a node that computes it is still there.
 
 The oracle reads the models and not the bookkeeping. Every node of the source gets a name of its
 own. An affine whose node is gone from the result, by name and kind, may not be `kept`; one whose

@@ -356,8 +356,9 @@ def test_the_context_may_be_an_evaluator() -> None:
 
 
 def test_the_trace_names_what_is_in_the_file() -> None:
-    """Passes rename values that hold other numbers, and split operators; a message has the name in
-    the file.
+    """Passes rename values that hold other numbers, and split operators.
+
+    A message has the name in the file.
     """
     graph = Graph()
     value = graph.node(

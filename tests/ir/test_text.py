@@ -67,8 +67,9 @@ def digest(tensor: Tensor) -> str:
 
 
 def assert_same_graph(a: Graph, b: Graph, twins: dict[Value, Value], exact: bool) -> None:
-    """Node by node, with no help of the printer; `twins` maps the values of `a`, names agree but
-    for suffixes.
+    """Node by node, with no help of the printer.
+
+    `twins` maps the values of `a`, names agree but for suffixes.
     """
 
     def pair(x: Value, y: Value) -> None:

@@ -52,8 +52,9 @@ def main() -> int:
 
 
 def run(trials: Trials, chosen: Sequence[Mutant]) -> int:
-    """Try the chosen mutants, and write the page if these are all; return whether some test is
-    missing.
+    """Try the chosen mutants, and write the page if these are all.
+
+    Return whether some test is missing.
     """
     begun = time.monotonic()
 

@@ -1,5 +1,6 @@
-"""The places of the package that are changed: conditions that lead to a refusal, statements that
-write provenance.
+"""The places of the package that are changed.
+
+Conditions that lead to a refusal, statements that write provenance.
 
 A condition is the test of an `if` one side of which ends by raising Refused, by returning a
 Refusal, or None where a function of the affine algebra declines so, or of a conditional expression
@@ -69,8 +70,9 @@ STAMPS = (
 
 @dataclass(frozen=True)
 class Condition:
-    """The expression at a place of a module whose outcome, `refused`, leads to a refusal; or a
-    statement that does.
+    """The expression at a place of a module whose outcome, `refused`, leads to a refusal.
+
+    Or a statement that does.
     """
 
     module: str

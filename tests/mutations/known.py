@@ -10,8 +10,9 @@ from typing import Any
 
 
 def digest(package: Path, tests: Path) -> str:
-    """Return a digest of the package, and of all tests with their data: an outcome is one of these
-    files.
+    """Return a digest of the package, and of all tests with their data.
+
+    An outcome is one of these files.
     """
     found = hashlib.sha256()
     for file in _files(package, tests):

@@ -46,8 +46,9 @@ LONG = 7200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """The test that noticed a mutant; else the number of tests that did not, and why some said
-    nothing.
+    """The test that noticed a mutant.
+
+    Else the number of tests that did not, and why some said nothing.
     """
 
     test: str = ""
@@ -162,8 +163,9 @@ class Trials:
         return reached, failing
 
     def _tried(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-        """Return the outcome of a mutant: the first test alone, then the others, up to the first
-        that fails.
+        """Return the outcome of a mutant.
+
+        The first test alone, then the others, up to the first that fails.
         """
         package, late = self.copies.get(), ""
         file = package / mutant.module
@@ -183,8 +185,9 @@ class Trials:
     def _in_parallel(
         self, items: Sequence[Any], function: Callable[[Any], Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield each item with its result, as they come; what has not begun is dropped when the
-        caller stops.
+        """Yield each item with its result, as they come.
+
+        What has not begun is dropped when the caller stops.
         """
         futures = {self.pool.submit(function, item): item for item in items}
         try:

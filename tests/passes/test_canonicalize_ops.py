@@ -60,8 +60,9 @@ def test_unfused_layers_still_fold() -> None:
 
 @pytest.mark.parametrize("op", IN_HOUSE)
 def test_a_bias_set_apart_goes_out_as_a_bias(op: str) -> None:
-    """UnfuseBias, then CanonicalizeOps: the bare `add` that is left must not become one operator
-    more.
+    """UnfuseBias, then CanonicalizeOps.
+
+    The bare `add` that is left must not become one operator more.
     """
     result = check(layer(op), [op, "Relu"], passes="UnfuseBias,CanonicalizeOps")
     assert operators(compiled(result.model).model) == [op, "Relu"]

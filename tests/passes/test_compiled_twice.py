@@ -1,5 +1,6 @@
-"""Models of which a second compile once changed more: what they have in common is a constant that
-is known late.
+"""Models of which a second compile once changed more.
+
+What they have in common is a constant that is known late.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def test_annotations_stay_without_passes() -> None:
 
 @pytest.mark.parametrize("declared", ["float[1,12]", "float[N,6]", "float[N,12]"])
 def test_declarations_that_types_contradict_which_are_known_late_are_dropped(declared: str) -> None:
-    """The target of the Reshape is computed by onnxruntime: its rank is unknown when the model is
-    read.
+    """The target of the Reshape is computed by onnxruntime.
+
+    Its rank is unknown when the model is read.
     """
     model = parse_model(
         f"""<ir_version: 9, opset_import: ["": 18]> g (float[N,4,3] x) => (float[N,12] y)

@@ -1,5 +1,6 @@
-"""Where constants come from: disguises, old and new ways to list them, and those that callers may
-override.
+"""Where constants come from.
+
+Disguises, old and new ways to list them, and those that callers may override.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def test_constant_nodes_of_one_number() -> None:
 
 @pytest.mark.parametrize(("content", "shape"), [(None, [4]), (1.0, [4]), (-0.5, [4])])
 def test_constant_of_shape(content: float | None, shape: list[int]) -> None:
-    """ConstantOfShape is 0 unless told otherwise: as a bias, and as parameters where
-    that is legal.
+    """ConstantOfShape is 0 unless told otherwise.
+
+    As a bias, and as parameters where that is legal.
     """
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])
@@ -110,8 +112,9 @@ def test_constant_of_shape_as_weight() -> None:
 
 @pytest.mark.parametrize("dtype", [F32, F16, F64], ids=str)
 def test_the_zero_bias_of_dynamo(dtype: np.dtype[Any]) -> None:
-    """torch's exporter computes the absent bias of a Conv: CastLike(Expand(0.0,
-    Shape(w)[0:1]), x).
+    """torch's exporter computes the absent bias of a Conv.
+
+    CastLike(Expand(0.0, Shape(w)[0:1]), x).
     """
     graph = Graph(opset=18, dtype=dtype)
     graph.input("x", ["N", 3, 4, 4])
@@ -360,8 +363,9 @@ def test_a_default_that_callers_may_override_gives_no_extents(
 
 
 def test_orphans_were_there_before() -> None:
-    """DeadCodeElimination removes an initializer that nothing reads; the passes that
-    fold leave it.
+    """DeadCodeElimination removes an initializer that nothing reads.
+
+    The passes that fold leave it.
     """
     graph, _, _ = conv_bn()
     graph.initializer(graph.random(7), "orphan")

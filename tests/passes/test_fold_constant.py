@@ -78,8 +78,9 @@ def test_reductions_of_integers_that_overflow_stay(
 
 
 def test_float64_constants_beside_narrower_data_are_rounded_once() -> None:
-    """A shift that no layer takes: (x + a) + b is one Add of the rounded sum, beside
-    narrower data.
+    """A shift that no layer takes.
+
+    (x + a) + b is one Add of the rounded sum, beside narrower data.
     """
     graph = Graph()
     graph.input("x", [2, 3])
@@ -352,8 +353,9 @@ def test_grouped_transposed_convolutions_and_batch_normalization_are_right() -> 
 
 
 def position_bias(window: int, heads: int, *, gemm: bool = False) -> Any:
-    """The position bias of SwinV2: two layers of 512 channels on coordinates, of which 16 * sigmoid
-    is gathered.
+    """The position bias of SwinV2.
+
+    Two layers of 512 channels on coordinates, of which 16 * sigmoid is gathered.
     """
     graph = Graph()
     places = (2 * window - 1) ** 2

@@ -1,5 +1,6 @@
-"""Folding into layers: which affine goes where, bit for bit, and the neighbour of each case that
-must stay.
+"""Folding into layers.
+
+Which affine goes where, bit for bit, and the neighbour of each case that must stay.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ LAYERS: dict[str, Layer] = {
 
 @dataclass(frozen=True)
 class Affine:
-    """One operator or more: how to append it, and what it does to numbers whose last axis has the
-    channels.
+    """One operator or more.
+
+    How to append it, and what it does to numbers whose last axis has the channels.
     """
 
     build: Callable[[Graph, str, int, int, str], str]

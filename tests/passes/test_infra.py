@@ -1,5 +1,6 @@
-"""Passes as such: composition, options, errors, instruments; every order of the five gives an
-equivalent model.
+"""Passes as such.
+
+Composition, options, errors, instruments; every order of the five gives an equivalent model.
 """
 
 from __future__ import annotations

@@ -169,8 +169,9 @@ def test_the_zoo_of_functions() -> None:
 def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
     rank: int | None, extent: int, calls: int, left: list[str]
 ) -> None:
-    """In a body, the axis of the columns of x W is unknown: a factor for each column
-    stayed there.
+    """In a body, the axis of the columns of x W is unknown.
+
+    A factor for each column stayed there.
     """
     graph = Graph(opset=21, domains={"own": 1})
     value = graph.input("x", None if rank is None else [*["N", "M"][: rank - 1], extent])
@@ -205,8 +206,9 @@ def test_a_call_that_says_the_rank_of_a_product_is_inlined_by_default(
 
 
 def product_in_function(graph: Graph, *, extent: int, factors: bool = False) -> None:
-    """Add the function own::F, which computes a W; with `factors` times a factor for
-    each column.
+    """Add the function own::F, which computes a W.
+
+    With `factors` times a factor for each column.
     """
     arrays = {"w": graph.random(extent, extent)} | ({"c": graph.random(extent)} if factors else {})
     body = [
@@ -222,8 +224,9 @@ def product_in_function(graph: Graph, *, extent: int, factors: bool = False) -> 
 
 
 def test_a_call_beside_which_a_fold_moves_an_affine_is_inlined_in_the_same_compile() -> None:
-    """The shift passes the first product, and stands before the second call: inlined when compiled
-    again only.
+    """The shift passes the first product, and stands before the second call.
+
+    Inlined when compiled again only.
     """
     graph = Graph(opset=21, domains={"own": 1})
     product_in_function(graph, extent=4)
@@ -238,8 +241,9 @@ def test_a_call_beside_which_a_fold_moves_an_affine_is_inlined_in_the_same_compi
 
 
 def test_parameters_that_a_fold_takes_away_do_not_keep_a_body_from_being_copied() -> None:
-    """1,024 bytes of weights and 64 of factors in the body, which vanish: inlined when compiled
-    again only.
+    """1,024 bytes of weights and 64 of factors in the body, which vanish.
+
+    Inlined when compiled again only.
     """
     graph = Graph(opset=21, domains={"own": 1})
     product_in_function(graph, extent=16, factors=True)
@@ -384,8 +388,9 @@ def test_inputs_of_a_body_keep_their_declared_shapes() -> None:
 
 
 def test_types_behind_an_inlined_body_follow_from_what_the_operator_table_knows_of_it() -> None:
-    """onnx does not infer the extents that a Concat of constants makes; that it is asked is because
-    of the CumSum.
+    """onnx does not infer the extents that a Concat of constants makes.
+
+    That it is asked is because of the CumSum.
     """
     nodes = [
         helper.make_node("Concat", ["a", "b"], ["s"], axis=0),

@@ -1,5 +1,6 @@
-"""`--keep` and `irc.compile(keep=...)`: passes leave these nodes and the values that they compute
-alone.
+"""`--keep` and `irc.compile(keep=...)`.
+
+Passes leave these nodes and the values that they compute alone.
 """
 
 from __future__ import annotations

@@ -214,8 +214,9 @@ LAID_OUT = ("Conv", "BatchNormalization", "MaxPool", "AveragePool", "GlobalAvera
 
 
 def network(seed: int) -> ModelProto:
-    """A random convolutional network: layers, BatchNormalizations, gates, pools and residual
-    additions.
+    """A random convolutional network.
+
+    Layers, BatchNormalizations, gates, pools and residual additions.
     """
     random, graph = Random(seed), Graph(dtype=F64, seed=seed)
     value = graph.input("x", [2, 3, 4, 4])
@@ -260,8 +261,9 @@ def network(seed: int) -> ModelProto:
 
 
 def channels_last(model: ModelProto) -> ModelProto:
-    """The network as tf2onnx writes it: values with channels last, a Transpose before and behind
-    every layer.
+    """The network as tf2onnx writes it.
+
+    Values with channels last, a Transpose before and behind every layer.
     """
     made = copy.deepcopy(model)
     graph = made.graph

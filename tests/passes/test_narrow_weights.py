@@ -1,5 +1,6 @@
-"""Weights that are stored narrow, behind Casts: all of a model are computed, or all stay in the
-smaller file.
+"""Weights that are stored narrow, behind Casts.
+
+All of a model are computed, or all stay in the smaller file.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def test_a_cast_that_takes_more_bytes_than_it_saves_is_computed() -> None:
 
 
 def test_large_weights_that_layers_take_keep_no_small_ones() -> None:
-    """A fold computes the large weight, so that none is too large any more; compiling the result
-    changes nothing.
+    """A fold computes the large weight, so that none is too large any more.
+
+    Compiling the result changes nothing.
     """
     assert operators(check(layers(3, 64, 64, 8, norm=True)).model) == ["Conv", "Sigmoid"] * 3
 

@@ -1,5 +1,6 @@
-"""Casts of infinities and NaN to integers, of which ONNX leaves the number open: what a Where masks
-is no obstacle.
+"""Casts of infinities and NaN to integers, of which ONNX leaves the number open.
+
+What a Where masks is no obstacle.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from oracle import run
 
 
 def model(body: str, *, opset: int = 18, result: str = "int64[4]", **constants: str) -> ModelProto:
-    """A model that adds x and c: `open` is infinite, not a number, or too large in places 0, 1 and
-    2, and 7 in 3.
+    """A model that adds x and c.
+
+    `open` is infinite, not a number, or too large in places 0, 1 and 2, and 7 in 3.
     """
     given = "".join(
         f", {kind.replace('_', '[') + ']'} {name} = {{{text}}}"

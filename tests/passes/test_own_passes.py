@@ -1,5 +1,6 @@
-"""Passes of other packages: found by module or entry point, composed, and told in the fold map as
-irc's own.
+"""Passes of other packages.
+
+Found by module or entry point, composed, and told in the fold map as irc's own.
 """
 
 from __future__ import annotations

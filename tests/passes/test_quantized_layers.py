@@ -155,8 +155,9 @@ def test_weights_keep_their_integers_and_biases_are_off_by_half_a_step(seed: int
 
 
 def known(model: ModelProto) -> Parts:
-    """What the weight is dequantized from; its integers computed by onnxruntime where the model
-    quantizes it.
+    """What the weight is dequantized from.
+
+    Its integers computed by onnxruntime where the model quantizes it.
     """
     stored = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "Clip")]
     if not stored:
@@ -364,8 +365,9 @@ def test_channels_are_counted_where_affines_before_and_after_fold(
 
 @pytest.mark.parametrize(("integer", "left"), [(104, 1), (103, 0)])
 def test_a_scale_that_is_rounded_up_does_not_overflow(integer: int, left: int) -> None:
-    """65508 fits float16, but 104 times the rounding of 65508 / 104 does not; 103 times that of
-    65495 / 103 does.
+    """65508 fits float16, but 104 times the rounding of 65508 / 104 does not.
+
+    103 times that of 65495 / 103 does.
     """
     half = np.dtype(np.float16)
     graph = Graph(dtype=half, opset=21)

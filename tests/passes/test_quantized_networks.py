@@ -37,8 +37,9 @@ TYPES: list[dict[str, Any]] = [
 
 
 def affines(rng: np.random.Generator, n: int, rank: int) -> Step:
-    """What stands behind a layer: BatchNormalization, or Mul, Add, Sub and Div, and an activation
-    in between.
+    """What stands behind a layer.
+
+    BatchNormalization, or Mul, Add, Sub and Div, and an activation in between.
     """
     tail = (1,) * (rank - 2)
     sign = "+" if rng.random() < 0.4 else "±"

@@ -59,8 +59,9 @@ def ahead(name: str, words: str, *steps: Step, **options: object) -> Row:
 
 
 def fed_by(kind: str, *inputs: object, out: str = "", **attrs: object) -> Step:
-    """An operator with further graph inputs of int64, given by their shapes as tuples; others as
-    `op` takes them.
+    """An operator with further graph inputs of int64, given by their shapes as tuples.
+
+    Others as `op` takes them.
     """
 
     def build(graph: Graph, x: str) -> str:

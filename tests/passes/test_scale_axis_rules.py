@@ -1,5 +1,6 @@
-"""Every row of the tables of FoldScaleAxis: the legal fold, its illegal neighbour, and what is
-degenerate.
+"""Every row of the tables of FoldScaleAxis.
+
+The legal fold, its illegal neighbour, and what is degenerate.
 
 The cases stand as data in `tests/support/scale_axis`, written from the rules and not from the code.
 Each is compiled with the default pipeline; its affine operators are counted, and its numbers

@@ -1,5 +1,6 @@
-"""Names, and graphs inside graphs: what bodies see, what functions see, and what everything is
-called afterwards.
+"""Names, and graphs inside graphs.
+
+What bodies see, what functions see, and what everything is called afterwards.
 """
 
 from __future__ import annotations
@@ -181,8 +182,9 @@ COLLISIONS = [
 
 @pytest.mark.parametrize("weight", ["w", "conv.weight", "weight", ""])
 def test_names_that_are_taken(weight: str) -> None:
-    """Every name that a fold might want belongs to something else: an initializer, a value, an
-    input.
+    """Every name that a fold might want belongs to something else.
+
+    An initializer, a value, an input.
     """
     graph = Graph()
     graph.input("x", [2, 3, 4, 4])

@@ -1,5 +1,6 @@
-"""BatchNormalization and Dropout in every opset: which of them are inference, and what their
-numbers must satisfy.
+"""BatchNormalization and Dropout in every opset.
+
+Which of them are inference, and what their numbers must satisfy.
 """
 
 from __future__ import annotations
@@ -283,8 +284,9 @@ def test_one_rounding_where_two_would_differ() -> None:
 
 
 def test_bfloat16_is_not_rounded_through_float32() -> None:
-    """1 + 2**-8 + 2**-30 is above the middle of 1 and 1 + 2**-7; float32 puts it on the middle,
-    which is even below.
+    """1 + 2**-8 + 2**-30 is above the middle of 1 and 1 + 2**-7.
+
+    float32 puts it on the middle, which is even below.
     """
     graph = Graph(dtype=BF16, opset=22)
     graph.input("x", [1, 1, 2, 2])

@@ -1,5 +1,6 @@
-"""Sparse initializers and Constants: what folds into them, how the result is stored, and what is
-refused.
+"""Sparse initializers and Constants.
+
+What folds into them, how the result is stored, and what is refused.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def layer(
     place: str = "initializer",
     dtype: np.dtype[Any] = F32,
 ) -> Any:
-    """A layer with a sparse weight and a BatchNormalization or Mul after it; the model and the
-    weight.
+    """A layer with a sparse weight and a BatchNormalization or Mul after it.
+
+    The model and the weight.
     """
     graph = Graph(dtype=dtype)
     shape = {
@@ -281,8 +283,9 @@ def test_a_sparse_weight_in_a_branch() -> None:
 
 
 def test_a_sparse_weight_in_a_function() -> None:
-    """`check` compares in float64: onnxruntime 1.32 sometimes crashes when it loads a sparse
-    Constant in a function.
+    """`check` compares in float64.
+
+    onnxruntime 1.32 sometimes crashes when it loads a sparse Constant in a function.
     """
     body = [
         helper.make_node("Constant", [], ["w"], sparse_value=sparse("", thinned((16, 8), 0.1))),

@@ -1,5 +1,6 @@
-"""Operators that a runtime fuses stay together: it finds every fused operator in the result that it
-found before.
+"""Operators that a runtime fuses stay together.
+
+It finds every fused operator in the result that it found before.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The variables of the lines: which shapes, axes and attributes are tried, and whose elements are
-free.
+"""The variables of the lines.
+
+Which shapes, axes and attributes are tried, and whose elements are free.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def named(*instances: Instance, **shared: Any) -> tuple[Instance, ...]:
 
 
 def frees(instance: Instance) -> Iterator[tuple[str, Free]]:
-    """Yield the free tensors of an instance by name; constants of an operator have the name `op.0`
-    and so on.
+    """Yield the free tensors of an instance by name.
+
+    Constants of an operator have the name `op.0` and so on.
     """
     for name, value in instance.items():
         if isinstance(value, Free):

@@ -43,8 +43,9 @@ def tensors(instance: Instance, numbers: Numbers, kind: str) -> dict[str, Any]:
 
 
 def holds(condition: str, variables: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds of numbers; a quotient that does not exist has
-    no property.
+    """Return whether a condition holds of numbers.
+
+    A quotient that does not exist has no property.
     """
     field = next((each.field for each in variables.values() if isinstance(each, Tensor)), Field())
     field.defined.clear()

@@ -1,5 +1,6 @@
-"""The operators that lines name: their meaning on tensors, from the ONNX specification, and the
-nodes of a model.
+"""The operators that lines name.
+
+Their meaning on tensors, from the ONNX specification, and the nodes of a model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What the lines of SimplifyExpr may name besides operators: the code's own predicates where it has
-them.
+"""What the lines of SimplifyExpr may name besides operators.
+
+The code's own predicates where it has them.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ def are_normal(found: Sequence[int], rank: int) -> bool:
 
 
 def both_axes(near: Sequence[int], far: Sequence[int], longest: int) -> list[int]:
-    """Return the axes of two operators in a row: `near` count in the longest shape, `far` in what
-    is left of it.
+    """Return the axes of two operators in a row.
+
+    `near` count in the longest shape, `far` in what is left of it.
     """
     taken = axes(near, longest)
     free = [axis for axis in range(longest) if axis not in taken]

@@ -22,8 +22,9 @@ TIMEOUT = 60_000
 
 @dataclass
 class Proof:
-    """What was found about one line: instances that were proved, and a counterexample for each
-    condition dropped.
+    """What was found about one line.
+
+    Instances that were proved, and a counterexample for each condition dropped.
     """
 
     rule: str
@@ -64,8 +65,9 @@ def _has(instance: Instance, statement: Statement) -> bool:
 
 @dataclass
 class Question:
-    """One instance of a statement in terms: whether the sides are defined, whether they agree, and
-    the conditions.
+    """One instance of a statement in terms.
+
+    Whether the sides are defined, whether they agree, and the conditions.
     """
 
     left: Any

@@ -1,5 +1,6 @@
-"""The notation of a line: `left == right if condition and condition`, several of them separated by
-`;`.
+"""The notation of a line.
+
+`left == right if condition and condition`, several of them separated by `;`.
 """
 
 from __future__ import annotations

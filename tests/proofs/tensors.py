@@ -36,8 +36,9 @@ class Field:
         return Field(type_of(kind))
 
     def converted(self, element: Any, field: Field) -> Any:
-        """Return an element in another type; a float beyond the integers of the type becomes the
-        nearest of them.
+        """Return an element in another type.
+
+        A float beyond the integers of the type becomes the nearest of them.
         """
         if self.dtype == field.dtype or field.dtype.kind not in "iu" or self.dtype.kind in "iub":
             with np.errstate(all="ignore"):
@@ -82,8 +83,9 @@ class Field:
             return np.sqrt(a)
 
     def whole(self, a: Any, toward: str) -> Any:
-        """Return a float rounded to a whole number: `down`, `up`, or to the nearest, of two the
-        even one.
+        """Return a float rounded to a whole number.
+
+        `down`, `up`, or to the nearest, of two the even one.
         """
         return {"down": np.floor, "up": np.ceil, "nearest": np.rint}[toward](a)
 
@@ -113,8 +115,9 @@ class Field:
         return not a
 
     def same(self, a: Any, b: Any) -> Any:
-        """Return whether two results are the same: equal, or both NaN; floats up to
-        their rounding.
+        """Return whether two results are the same.
+
+        Equal, or both NaN; floats up to their rounding.
         """
         if self.exact:
             return bool(a == b)

@@ -1,5 +1,6 @@
-"""The lines beside the rules: every rule has one, what was proved is what stands there, and irc
-keeps to it.
+"""The lines beside the rules.
+
+Every rule has one, what was proved is what stands there, and irc keeps to it.
 
 `make proofs` proves the lines with z3. Here the same lines are evaluated on numbers, and their left
 sides are given to irc as models: where the conditions hold the rule fires and keeps the numbers,

@@ -1,5 +1,6 @@
-"""The wheel and the sdist on every Python that the classifiers name: installed from the index, and
-put to work.
+"""The wheel and the sdist on every Python that the classifiers name.
+
+Installed from the index, and put to work.
 
 `make test-pythons` runs this, `.ci/run` a quick form of it: the tests install packages.
 Interpreters are those on the path and of pyenv.

@@ -1,5 +1,6 @@
-"""Networks to quantize: the shared digits, and a small one whose statistics are those of its own
-data.
+"""Networks to quantize.
+
+The shared digits, and a small one whose statistics are those of its own data.
 """
 
 from __future__ import annotations

@@ -217,8 +217,9 @@ def compiler(example: Path) -> Iterator[Compiler]:
 
 
 def serve(example: str) -> None:
-    """Answer requests, when `example` was compiled once and everything is imported: Python's files
-    are no subject.
+    """Answer requests, when `example` was compiled once and everything is imported.
+
+    Python's files are no subject.
     """
     import filecmp
 

@@ -112,8 +112,9 @@ def directive(prefix: str, text: str) -> str:
 
 
 def check_case(case: Case) -> None:
-    """Run a case. With `IRC_UPDATE` set, what comes out is written to the file instead
-    of compared.
+    """Run a case.
+
+    With `IRC_UPDATE` set, what comes out is written to the file instead of compared.
     """
     module = parse(drawn(case.source)[0], name=str(case.file))
     before = to_text(module, max_elements=64)

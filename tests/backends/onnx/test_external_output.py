@@ -1,5 +1,6 @@
-"""`irc compile --external-data`: tensors in one aligned file beside the model, whatever field they
-stood in.
+"""`irc compile --external-data`.
+
+Tensors in one aligned file beside the model, whatever field they stood in.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The channels that each result has, for passes that propagate statistics; shapes and counts may
-not agree there.
+"""The channels that each result has, for passes that propagate statistics.
+
+Shapes and counts may not agree there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""x + 1.5 * 2**23 - 1.5 * 2**23 rounds to whole numbers: what looks like two shifts is a function
-of its own.
+"""x + 1.5 * 2**23 - 1.5 * 2**23 rounds to whole numbers.
+
+What looks like two shifts is a function of its own.
 """
 
 from __future__ import annotations

@@ -361,8 +361,9 @@ def with_idle_bound(
     weight: float = 0.02,
     known: bool = True,
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Conv, BN, Clip, Conv, BN, Clip, Conv: the first Clip to `first`, the second from `low` to
-    `high`.
+    """Conv, BN, Clip, Conv, BN, Clip, Conv.
+
+    The first Clip to `first`, the second from `low` to `high`.
 
     `mean` and `std` are those of the data of the second Clip, and the weights before it reach
     `weight`.
@@ -430,8 +431,9 @@ def test_a_bound_that_is_not_reached_stays_where_nothing_is_equalized() -> None:
 
 
 def test_data_that_leave_the_statistics_pass_a_bound_that_went() -> None:
-    """As the warning says. The pass with clip=relu therefore does not claim to keep the
-    function.
+    """As the warning says.
+
+    The pass with clip=relu therefore does not claim to keep the function.
     """
     model, data = with_idle_bound(first=None)
     result = compile_model(model, f"default,{PASS}{{clip=relu}}")
@@ -911,8 +913,9 @@ def test_clips_of_a_trained_model() -> None:
 
 
 def test_weights_that_would_leave_the_normal_numbers_stay() -> None:
-    """float16: 6.2e-5 is the least normal number; divided by more it loses its digits, and then
-    itself.
+    """float16: 6.2e-5 is the least normal number.
+
+    Divided by more it loses its digits, and then itself.
     """
     graph = Graph(dtype=F16)
     x = graph.input("x", [1, 1, 3, 3])

@@ -363,8 +363,9 @@ C = 4
 
 @pytest.mark.parametrize("form", ["hard swish", "erf gelu", "square", "swish"])
 def test_products_of_functions_of_one_value(form: str) -> None:
-    """As exporters write activations: the mean is that of the function, not of independent
-    operands.
+    """As exporters write activations.
+
+    The mean is that of the function, not of independent operands.
     """
     graph = Graph(dtype=F64)
     x = graph.input("x", [4000, C, 4])

@@ -1,5 +1,6 @@
-"""Scales of least noise: the minimum, the noise that a rounding makes, and what int8
-gains by them.
+"""Scales of least noise.
+
+The minimum, the noise that a rounding makes, and what int8 gains by them.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def test_a_channel_of_zeros_is_left_alone() -> None:
 def network(
     dead: bool = False, activation: str = "Relu", seed: int = 0, *, tails: bool = False
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """BN, Conv, BN, activation, depthwise Conv, BN, activation, Conv; 1x1, with statistics of the
-    data.
+    """BN, Conv, BN, activation, depthwise Conv, BN, activation, Conv.
+
+    1x1, with statistics of the data.
 
     Some channels are much larger than others; with `dead` some hardly ever pass the first
     activation. The data are normal; with `tails` they reach some 20 deviations, as in trained
@@ -225,8 +227,9 @@ def int8_noise(model: ModelProto, data: dict[str, Array]) -> float:
 def test_int8_has_less_noise_where_channels_rarely_pass_an_activation(
     dead: bool, tails: bool, least: float
 ) -> None:
-    """Decibels over eight networks on average: a gain, as much as by ranges, and no more than the
-    room costs.
+    """Decibels over eight networks on average.
+
+    A gain, as much as by ranges, and no more than the room costs.
     """
     gained = []
     for seed in range(8):

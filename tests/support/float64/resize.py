@@ -13,8 +13,9 @@ from .values import Tensor, is_float
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One resized axis. The scale is the fraction `up / down`, exact when it comes from
-    two sizes.
+    """One resized axis.
+
+    The scale is the fraction `up / down`, exact when it comes from two sizes.
     """
 
     index: int

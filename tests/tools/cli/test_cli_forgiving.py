@@ -1,5 +1,6 @@
-"""The command line as people type it: outputs by position, other files than models, misspelt
-options, examples.
+"""The command line as people type it.
+
+Outputs by position, other files than models, misspelt options, examples.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Several models in one `irc compile`, from outside: where files go, what one failure leaves of the
-others, bytes.
+"""Several models in one `irc compile`, from outside.
+
+Where files go, what one failure leaves of the others, bytes.
 """
 
 from __future__ import annotations

@@ -211,8 +211,9 @@ ML = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
 def test_what_onnx_forbids_is_one_warning(
     body: str, imports: str, warning: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With node and name; a second compile says the same, but of names, which the first one has
-    made unique.
+    """With node and name.
+
+    A second compile says the same, but of names, which the first one has made unique.
     """
     first, second = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
     onnx.save(model_of(body, imports), first)

@@ -1,5 +1,6 @@
-"""IR text with its constants: `irc dump -o`, `irc compile -o OUT.irc`, and the commands that read
-both.
+"""IR text with its constants.
+
+`irc dump -o`, `irc compile -o OUT.irc`, and the commands that read both.
 """
 
 from __future__ import annotations

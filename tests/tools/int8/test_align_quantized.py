@@ -1,5 +1,6 @@
-"""`irc align FLOAT INT8`: the error of every layer, where it comes from, and what would
-repair it.
+"""`irc align FLOAT INT8`.
+
+The error of every layer, where it comes from, and what would repair it.
 """
 
 from __future__ import annotations
@@ -169,8 +170,9 @@ def test_a_weight_of_uneven_channels_wants_a_scale_for_each(tmp_path: Path) -> N
 
 
 def mixed() -> ModelProto:
-    """Layers of every operator: ConvTranspose, grouped Conv, Gemm in both forms, MatMul of two
-    activations.
+    """Layers of every operator.
+
+    ConvTranspose, grouped Conv, Gemm in both forms, MatMul of two activations.
     """
     graph = Graph()
     graph.input("x", ["n", 4, 5, 5])

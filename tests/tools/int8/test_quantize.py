@@ -1,5 +1,6 @@
-"""`irc quantize` and `irc.quantize`, from outside: the files, the numbers in them, the report and
-the refusals.
+"""`irc quantize` and `irc.quantize`, from outside.
+
+The files, the numbers in them, the report and the refusals.
 """
 
 from __future__ import annotations
@@ -656,8 +657,9 @@ def test_the_shared_nets_trained_on_pictures(
     reduce_range: bool,
     record_property: Any,
 ) -> None:
-    """Without data, on eight pictures: one of them may have another class than by the
-    float model.
+    """Without data, on eight pictures.
+
+    One of them may have another class than by the float model.
     """
     path = harness.SHARED / "imagenet" / f"{net}.onnx"
     with np.load(path.with_name("images.npz")) as data:

@@ -1,5 +1,6 @@
-"""The work of Relus and Clips that onnxruntime's quantizer removes: their range does it, or they
-are put back.
+"""The work of Relus and Clips that onnxruntime's quantizer removes.
+
+Their range does it, or they are put back.
 """
 
 from __future__ import annotations

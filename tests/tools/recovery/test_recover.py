@@ -1,5 +1,6 @@
-"""`irc foldmap recover`: fold maps of models that another tool folded, from a
-checkpoint of before.
+"""`irc foldmap recover`.
+
+Fold maps of models that another tool folded, from a checkpoint of before.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ PAIRS = [("a.conv", "a.bn"), ("b.conv", "b.bn"), ("c.conv", "c.bn")]
 def unfolded(
     *, bias: bool = False, same: bool = False, epsilon: float | None = None, pairs: Any = PAIRS
 ) -> ModelProto:
-    """Three times Conv, BatchNormalization, Relu: of one shape, with `same` of one
-    BatchNormalization.
+    """Three times Conv, BatchNormalization, Relu.
+
+    Of one shape, with `same` of one BatchNormalization.
     """
     graph = Graph(opset=17)
     value = graph.input("x", [1, 4, 6, 6])
@@ -197,8 +199,9 @@ def test_epsilon_is_found_by_its_effect(epsilon: float, tmp_path: Path) -> None:
 
 
 def test_what_names_cannot_decide_is_refused(tmp_path: Path) -> None:
-    """Two BatchNormalizations with the same numbers: a weight is followed by its own, unless the
-    order says nothing.
+    """Two BatchNormalizations with the same numbers.
+
+    A weight is followed by its own, unless the order says nothing.
     """
     source = unfolded(same=True)
     folded = without_names(by_onnxruntime(source, tmp_path))

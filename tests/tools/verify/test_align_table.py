@@ -1,5 +1,6 @@
-"""The table of `irc align` on terminals of any width: names stay legible, what matters less gives
-way.
+"""The table of `irc align` on terminals of any width.
+
+Names stay legible, what matters less gives way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Rounding inside the bodies of control flow and functions: what is right passes, what is wrong is
-accused.
+"""Rounding inside the bodies of control flow and functions.
+
+What is right passes, what is wrong is accused.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ def function() -> ModelProto:
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_what_rounding_does_in_a_body_is_not_accused(body: str) -> None:
-    """The fold takes the average away before the sum: what that loses is what noise in the body
-    moves.
+    """The fold takes the average away before the sum.
+
+    What that loses is what noise in the body moves.
     """
     model = cancelling(body)
     compiled = irc.compile(model)
@@ -84,8 +86,9 @@ def test_what_rounding_does_in_a_function_is_not_accused() -> None:
 
 
 def test_bodies_that_use_a_name_for_different_things() -> None:
-    """Of types that two bodies do not agree on nothing is made; what is in one of them is accused
-    all the same.
+    """Of types that two bodies do not agree on nothing is made.
+
+    What is in one of them is accused all the same.
     """
     body = """g (float[4] x, bool k) => (float[M] y) {{ h = Sin(x) y = If(k) <
         then_branch = a () => (float[4] t) {{ d = Cast<to=11>(h) e = Exp(d) t = Cast<to=1>(e) }},

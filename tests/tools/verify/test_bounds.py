@@ -175,8 +175,9 @@ def test_sums_in_another_order_agree_in_every_opset(opset: int) -> None:
 def test_a_bound_that_cannot_be_measured_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Noise is drawn by an operator that the runtime does not have; what carries none of it is
-    compared.
+    """Noise is drawn by an operator that the runtime does not have.
+
+    What carries none of it is compared.
     """
     model = text("g (float[4] x) => (float[4] y, float[4] z) { a = Relu(x) y = Exp(a) z = Neg(x) }")
     path = tmp_path / "a.onnx"
@@ -216,8 +217,9 @@ def masked(sign: int, big: str, *, opset: int = 17, kind: str = "float") -> Mode
 @pytest.mark.parametrize("kind", ["float", "double"])
 @pytest.mark.parametrize("big", ["-10000", "-1e9", "-3.4e38"])
 def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
-    """1 - mask is not rounded: noise of it, times -1e9, would be greater than all that the mask
-    lets pass.
+    """1 - mask is not rounded.
+
+    Noise of it, times -1e9, would be greater than all that the mask lets pass.
     """
     dtype = np.float32 if kind == "float" else np.float64
     feeds = {
@@ -232,8 +234,9 @@ def test_faults_behind_finite_masks_are_caught(big: str, kind: str) -> None:
 
 
 def test_whole_numbers_that_are_rounded_get_noise() -> None:
-    """Whole they are all, but not all whole numbers are there: in which order they are added
-    decides.
+    """Whole they are all, but not all whole numbers are there.
+
+    In which order they are added decides.
     """
     given = [Stimulus("given", {"x": np.array([3.0, 5.0, 16777215.0], np.float32)})]
     first = text(

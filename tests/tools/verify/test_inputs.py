@@ -1,5 +1,6 @@
-"""The inputs that verification makes: other initializers, and extents that differ where
-symbols do.
+"""The inputs that verification makes.
+
+Other initializers, and extents that differ where symbols do.
 """
 
 from __future__ import annotations

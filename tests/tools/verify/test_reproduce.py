@@ -24,8 +24,9 @@ C = 8
 
 
 def deep(layers: int) -> ModelProto:
-    """Convolutions with BatchNormalization and Relu, and a pool: at its end rounding
-    may do a lot.
+    """Convolutions with BatchNormalization and Relu, and a pool.
+
+    At its end rounding may do a lot.
     """
     graph = Graph(dtype=F32)
     hidden = graph.input("x", ["N", C, 9, 9])

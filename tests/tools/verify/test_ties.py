@@ -226,8 +226,9 @@ def test_what_rounding_leaves_of_zero_is_undecided(tail: str) -> None:
 
 @pytest.mark.parametrize("opset", [9, 10, 11])
 def test_what_rounding_leaves_of_zero_is_undecided_in_earlier_opsets(opset: int) -> None:
-    """Before opset 11 Equal takes no floats: the noisy model did not run, and the bound was a
-    coarse one.
+    """Before opset 11 Equal takes no floats.
+
+    The noisy model did not run, and the bound was a coarse one.
     """
     verify = verified(centred(POLES["a quotient"], opset=opset))
     assert 0 < verify.verdicts[-1].undecided < 0.2

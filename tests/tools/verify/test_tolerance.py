@@ -1,5 +1,6 @@
-"""`--rtol` and `--atol`: a tolerance in the place of the bound on rounding, as numpy.allclose has
-it.
+"""`--rtol` and `--atol`.
+
+A tolerance in the place of the bound on rounding, as numpy.allclose has it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Verification by numbers: what is right passes, ten faults are caught and blamed on the right pass
-and tensor.
+"""Verification by numbers.
+
+What is right passes, ten faults are caught and blamed on the right pass and tensor.
 """
 
 from __future__ import annotations
@@ -199,8 +200,9 @@ def test_shared_models_verify() -> None:
 
 
 def test_rounding_is_told_from_faults() -> None:
-    """What float32 does to a sum is within the bound; one part in ten thousand in one weight is
-    not.
+    """What float32 does to a sum is within the bound.
+
+    One part in ten thousand in one weight is not.
     """
     model = network()
     comparison = Comparison(model)
@@ -581,8 +583,9 @@ SCALED = """g (float[2,2] x) => (float[2,2] y) <float small = {{0.001}}, float l
 
 
 def test_what_overflows_in_the_source_is_undecided() -> None:
-    """Scaled first, the product stays within float32; where nothing overflows, faults are seen all
-    the same.
+    """Scaled first, the product stays within float32.
+
+    Where nothing overflows, faults are seen all the same.
     """
     late = text(SCALED.format("p = Mul(x, large) s = Mul(p, small)"))
     early = text(SCALED.format("q = Mul(x, small) s = Mul(q, large)"))
