@@ -30,6 +30,9 @@ LAYOUTS = {
 }
 """Rank of each layout, and whether channels come last."""
 
+UNBATCHED = ("chw", "hwc")
+"""Layouts without an axis of samples."""
+
 PRESETS = {
     "torchvision": "scale=1/255,mean=.485:.456:.406,std=.229:.224:.225,resize=256,crop=224",
     "tf": "scale=1/127.5,mean=1",
@@ -124,6 +127,39 @@ def parse_each(
             raise UsageError(f"input {clipped(name)} has two preprocessings")
         found[name] = replace(each, name=name)
     return found
+
+
+def channel_axis(extents: Sequence[int | None], wanted: Preprocessing) -> int:
+    """Return the axis of the channels of an input: those that have numbers, or 3, 1 or 4.
+
+    Channels come first after the batch, or last. Raises UsageError if they do not fit.
+    """
+    rank, name = len(extents), clipped(wanted.name)
+    if rank < 2:
+        raise UsageError(f"input {name} has no axis of channels")
+    first = 0 if wanted.layout in UNBATCHED else 1
+    numbers = 3 if wanted.reverses else wanted.channels
+    counts = [numbers] if numbers > 1 else [3, 1, 4]
+    for axis in (first, rank - 1):
+        if extents[axis] in counts:
+            return axis
+    if extents[first] is not None and numbers > 1:
+        what = "bgr are 3" if wanted.reverses else f"there are numbers for {numbers}"
+        raise UsageError(f"input {name} has {extents[first]} channels, and {what}")
+    return first
+
+
+def axis_order(rank: int, axis: int, layout: str | None) -> list[int] | None:
+    """Return the order of axes that brings data of a layout into that of an input.
+
+    The input has its channels at `axis`. Returns None for an order that changes nothing.
+    """
+    if layout is None or LAYOUTS[layout][1] == (axis == rank - 1):
+        return None
+    axes, batch = list(range(rank)), 0 if layout in UNBATCHED else 1
+    if LAYOUTS[layout][1]:
+        return [*axes[:batch], rank - 1, *axes[batch:-1]]
+    return [*axes[:batch], *axes[batch + 1 :], batch]
 
 
 def _split(text: str) -> tuple[str | None, list[str]]:

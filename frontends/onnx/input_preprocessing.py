@@ -15,7 +15,13 @@ from ...ir.record import Record
 from ...ir.tensor import Array, ArrayTensor, largest_finite, round_to
 from ...ir.types import DTYPES, I64, DType
 from ...support.errors import UsageError, clipped
-from ...support.preprocessing import LAYOUTS, Preprocessing, parse_each
+from ...support.preprocessing import (
+    LAYOUTS,
+    Preprocessing,
+    axis_order,
+    channel_axis,
+    parse_each,
+)
 from .codec.onnx_types import export_dtype, import_dtype
 from .codec.protos import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 from .codec.tensors import write_tensor
@@ -76,7 +82,7 @@ class _Writer:
         _check_holds(known, given, wanted)
         if any(output.name == known.name for output in self.graph.output):
             raise UsageError(f"input {clipped(known.name)} is a result of the model, too")
-        perm = _order(known, wanted)
+        perm = None if known.rank is None else axis_order(known.rank, known.axis, wanted.layout)
         first = len(self.nodes)
         value = known.name
         if perm is not None:
@@ -190,45 +196,8 @@ def _described(info: ValueInfoProto, wanted: Preprocessing) -> _Input:
         )
     axis = 0
     if has_channels and rank is not None:
-        axis = _channel_axis(name, extents or [None] * rank, wanted)
+        axis = channel_axis(extents or [None] * rank, wanted)
     return _Input(name, import_dtype(tensor.elem_type), rank, axis)
-
-
-def _channel_axis(name: str, extents: Sequence[int | None], wanted: Preprocessing) -> int:
-    """Return the axis of the channels of an input: those that have numbers, or 3, 1 or 4.
-
-    Channels come first after the batch, or last. Raises UsageError if they do not fit.
-    """
-    rank = len(extents)
-    if rank < 2:
-        raise UsageError(f"input {clipped(name)} has no axis of channels")
-    first = 0 if wanted.layout in ("chw", "hwc") else 1
-    numbers = 3 if wanted.reverses else wanted.channels
-    counts = [numbers] if numbers > 1 else [3, 1, 4]
-    for axis in (first, rank - 1):
-        if extents[axis] in counts:
-            return axis
-    if extents[first] is None:
-        return first
-    if numbers > 1:
-        what = "bgr are 3" if wanted.reverses else f"there are numbers for {numbers}"
-        raise UsageError(f"input {clipped(name)} has {extents[first]} channels, and {what}")
-    return first
-
-
-def _order(known: _Input, wanted: Preprocessing) -> list[int] | None:
-    """Return the order of axes that makes the model's layout of what is given."""
-    if wanted.layout is None or known.rank is None:
-        return None
-    is_last, rank = LAYOUTS[wanted.layout][1], known.rank
-    batch = 0 if wanted.layout in ("chw", "hwc") else 1
-    model_is_last = known.axis == rank - 1
-    if is_last == model_is_last:
-        return None
-    axes = list(range(rank))
-    if is_last:
-        return [*axes[:batch], rank - 1, *axes[batch:-1]]
-    return [*axes[:batch], *axes[batch + 1 :], batch]
 
 
 def _check_holds(known: _Input, given: DType, wanted: Preprocessing) -> None:

@@ -154,7 +154,7 @@ def test_a_shift_of_the_model_itself_stays_before_padding() -> None:
 WORDS = ("uint8", "int8", "uint16", "float32", "float64")
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(
     dtype=st.sampled_from(WORDS),
     last=st.booleans(),

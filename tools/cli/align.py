@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from .options import (
     COMPARED,
     Subparsers,
+    add_data_preprocess,
     add_input_shapes,
     add_inputs,
     add_limits,
@@ -65,6 +66,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
             " samples along the first axis"
         ),
     )
+    add_data_preprocess(command)
     command.add_argument(
         "--by",
         choices=("rounding", "sqnr"),

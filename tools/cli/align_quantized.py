@@ -44,6 +44,8 @@ def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelP
         by_layers = is_quantized(second) and not is_quantized(first)
     if not by_layers and options.data is not None:
         raise UsageError("--data is for quantized models: give --inputs")
+    if options.preprocess and options.data is None:
+        raise UsageError("--preprocess changes data: give them by --data")
     if by_layers and not is_quantized(second):
         raise UsageError(
             f"{options.second}: --by sqnr needs a quantized model: no operator of the main graph is"
@@ -92,7 +94,7 @@ def _batches(
 ) -> tuple[list[Feeds], str]:
     """Return the user's batches, or generated ones within the ranges of the quantized inputs."""
     if options.data is not None:
-        found = read_samples(options.data, source.model)
+        found = read_samples(options.data, source.model, options.preprocess)
     elif options.inputs:
         found = [stimulus.feeds for stimulus in read_inputs(options.inputs, source.model)]
     else:

@@ -135,6 +135,14 @@ def add_input_shapes(command: Arguments) -> None:
     )
 
 
+WORDS = """\
+(x * scale - mean) / std, such as NAME:uint8,nhwc,bgr,mean=.5,std=.25,scale=1/255, with numbers in
+the order of the model's channels, or a preset: torchvision
+(scale=1/255,mean=.485:.456:.406,std=.229:.224:.225), tf (scale=1/127.5,mean=1), caffe
+(bgr,mean=103.939:116.779:123.68)""".replace("\n", " ")
+"""The words of --preprocess."""
+
+
 def add_preprocess(command: Arguments) -> None:
     """Add --preprocess."""
     command.add_argument(
@@ -142,11 +150,20 @@ def add_preprocess(command: Arguments) -> None:
         action="append",
         default=[],
         metavar="NAME:uint8,nhwc,...",
+        help=f"insert operators that make an input of what is given: {WORDS} (repeatable)",
+    )
+
+
+def add_data_preprocess(command: Arguments) -> None:
+    """Add --preprocess for data."""
+    command.add_argument(
+        "--preprocess",
+        action="append",
+        default=[],
+        metavar="NAME:torchvision,...",
         help=(
-            "insert operators that make the data of an input of what is given, (x * scale - mean) /"
-            " std: NAME:uint8,nhwc,bgr,mean=.485:.456:.406,std=.229:.224:.225,scale=1/255, or a"
-            " preset (torchvision, tf, caffe); numbers are in the order of the model's channels"
-            " (repeatable)"
+            f"make inputs of the data, not another model: {WORDS}. Pictures also take resize=256"
+            " (the shorter side, or 240x320) and crop=224, which torchvision has (repeatable)"
         ),
     )
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from .options import (
     COMPARED,
     Subparsers,
+    add_data_preprocess,
     add_in_place,
     add_keep,
     add_limits,
@@ -42,11 +43,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         "-o", "--output", metavar="INT8.onnx", required=True, help="the quantized model"
     )
     add_in_place(command)
-    samples = "a folder or an .npz file with samples along the first axis of each input"
+    samples = (
+        "an .npz file with samples along the first axis of each input, or a folder of .npz files,"
+        " for one input also of .npy, .pb, .png, .jpg and .wav files"
+    )
     command.add_argument("--data", metavar="FOLDER|NPZ", help=f"calibrate with samples: {samples}")
     command.add_argument(
         "--test-data", metavar="FOLDER|NPZ", help="samples to compare with the float model"
     )
+    add_data_preprocess(command)
     add_ranges(command)
     granularity = command.add_mutually_exclusive_group()
     granularity.add_argument(
@@ -124,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
     if options.svg is not None:
         check_drawing("--svg", options.svg)
     check_engine()
+    if options.preprocess and options.data is None and options.test_data is None:
+        raise UsageError("--preprocess changes data: give them by --data")
     inputs, ranges = ranges_of(options)
     outputs = [options.output, options.float, options.json, options.svg]
     check_replaced(options.output, options.model, in_place=options.in_place)
@@ -137,6 +144,7 @@ def run(options: argparse.Namespace) -> int:
             base_dir=base_dir,
             data=options.data,
             test_data=options.test_data,
+            preprocess=options.preprocess,
             input_ranges=inputs,
             ranges=ranges,
             sigmas=options.sigmas,

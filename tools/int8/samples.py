@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,15 @@ from ..verify.inputs import (
     required_inputs,
 )
 from ..verify.runner import Runner
+from .data_preparation import DataPreparation
+from .media import PICTURES, SOUNDS
 
-SUFFIXES = (".npz", ".npy", ".pb")
+ARRAYS = (".npz", ".npy", ".pb")
+"""Files of arrays, which are read as inputs."""
+SUFFIXES = (*ARRAYS, *PICTURES, *SOUNDS)
 """Files of a folder that are read as inputs."""
+KINDS = "an .npz, .npy, .pb, .png, .jpg or .wav"
+"""The kinds of files, in a message."""
 BATCH = 8
 """Samples that are run together if the model leaves the first axis open."""
 GENERATED = 16
@@ -39,19 +46,29 @@ MAX_CELL = 6
 """Generated values are constant over cells of 1 to 2**MAX_CELL elements along inner axes."""
 
 
-def read_samples(data: str | Path | Mapping[str, Array] | Array, model: ModelProto) -> list[Feeds]:
+def read_samples(
+    data: str | Path | Mapping[str, Array] | Array,
+    model: ModelProto,
+    preprocess: str | Sequence[str] = (),
+) -> list[Feeds]:
     """Return the samples of `data`, split into batches that the model takes.
 
     `data` has an array for each input of the model, samples along its first axis: a mapping, for
-    one input the array alone, an `.npz` file, for a model with one input also an `.npy` or
-    TensorProto (`.pb`) file, or a folder of them. Raises VerifyError if a file cannot be read or
-    does not fit the model, and UsageError for other data.
+    one input the array alone, an `.npz` file, for a model with one input also an `.npy`,
+    TensorProto (`.pb`), `.png`, `.jpg` or `.wav` file, or a folder of them. `preprocess` makes
+    inputs of what is given. Raises VerifyError if a file cannot be read or does not fit the model,
+    and UsageError for other data.
     """
     infos = {info.name: info for info in required_inputs(model)}
+    preparation = DataPreparation(infos, preprocess)
     if isinstance(data, np.ndarray) and len(infos) == 1:
         data = {next(iter(infos)): data}
     if isinstance(data, Mapping):
-        arrays = {name: np.asarray(array) for name, array in data.items() if name in infos}
+        arrays = {
+            name: preparation.converted(name, np.asarray(array))
+            for name, array in data.items()
+            if name in infos
+        }
         found = [Stimulus("data", arrays)]
         check_feeds(found[0], infos)
     elif not isinstance(data, str | Path):
@@ -62,7 +79,14 @@ def read_samples(data: str | Path | Mapping[str, Array] | Array, model: ModelPro
     else:
         found = []
         for path in _files(Path(data), len(infos)):
-            found += read_inputs([path], model)
+            if path.suffix.lower() in ARRAYS:
+                found += read_inputs([path], model, preparation.converted)
+                continue
+            (name,) = infos
+            stimulus = Stimulus(path.name, {name: preparation.read(path, name)})
+            check_feeds(stimulus, infos)
+            found.append(stimulus)
+        found = _joined(found)
     return [batch for stimulus in found for batch in _split(stimulus, infos)]
 
 
@@ -97,21 +121,35 @@ def hold_out(batches: list[Feeds], model: ModelProto) -> tuple[list[Feeds], list
 
 def _files(path: Path, num_inputs: int) -> list[Path]:
     """Return the files at `path` that have inputs, in the order of their names."""
-    if not path.is_dir() and path.suffix not in SUFFIXES:
-        raise VerifyError(f"{path}: give an .npz, .npy or .pb file, or a folder of them")
+    if not path.is_dir() and path.suffix.lower() not in SUFFIXES:
+        raise VerifyError(f"{path}: give {KINDS} file, or a folder of them")
     try:
         entries = path.iterdir() if path.is_dir() else [path]
-        files = sorted(file for file in entries if file.suffix in SUFFIXES)
+        files = sorted(file for file in entries if file.suffix.lower() in SUFFIXES)
     except OSError as error:
         raise VerifyError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
-        raise VerifyError(f"{path}: this folder has no .npz, .npy or .pb file")
+        raise VerifyError(f"{path}: this folder has no {KINDS.partition(' ')[2]} file")
     single = next((file for file in files if file.suffix != ".npz"), None)
     if single is not None and num_inputs != 1:
         raise VerifyError(
             f"{single}: the model has {num_inputs} inputs: give .npz files, which name them"
         )
     return files
+
+
+def _joined(found: list[Stimulus]) -> list[Stimulus]:
+    """Return the samples of files, those of neighbours together where their shapes are equal."""
+    joined: list[Stimulus] = []
+    for _, group in groupby(found, lambda each: {n: a.shape for n, a in each.feeds.items()}):
+        some = list(group)
+        (first, *_), names = some, some[0].feeds
+        # An array that was one sample is an axis of samples now; others stay apart.
+        if len(some) > 1 and all(len(a) == 1 for a in first.feeds.values() if a.ndim):
+            arrays = {name: np.concatenate([each.feeds[name] for each in some]) for name in names}
+            some = [Stimulus(first.name, arrays)]
+        joined += some
+    return joined
 
 
 def _split(stimulus: Stimulus, infos: Infos) -> list[Feeds]:

@@ -44,6 +44,7 @@ def quantize(
     *,
     data: str | Path | Mapping[str, Array] | Array | None = None,
     test_data: str | Path | Mapping[str, Array] | Array | None = None,
+    preprocess: str | Sequence[str] = (),
     input_ranges: Mapping[str, Range] | Range | None = None,
     ranges: Mapping[str, Range] | None = None,
     sigmas: float = SIGMAS,
@@ -67,6 +68,8 @@ def quantize(
     - `data`, `test_data`: a folder, an `.npz` file or arrays by the names of the inputs, with
       samples along the first axis. Both models are compared on `test_data`, else on a fifth of
       `data`, which is held out of the calibration, else on generated inputs.
+    - `preprocess`: how inputs are made of the data, in the words of `irc.compile`, with `resize`
+      and `crop` beside for pictures. It changes the data, and not the model.
     - `per_channel`: one scale for each output channel of a weight, by default from opset 13 on.
     - `reduce_range`: weights of 7 bits, with which no processor's kernel overflows.
     - `exclude`: names of operators, or of their results, that stay float.
@@ -105,8 +108,10 @@ def quantize(
                 limits=limits,
                 ctx=ctx,
             )
-        samples = None if data is None else read_samples(data, preparation.first)
-        tests = None if test_data is None else read_samples(test_data, preparation.first)
+        samples = None if data is None else read_samples(data, preparation.first, preprocess)
+        tests = None
+        if test_data is not None:
+            tests = read_samples(test_data, preparation.first, preprocess)
         calibration, noun = samples, " of the test data"
         if tests is None and samples is not None:
             calibration, tests, noun = hold_out(samples, preparation.first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,11 +141,16 @@ def is_known_elem_type(elem_type: int) -> bool:
     return elem_type in helper.get_all_tensor_dtypes()
 
 
-def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus]:
+def read_inputs(
+    paths: Sequence[str | Path],
+    model: ModelProto,
+    convert: Callable[[str, Array], Array] | None = None,
+) -> list[Stimulus]:
     """Read a user's own inputs.
 
     Each `.npz` file is one stimulus. All `.npy` and `.pb` (TensorProto) files together are another
     one: a TensorProto goes to the input of its name, others in the order of the model's inputs.
+    `convert` makes the array of an input of its name and what was read.
 
     Raises VerifyError if a file cannot be read or does not fit the model.
     """
@@ -177,6 +182,8 @@ def read_inputs(paths: Sequence[str | Path], model: ModelProto) -> list[Stimulus
     if single:
         stimuli.append(Stimulus("given", single))
     for stimulus in stimuli:
+        if convert is not None:
+            stimulus.feeds.update({name: convert(name, x) for name, x in stimulus.feeds.items()})
         check_feeds(stimulus, {**required, **{name: accepted[name] for name in stimulus.feeds}})
     return stimuli
 

@@ -497,9 +497,13 @@ def test_equal_calls_give_equal_bytes(path: Path) -> None:
         (
             ["--data", "{model}"],
             1,
-            "{model}: give an .npz, .npy or .pb file, or a folder of them",
+            "{model}: give an .npz, .npy, .pb, .png, .jpg or .wav file, or a folder of them",
         ),
-        (["--data", "{empty}"], 1, "{empty}: this folder has no .npz, .npy or .pb file"),
+        (
+            ["--data", "{empty}"],
+            1,
+            "{empty}: this folder has no .npz, .npy, .pb, .png, .jpg or .wav file",
+        ),
         (["--data", "{other}"], 1, "the input 'x' is missing"),
         (["--data", "{wide}"], 1, "the input 'x' is float64, but the model takes float32"),
         ([*RANGE, "--float", "{output}"], 2, "two outputs cannot be one file"),
