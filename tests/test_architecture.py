@@ -45,9 +45,7 @@ FACE = ("", "__main__")
 
 
 def package_files() -> dict[str, Path]:
-    """Return the file of every module of the package by the module's name, without the leading
-    `irc.`.
-    """
+    """Return the file of every module of the package by name, without `irc.`."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return {module_name(path): path for path in [*found, *ROOT.glob("*.py")]}
 
@@ -127,9 +125,7 @@ def test_backends_import_of_passes_records_statistics_and_ranges() -> None:
 
 
 def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
-    """`support.hooks`: the name under which it is asked for, and the one function or class that it
-    is.
-    """
+    """`support.hooks`: the name of each service, and its one function or class."""
     calls = [
         (node.func.id, node.args[0])
         for tree in TREES.values()

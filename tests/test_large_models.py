@@ -373,9 +373,7 @@ def peak_of_compile(folder: Path) -> int:
 def test_memory_is_that_of_a_block_and_bytes_are_read_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Growth guard: a compile with fold map reads folded weights twice, once to see how large they
-    are.
-    """
+    """Growth guard: a compile with fold map reads folded weights twice."""
     onnx.save(network(6, 640), tmp_path / "i.onnx")
     size = (tmp_path / "i.onnx").stat().st_size
     assert size > 80 << 20

@@ -56,9 +56,7 @@ def test_public_names_are_sorted_and_exist() -> None:
 
 
 def build(kind: str, folder: Path, source: Path | None = None) -> Path:
-    """Build the `wheel` or the `sdist` of a clone of the repository, or of `source`, and return its
-    path.
-    """
+    """Build the `wheel` or `sdist` of a clone, or of `source`, and return its path."""
     if source is None:
         source = folder / f"source-{kind}"
         subprocess.run(["git", "clone", "--quiet", harness.ROOT, source], check=True)

@@ -43,9 +43,7 @@ LOADING = 10.0
 
 
 def made(seed: int) -> tuple[ModelProto, ModelProto, bool]:
-    """The model of that seed without functions and with them, and whether it is exact
-    in float64.
-    """
+    """The model of that seed without functions and with, and whether float64 is exact."""
     exact = seed // BLOCKS % 2 == 0
     plain = grow(seed) if exact else export(seed)
     return plain, with_functions(plain, seed), exact

@@ -57,9 +57,7 @@ def pipeline(options: str) -> str:
 
 
 def hold(model: ModelProto, options: str) -> None:
-    """Compile a model of float64, and hold the result against everything that has to be
-    true of it.
-    """
+    """Compile a model of float64, and hold the result against every invariant."""
     given = copy.deepcopy(model)
     result = compile_model(given, pipeline(options), context=PassContext([Verify()]))
     assert given == model, "the compiler changed its input"

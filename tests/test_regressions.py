@@ -381,9 +381,7 @@ def test_a_symbol_that_only_a_declaration_gives_is_no_equation() -> None:
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_a_shape_that_only_a_declaration_gives_is_not_computed_with(rank: int) -> None:
-    """The result of an operator of another domain is declared, and is the data of MatMul and of a
-    Reshape.
-    """
+    """A declared result of another domain's operator is read by MatMul and Reshape."""
     gamma, params = batch_norm("m", "y", 3)
     nodes = [
         make("Fancy", ["x"], ["f"], domain="com.acme"),
@@ -500,9 +498,7 @@ def test_a_pad_of_zeros_stays_where_a_window_has_nothing_but_nan() -> None:
 
 
 def ceil_pool(op: str, size: int, behind: bool, **attrs: Any) -> ModelProto:
-    """A pool that rounds up, and a reader whose shape onnx compares with its own inference once
-    sizes are constant.
-    """
+    """A pool that rounds up; onnx compares its reader's shape with its inference."""
     nodes = [make(op, ["x"], ["p"], ceil_mode=1, **attrs)]
     constants: dict[str, Any] = {}
     if behind:
@@ -676,9 +672,7 @@ def test_an_elementwise_operator_of_scikit_learn_keeps_the_shape(
 
 @pytest.mark.parametrize("layout", [0, 1])
 def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int) -> None:
-    """The first extent of the last Reshape is that of the input, of which inference
-    sees a -1 only.
-    """
+    """The first extent of the last Reshape is the input's; inference sees a -1."""
     nodes = [make("Shape", ["x"], ["s"], start=0, end=1), make("Concat", ["s", "k"], ["t"], axis=0)]
     nodes += [make("Reshape", ["x", "t"], ["a"], allowzero=1)]
     nodes += [make("LSTM", ["a", "w", "r"], ["b"], hidden_size=2, layout=layout)]
@@ -705,9 +699,7 @@ def test_symbols_pass_recurrent_layers_and_scatters_behind_a_reshape(layout: int
 
 
 def test_a_parameter_that_gives_the_result_its_rank_keeps_it() -> None:
-    """The scale of an RMSNorm written out had one axis more than the data, and lost it to a Mul
-    that it took.
-    """
+    """The scale of a written-out RMSNorm had one axis more, and lost it to a Mul."""
     text = """
         <ir_version: 8, opset_import: ["": 17]>
         g (float[4, 8] x) => (float[1, 4, 8] y) <float eps = {1e-5}> {
@@ -779,9 +771,7 @@ def test_a_constant_slice_backward_to_the_greatest_integer_is_that_of_the_runtim
 def test_a_slice_of_one_backward_to_the_greatest_integer_stays(
     end: int, count: int, as_nodes: bool
 ) -> None:
-    """onnx infers no elements for the first Slice, so that the second one seemed to take all of
-    them.
-    """
+    """onnx infers no elements for the first Slice; the second one seemed to take all."""
     bounds = {
         name: np.array([value])
         for name, value in {"s": -1, "e": end, "a": 0, "t": -1, "f": 1, "l": 3}.items()
@@ -816,9 +806,7 @@ def test_folds_of_computed_scales_do_not_count_against_those_held_back(others: i
 
 
 def test_a_call_is_inlined_whose_body_inlines_only_when_it_is_clean() -> None:
-    """An Identity beside the BatchNormalization kept a function of another opset from being
-    inlined.
-    """
+    """An Identity beside BatchNormalization kept a function of another opset from inlining."""
     text = """
         <ir_version: 10, opset_import: ["": 15, "d": 1]>
         g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
@@ -840,9 +828,7 @@ def test_a_call_is_inlined_whose_body_inlines_only_when_it_is_clean() -> None:
 
 
 def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -> None:
-    """Its weight is far below half an ulp of the bias, which the other channel takes
-    back to zero.
-    """
+    """Its weight is far below half an ulp of the bias, which the other channel cancels."""
     norm = make("BatchNormalization", ["x", "gamma", "beta", "zero", "one"], ["n"], epsilon=0.0)
     constants = {
         "gamma": np.float32([2e-23, 1]),
@@ -869,9 +855,7 @@ def test_an_input_channel_does_not_vanish_beside_a_bias_that_another_cancels() -
     ],
 )
 def test_an_absent_bound_that_changes_sides_stays_absent(bounds: str, left: list[str]) -> None:
-    """onnxruntime limits infinities to the greatest number where a bound is absent, and not where
-    it is infinite.
-    """
+    """onnxruntime limits infinities if a bound is absent, not if it is infinite."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 9, opset_import: ["": 17]> g (float[1,3,4,4] x) => (float[1,2,4,4] y)
         <float lo = {{-1.5}}, float inf = {{inf}}, float ninf = {{-inf}}, float[2,3,1,1] w = {{1, 2, 3, 4, 5, 6}}>

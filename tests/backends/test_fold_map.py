@@ -414,9 +414,7 @@ def whole_document() -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_types_and_schema_accept_the_same_documents() -> None:
-    """But for integers of more than 64 bits, and references to layers, which a schema cannot
-    follow.
-    """
+    """But for integers of more than 64 bits, and references to layers: no schema follows these."""
     validator = jsonschema.Draft202012Validator(SCHEMA)
     document = whole_document()
     validator.validate(document)

@@ -37,9 +37,7 @@ def test_every_rule_case(block: int) -> None:
 
 
 def computable(model: ModelProto) -> bool:
-    """Whether the float64 evaluator knows the operators and the shapes, and nothing is rounded to
-    less.
-    """
+    """Whether the float64 evaluator knows operators and shapes, and nothing is narrower."""
     known = all(info.type.tensor_type.HasField("shape") for info in model.graph.input)
     return known and runs_exactly(model) and all(not node.domain for node in model.graph.node)
 
@@ -182,9 +180,7 @@ def test_what_stays_says_why() -> None:
 
 
 def test_a_shift_left_in_another_add_is_listed_where_that_add_goes() -> None:
-    """The scale of the BatchNormalization goes into the first Conv, its shift into the Add, and the
-    Add forward.
-    """
+    """The scale goes into the first Conv, the shift into the Add, and the Add forward."""
     graph = Graph(dtype=F64)
     x = graph.input("x", [2, 2, 2, 1])
     rows = graph.initializer(np.array([0.5, 0.25]).reshape(1, 1, 2, 1), "rows")

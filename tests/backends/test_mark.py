@@ -46,9 +46,7 @@ def bytes_of(model: ModelProto) -> bytes:
     "source", [net(), net(author="me", z="1"), net(irc_compiled="of another"), net(irc_fold="x")]
 )
 def test_what_irc_changed_bears_one_mark(source: ModelProto) -> None:
-    """A second compile leaves it as it is, unfolding brings the source back, and digests do not see
-    it.
-    """
+    """A second compile leaves it, unfolding brings the source back, digests do not see it."""
     result = irc.compile(source)
     own = [] if is_compiled(source) else [MARK]
     assert metadata(result.model) == metadata(source) + own

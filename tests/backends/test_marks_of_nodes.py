@@ -1,6 +1,4 @@
-"""Metadata, documentation, device configurations and names of nodes that passes replace, merge or
-make.
-"""
+"""Metadata, documentation, devices and names of nodes that passes replace, merge or make."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ X = {"x": (-1.0, 2.0)}
 
 
 def two_layers(between: str = "Relu", second: str = "Conv", **attributes: Any) -> Result:
-    """Conv, BatchNormalization, an activation, a layer without, and a value of which nothing is
-    known.
-    """
+    """Conv, BatchNormalization, an activation, a layer without, and an unknown value."""
     graph = Graph()
     graph.input("x", ("n", 4, 8, 8))
     graph.node("Conv", ["x", graph.constant(graph.random(4, 4, 1, 1))], "y", "first")

@@ -52,9 +52,7 @@ def per_channel(g: Graph, *numbers: float) -> str:
 
 
 def behind(build: Build, mean: float = MEAN, std: float = STD) -> ModelProto:
-    """A BatchNormalization of `r`, the result of `build` on two layers of which nothing
-    is known.
-    """
+    """A BatchNormalization of `r`, the result of `build` on two layers without statistics."""
     g = Graph()
     g.input("x", ["n", C, 6, 6])
     x, y = (g.node("Conv", ["x", g.initializer(g.random(C, C, 1, 1))]) for _ in range(2))

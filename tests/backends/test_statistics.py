@@ -45,9 +45,7 @@ def test_what_keeps_its_name_keeps_its_values(block: int) -> None:
 
 
 def layered(*ops: str, pads: int = 0, forward: bool = False) -> tuple[Graph, Any]:
-    """A convolution, operators of which `bn` is a BatchNormalization, and with `forward` a second
-    convolution.
-    """
+    """A convolution, operators with the BatchNormalization `bn`, and maybe a second convolution."""
     graph = Graph(dtype=F64)
     x, params = graph.input("x", [1, 3, 9, 9]), batch_norm(C, dtype=F64)
     params = replace(params, gamma=np.abs(params.gamma)) if "Relu" in ops else params

@@ -68,9 +68,7 @@ print(*differ)
 
 
 def differing_elsewhere(models: Iterable[tuple[str, ModelProto]], folder: Path) -> list[str]:
-    """Compile the models in this process, unfold each in one that has read no other, and name those
-    that differ.
-    """
+    """Compile the models here, unfold each in a fresh process, and name those that differ."""
     places = []
     for name, model in models:
         place = folder / name.replace("/", "-")
@@ -88,9 +86,7 @@ def differing_elsewhere(models: Iterable[tuple[str, ModelProto]], folder: Path) 
 
 
 def with_constant_nodes() -> ModelProto:
-    """Conv and BatchNormalization before a Reshape by a Constant, and Constants of listed numbers
-    and of text.
-    """
+    """Conv and BatchNormalization before a Reshape, and Constants of numbers and of text."""
     graph, *_ = conv_bn(channels=256)  # a weight that is written piece by piece
     tensors = {
         "raw": numpy_helper.from_array(np.array([0, -1], np.int64)),

@@ -350,9 +350,7 @@ def test_the_log_of_a_softmax_of_no_elements_has_a_range() -> None:
 
 
 def test_an_operand_at_an_axis_is_not_aligned_with_the_last_one() -> None:
-    """Channels lie on axis 1 where an older opset says so, though the last axis has as many
-    elements.
-    """
+    """Channels lie on axis 1 if an older opset says so, whatever the last axis is."""
     graph = Graph(opset=6)
     graph.input("x", (2, 4, 6, 4))
     graph.node(
@@ -368,9 +366,7 @@ C = 64
 
 
 def behind_a_norm(build: Callable[[Graph, str], str], channels: int = C) -> Graph:
-    """A BatchNormalization whose results have mean 0 and deviation 1, and what `build` makes of
-    them, named y.
-    """
+    """A BatchNormalization of results of mean 0 and deviation 1, and y, which `build` makes."""
     graph = Graph()
     graph.input("x", (1, channels, 6, 6))
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
@@ -438,9 +434,7 @@ def ones(g: Graph) -> str:
 
 @pytest.mark.parametrize("name", DECISIVE)
 def test_what_decides_has_room_for_every_direction(name: str) -> None:
-    """Data of the usual norm along the weights have 8 deviations, where a layer in the middle has
-    the 6 of `sigmas`.
-    """
+    """Data of the usual norm along the weights have 8 deviations, not the 6 of `sigmas`."""
     build, radius = DECISIVE[name]
     graph = behind_a_norm(build)
     if name in ("behind an ArgMax", "behind a comparison"):

@@ -167,9 +167,7 @@ def test_an_attribute_by_reference_is_written_where_the_function_is_inlined(
 
 
 def normalized(epsilon: float | None, default: float | None) -> ModelProto:
-    """Return a model whose function has a BatchNormalization with an epsilon by reference, and a
-    Relu.
-    """
+    """Return a model with BatchNormalization, whose epsilon is a reference, in a function."""
     names = ["x", "gamma", "beta", "mean", "var"]
     norm = helper.make_node("BatchNormalization", names, ["h"], name="norm")
     norm.attribute.append(
@@ -243,8 +241,7 @@ def made_local(
 def nested(
     kind: str, epsilon: float | None, outer: float | None, inner: float | None
 ) -> ModelProto:
-    """Return a call of Outer, which calls Inner, whose BatchNormalization has an epsilon by
-    reference.
+    """Return a call of Outer, which calls Inner, whose epsilon is a reference.
 
     The call, or one BatchNormalization, stands in a branch of If or in the body of a Loop, or at
     the top.

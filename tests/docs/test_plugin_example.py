@@ -1,6 +1,4 @@
-"""examples/plugin: installed as a package, its tests run, and its passes found by the
-command line.
-"""
+"""examples/plugin, installed as a package: its tests run, and the command line finds its passes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small networks as they are written for torch, and the BatchNormalization in them that has to
-stay.
+"""Small networks as they are written for torch, and the BatchNormalization that has to stay.
 
 Each architecture says, for every BatchNormalization that cannot go, what is in the way on either
 side. That is derived by hand from how affines commute with operators, not from what the compiler
@@ -25,9 +24,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the way of one BatchNormalization, as reason codes of the fold map, which may name
-    either.
-    """
+    """The obstacles of one BatchNormalization, as reason codes, any of which may be named."""
 
     behind: str
     ahead: str
@@ -36,9 +33,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build the network, the shape of one sample, and what has to stay, by the path of the
-    module.
-    """
+    """How to build the network, the shape of a sample, and what has to stay, by module path."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
@@ -161,9 +156,7 @@ class PreActivationBlock(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """ResNet v2: where the shortcut is the data itself, the BatchNormalization in front of the Relu
-    has to stay.
-    """
+    """ResNet v2: if the shortcut is the data, the BatchNormalization before the Relu stays."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,8 +183,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseConcat(nn.Module):
-    """DenseNet: all later concatenations read a feature, so that none of their BatchNormalizations
-    can claim it.
+    """DenseNet: later concatenations share a feature, so no BatchNormalization can claim it.
 
     The last BatchNormalization stands behind the transition's pooling, and goes into the
     convolution in front of that.
@@ -231,9 +223,7 @@ class Branches(nn.Module):
 
 
 class Decoder(nn.Module):
-    """U-Net: transposed convolutions in groups, resizing between convolution and
-    BatchNormalization, a skip.
-    """
+    """U-Net: transposed convolutions in groups, a Resize before BatchNormalization, a skip."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -264,9 +254,7 @@ class Decoder(nn.Module):
 
 
 class Generator(nn.Module):
-    """DCGAN: a dense layer read as an image, whose BatchNormalization goes back through the
-    Reshape.
-    """
+    """DCGAN: a dense layer read as an image; its BatchNormalization goes through the Reshape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,9 +268,7 @@ class Generator(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Dense layers: the BatchNormalization of the input, and the one behind an activation, go
-    forward.
-    """
+    """Dense layers: BatchNormalization of the input and behind an activation goes forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -296,9 +282,7 @@ class Mlp(nn.Module):
 
 
 class SharedHeads(nn.Module):
-    """EfficientDet: one convolution for all levels of a pyramid, and a
-    BatchNormalization for each.
-    """
+    """EfficientDet: one convolution for all levels, and a BatchNormalization for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,9 +300,7 @@ class SharedHeads(nn.Module):
 
 
 class StandardisedConv(nn.Conv2d):
-    """A convolution whose weight a BatchNormalization in training mode standardises, as timm's
-    NFNets have it.
-    """
+    """A convolution whose weight a BatchNormalization in training mode standardises."""
 
     def __init__(self, into: int, out: int) -> None:
         super().__init__(into, out, 3, padding=1)
@@ -333,8 +315,7 @@ class StandardisedConv(nn.Conv2d):
 
 
 class Standardised(nn.Module):
-    """NFNet: the BatchNormalization of a weight is no affine in training mode, and leaves the
-    weight to run time.
+    """NFNet: BatchNormalization of a weight, in training mode, leaves it to run time.
 
     The dynamo exporter writes no training mode: it computes mean and variance of the weight, and
     all of it is constant.
@@ -388,9 +369,7 @@ class PostActivation(nn.Module):
 
 
 class GivenNorm(nn.Module):
-    """BatchNormalization of the input, as images are normalised, in front of a convolution in two
-    groups.
-    """
+    """BatchNormalization of the input, as of images, before a convolution in two groups."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
@@ -454,9 +433,7 @@ class Shuffle(nn.Module):
 
 
 class Temporal(nn.Module):
-    """Sequences: a dense layer per step, transposed, then convolutions in time and statistics over
-    time.
-    """
+    """Sequences: a dense layer per step, convolutions in time, and statistics over time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -475,9 +452,7 @@ class Temporal(nn.Module):
 
 
 class TokenNorm(nn.Module):
-    """A dense layer per token, and a BatchNormalization of all tokens in one row, as
-    LeViT has it.
-    """
+    """A dense layer per token, and BatchNormalization of all tokens in a row, as in LeViT."""
 
     def __init__(self, into: int, out: int) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""Transformers and mobile networks of a few layers, with the idioms of the originals, which
-runtimes fuse.
-"""
+"""Small transformers and mobile networks with the idioms of the originals, which runtimes fuse."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def causal(tokens: int) -> Tensor:
 
 
 class Dense(nn.Linear):
-    """A dense layer that is written as a product and a sum, the form in which onnxruntime knows
-    attention.
-    """
+    """A dense layer as a product and a sum, the form in which onnxruntime knows attention."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight.T + self.bias
@@ -118,9 +114,7 @@ class Bert(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """One product for queries, keys and values, scores chosen by Where, and a Gelu by tanh that is
-    written out.
-    """
+    """One product for queries, keys and values, scores by Where, and Gelu by tanh."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,9 +326,7 @@ class Swin(nn.Module):
 
 
 class ChannelsFirstNorm(nn.Module):
-    """A LayerNormalization along the channels of an image, written out as ConvNeXt does between its
-    stages.
-    """
+    """LayerNormalization along the channels of an image, as ConvNeXt has it between stages."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -191,9 +191,7 @@ def test_shared_modules(kind: Any, whole: bool) -> None:
 
 
 class Reader(nn.Module):  # type: ignore[misc, name-defined]
-    """A convolution before a BatchNorm, its weight read by code of forward, too, or by a
-    convolution that shares it.
-    """
+    """A convolution before a BatchNorm, whose weight code or another convolution reads, too."""
 
     def __init__(self, hook: Any, tied: bool) -> None:
         super().__init__()

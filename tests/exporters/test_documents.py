@@ -1,6 +1,4 @@
-"""The code for torch in README and docs/pytorch.md runs, and the defaults of torch fold what they
-are said to fold.
-"""
+"""The code for torch in README and docs/pytorch.md runs, and torch's defaults fold as said."""
 
 from __future__ import annotations
 

@@ -27,9 +27,7 @@ from exporters.architectures import ARCHITECTURES, settle  # noqa: E402 - needs 
 
 
 def torchscript(model: Any, sample: Any, opset: int, dynamic: bool) -> ModelProto:
-    """By the exporter that traces to TorchScript, BatchNormalization and constants left as they
-    are.
-    """
+    """By the exporter to TorchScript, BatchNormalization and constants left as they are."""
     file = io.BytesIO()
     torch.onnx.export(
         model,
@@ -76,9 +74,7 @@ def export(name: str, exporter: str, dynamic: bool) -> ModelProto:
 
 
 def path(node: NodeProto) -> str:
-    """The path of the module that a BatchNormalization was, which stands in the name of
-    its gamma.
-    """
+    """The path of the module of a BatchNormalization, which is in the name of its gamma."""
     return node.input[1].rpartition(".")[0]
 
 

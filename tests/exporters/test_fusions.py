@@ -1,6 +1,4 @@
-"""onnxruntime fuses as many operators of what irc made of an exported network as of the network
-itself.
-"""
+"""onnxruntime fuses as many operators of the compiled network as of the exported one."""
 
 from __future__ import annotations
 

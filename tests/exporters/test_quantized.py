@@ -35,9 +35,7 @@ KEPT = {
 
 
 class Quantized(nn.Module):  # type: ignore[misc]
-    """A layer whose data and weight are quantized and dequantized, as ModelOpt and
-    pytorch-quantization do.
-    """
+    """A layer whose data and weight are quantized and dequantized, as by ModelOpt."""
 
     def __init__(self, layer: nn.Module, *, per_channel: bool) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""Statistics regained from torch's default exports, which have folded BatchNormalization, and from
-other tools.
-"""
+"""Statistics regained from torch's default exports and other tools, which have folded."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ IMPORTS = {"alone": (ALIAS,), "beside": ("", ALIAS), "not": ("",)}
 
 
 def aliased(model: ModelProto, imports: str = "alone") -> ModelProto:
-    """A copy of a model whose operators of ONNX are all of the domain `ai.onnx`, in bodies and
-    functions, too.
-    """
+    """A copy of a model whose operators of ONNX have the domain `ai.onnx`, in bodies, too."""
     made = ModelProto()
     made.CopyFrom(model)
     for node in all_nodes(made):

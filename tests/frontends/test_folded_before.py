@@ -15,9 +15,7 @@ from onnx import ModelProto
 
 
 def net(weight: str = "w", bias: str = "b", *, rule: str = "", norm: bool = False) -> ModelProto:
-    """Two convolutions with these names of parameters, and a BatchNormalization that stays behind a
-    Clip.
-    """
+    """Two convolutions with parameters of these names, and BatchNormalization behind a Clip."""
     graph = Graph()
     value = graph.input("x", [1, 4, 5, 5])
     for i in range(2):

@@ -47,9 +47,7 @@ def model(**external: str) -> ModelProto:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder `inside` with data, a link out, a FIFO and a folder, beside a file that nobody may
-    read.
-    """
+    """A folder `inside` with data, a link out, a FIFO and a folder; beside it a secret file."""
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret").write_bytes(SIXTEEN.tobytes())

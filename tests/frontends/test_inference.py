@@ -69,9 +69,7 @@ def sliced() -> Graph:
 def test_extents_that_runtimes_round_up_are_not_known(
     scale: float, extent: int | None, form: str
 ) -> None:
-    """Three times the float32 next to 5/3 is 5 in onnxruntime, and 4 in onnx's inference, which irc
-    believed.
-    """
+    """3 times the float32 next to 5/3 is 5 in onnxruntime, 4 in onnx's inference."""
     graph = Graph(opset=13)
     graph.input("x", [1, 2, 3, 3])
     scales = graph.constant(np.asarray([1, 1, 1, scale], np.float32), form)
@@ -105,9 +103,7 @@ def test_scales_that_do_not_fit_their_shape_leave_extents_unknown() -> None:
 
 @pytest.mark.parametrize(("width", "computed"), [(5, True), (6, False)])
 def test_scales_that_would_contradict_a_neighbour_stay_computed(width: int, computed: bool) -> None:
-    """As constants, 5 / 3 of 3 columns are 4 to onnx's inference, and onnxruntime refused to load
-    the Concat.
-    """
+    """Of 5/3 of 3 columns onnx infers 4, and onnxruntime refused to load the Concat."""
     graph = Graph(opset=10)
     graph.input("x", [1, 2, 3, 3])
     graph.input("like", [1, 2, 3, width])
@@ -313,9 +309,7 @@ def test_auto_pad_is_known_where_onnx_and_onnxruntime_pad_alike(case: str) -> No
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("size", [3, 2, 1])
 def test_windows_larger_than_the_data_are_counted_as_runtimes_do(op: str, size: int) -> None:
-    """onnxruntime counts one where the stride is larger than what the data lack, and floor division
-    none.
-    """
+    """onnxruntime counts one if the stride exceeds what the data lack; floor division none."""
     graph = Graph(opset=11)
     graph.input("x", [1, 2, size])
     graph.node(op, ["x"], "h", kernel_shape=[3], strides=[3])

@@ -22,9 +22,7 @@ def declared(name: str, *shape: object, kind: int = TensorProto.FLOAT) -> onnx.V
 
 
 def padding() -> ModelProto:
-    """The sum of x and z, which are [N,3,H,W], and three channels of ones, as large as the shape of
-    the sum says.
-    """
+    """The sum of x and z, [N,3,H,W], and three channels of ones in the shape of the sum."""
     nodes = [
         helper.make_node("Add", ["x", "z"], ["a"]),
         helper.make_node("Shape", ["a"], ["s"]),

@@ -132,9 +132,7 @@ def one_dimensional() -> ModelProto:
 
 
 def computed_shape() -> ModelProto:
-    """A Reshape to [batch, -1, 4] whose batch comes through Shape, Cast, Slice, Squeeze, Unsqueeze
-    and Concat.
-    """
+    """A Reshape to [batch, -1, 4] whose batch comes through Shape, Cast, Slice and Concat."""
     graph, x = keras()
     x = graph.conv(graph.turned(x, NCHW), graph.random(8, 3, 3, 3), "conv", bias=True)
     x = graph.turned(graph.op("Relu", [graph.norm(x, 8, "bn")], "relu"), NHWC)
@@ -267,9 +265,7 @@ def text_detector(opset: int) -> ModelProto:
 
 
 def text_classifier() -> ModelProto:
-    """A scale of the image, sizes through Shape, Cast and Slice, a dense head on a
-    computed shape.
-    """
+    """A scale of the image, sizes through Shape, Cast and Slice, a dense head."""
     graph, x = paddle(11, ["batch", 3, 16, 16])
     x = graph.conv(x, graph.random(8, 3, 3, 3), strides=[2, 2])
     x = graph.node("Mul", [x, graph.number(0.5)])
@@ -334,9 +330,7 @@ STYLES: dict[str, Callable[[], ModelProto]] = {
 
 @pytest.mark.parametrize("style", STYLES)
 def test_every_affine_folds(style: str) -> None:
-    """But for the Add and the Div of a HardSwish written out, which a runtime may compute as one
-    operator.
-    """
+    """But for the Add and Div of a HardSwish written out, which a runtime may fuse."""
     result = check(STYLES[style]())
     kept = [source for source in result.fold_map.sources if source["status"] == "kept"]
     assert all(source["reason"] == "fused_unit" for source in kept), reasons(result)

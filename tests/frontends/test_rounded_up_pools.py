@@ -21,9 +21,7 @@ PADS = ([0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0])
 
 
 def pooled(size: int | str, pads: list[int], *, times: int = 1, op: str = "MaxPool") -> ModelProto:
-    """x -> pool -> LRN, again for each of the `times`, then times the number of
-    elements of that.
-    """
+    """x -> pool -> LRN for each of the `times`, then times the number of its elements."""
     graph = Graph()
     value = graph.input("x", [1, 3, size, size])
     for i in range(times):
@@ -51,9 +49,7 @@ def extent(inferred: ModelProto | None, name: str) -> int | None:
 def test_extents_are_known_exactly_where_onnx_and_onnxruntime_count_alike(
     size: int, pads: list[int], op: str
 ) -> None:
-    """The neighbours: onnx counts 5 windows of 2 in 8 elements and 1 of padding behind them,
-    onnxruntime 4.
-    """
+    """Of 8 elements and 1 of padding onnx counts 5 windows of 2, onnxruntime 4."""
     model = pooled(size, pads, op=op)
     said = extent(onnx.shape_inference.infer_shapes(model), "pool0")
     counted = run(model, {"x": np.ones((1, 3, size, size), np.float32)})["y"].shape[-1]

@@ -174,9 +174,7 @@ def knows_more(one: Type, other: Type) -> bool:
 
 
 def hold(model: ModelProto, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Assert that onnx knows no more than the table, and return whether the table alone
-    was asked.
-    """
+    """Assert that onnx knows no more than the table; return whether the table alone was asked."""
     with monkeypatch.context() as patch:
         runs: list[object] = []
         infer = importer.infer_shapes

@@ -1,6 +1,4 @@
-"""The seeds: models of the zoo, of onnx's own tests, of the rule tables and of the
-random grammar.
-"""
+"""The seeds: models of the zoo, of onnx's tests, of the rule tables and of random grammars."""
 
 from __future__ import annotations
 

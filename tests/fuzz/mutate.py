@@ -1,6 +1,4 @@
-"""Mutations: of bytes, of protobuf messages by their descriptors, of text by tokens, and of JSON
-documents.
-"""
+"""Mutations of bytes, protobuf messages, tokens of text, and JSON documents."""
 
 from __future__ import annotations
 

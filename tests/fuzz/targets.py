@@ -93,9 +93,7 @@ class RuntimeOnly(Exception):
 
 @dataclass
 class Box:
-    """One execution: its generator, its folder, and `phase`, which tells the watcher what is being
-    run.
-    """
+    """One execution: its generator, its folder, and `phase`, which the watcher reads."""
 
     rng: Random
     folder: Path

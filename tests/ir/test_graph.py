@@ -210,9 +210,7 @@ def test_a_hundred_thousand_nodes_need_no_recursion() -> None:
 
 @pytest.mark.slow
 def test_node_visits_grow_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule applications and recognitions in the default pipeline, counted, are proportional to the
-    graph's size.
-    """
+    """Rule applications and recognitions are proportional to the size of the graph."""
     from irc.passes.affine.algebra import recognise
     from irc.passes.affine.records import source_affines
     from irc.passes.affine.search import chains

@@ -24,9 +24,7 @@ IRC_ONLY = {("nn.bias_add", "axis")}
 
 
 def known(info: OpInfo) -> list[defs.OpSchema]:
-    """Return the schemas of an operator, none where the installed onnx package is older than the
-    operator.
-    """
+    """Return the schemas of an operator, none if the installed onnx is older."""
     return SCHEMAS.get(info.onnx or "", [])
 
 

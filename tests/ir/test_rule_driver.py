@@ -131,9 +131,7 @@ def test_rules_that_a_fold_may_run_leave_affines_and_pads() -> None:
 
 
 def everything() -> ModelProto:
-    """Return a model in which every pass but InlineFunctions and FreezeInitializers finds
-    something.
-    """
+    """Return a model in which all passes but two find something to do."""
     graph = Graph()
     graph.input("x", [1, 3, 4, 4])
     weight = graph.initializer(np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3, 1, 1))

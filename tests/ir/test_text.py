@@ -1,6 +1,4 @@
-"""IR text: what is printed is parsed to the same module, whatever that holds, and errors point at
-their cause.
-"""
+"""IR text: printed modules parse to the same module, and errors point at their cause."""
 
 import struct
 import sys
@@ -637,9 +635,7 @@ def test_a_chain_of_100k_nodes() -> None:
 
 
 def test_an_operator_in_quotes_is_foreign_whatever_its_name() -> None:
-    """The printer quotes an operator that the importer could not lower, so the parser may not lower
-    it either.
-    """
+    """The printer quotes an operator that is not lowered, so the parser must not lower it."""
     header = 'module {ir_version=10, opsets={"": 21}}'
     text = (
         header + '\n\ngraph @main(%x: f32[2]) {\n  %y = "Sigmoid"(%x) : f32[2]\n  return(%y)\n}\n'

@@ -1,6 +1,4 @@
-"""`python tests/mutations`: drop every condition of legality in turn, and write
-docs/mutations.md.
-"""
+"""`python tests/mutations`: drop each condition of legality in turn, write docs/mutations.md."""
 
 from __future__ import annotations
 

@@ -41,9 +41,7 @@ DECLINING = tuple(
 
 @dataclass(frozen=True)
 class Stamp:
-    """A statement of the Rewriter that writes provenance, and the text that a mutant has in its
-    place.
-    """
+    """A statement of the Rewriter that writes provenance, and the text of its mutant."""
 
     text: str
     instead: str = "pass"
@@ -113,9 +111,7 @@ def probed(source: str, conditions: Sequence[tuple[int, Condition]]) -> str:
 
 
 def functions_that_refuse(trees: Sequence[ast.Module]) -> set[str]:
-    """Names of functions whose annotated result is a Refusal, or the exception that carries one,
-    and nothing else.
-    """
+    """Names of functions whose annotated result is a Refusal or its exception alone."""
     functions = (
         node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
     )
@@ -128,9 +124,7 @@ def functions_that_refuse(trees: Sequence[ast.Module]) -> set[str]:
 
 
 def is_refusal(expression: ast.expr | None, refusers: set[str]) -> bool:
-    """Whether the value of an expression is, or holds, a Refusal or the exception that
-    carries one.
-    """
+    """Whether an expression is, or holds, a Refusal or the exception that carries one."""
     match expression:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
             return name in ("Refusal", "Refused") or name in refusers
@@ -191,9 +185,7 @@ class _Finder(ast.NodeVisitor):
         return is_refusal(result, self.refusers) or self.declines(last)
 
     def declines(self, last: ast.stmt) -> bool:
-        """Whether the statement returns None from a function of the algebra, where that means that
-        there is nothing.
-        """
+        """Whether the statement returns None, for nothing, from a function of the algebra."""
         if not (self.module.startswith(DECLINING) and isinstance(last, ast.Return) and self.stack):
             return False
         function = self.stack[-1]

@@ -29,9 +29,7 @@ def _files(*folders: Path) -> Iterator[Path]:
 
 
 class Known:
-    """Values by key, in a file of JSON lines that begins with the digest of the files that they are
-    of.
-    """
+    """Values by key, in a file of JSON lines that begins with a digest of the files."""
 
     def __init__(self, file: Path, of: str) -> None:
         self.file = file

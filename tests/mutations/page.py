@@ -25,9 +25,7 @@ def is_equivalent(mutant: Mutant) -> bool:
 
 
 def noticed_before(text: str) -> dict[tuple[str, str], str]:
-    """Return the test that noticed each condition, by the first two cells of its row, in a page
-    written before.
-    """
+    """Return the test that noticed each condition, by the first two cells, of an earlier page."""
     rows = [
         line.removeprefix("| ").removesuffix(" |").split(" | ")
         for line in text.splitlines()

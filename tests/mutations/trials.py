@@ -116,9 +116,7 @@ class Trials:
         }
 
     def reaching(self, say: Callable[[str], None]) -> tuple[dict[Mutant, list[str]], list[str]]:
-        """Return the tests that could notice each mutant, the fastest first, and those that fail
-        anyway.
-        """
+        """Return the tests that could notice each mutant, fastest first, and failing ones."""
         conditions = [
             (i, mutant) for i, mutant in enumerate(self.mutants) if isinstance(mutant, Condition)
         ]

@@ -71,9 +71,7 @@ def test_per_element_parameters_behind_an_identity_fold_where_they_are_per_chann
 
 
 def annotated() -> ModelProto:
-    """A weight that a fold changes, a value that goes and one that stays, each with an
-    annotation.
-    """
+    """A weight that a fold changes, a value that goes and one that stays, all annotated."""
     model = parse_model(
         """<ir_version: 9, opset_import: ["": 17]> g (float[N,2,3,3] x) => (float[N,2,3,3] y)
         <float[2,2,1,1] w = {1, 2, 3, 4}, float s_w = {0.1}, float s_h = {0.2}, float s_y = {0.3}, float[2] k = {2, 3},
@@ -129,9 +127,7 @@ def test_declarations_that_types_contradict_which_are_known_late_are_dropped(dec
 
 
 def test_calls_of_which_one_gives_the_next_an_affine_are_inlined_in_the_same_compile() -> None:
-    """The product of the first body is left before the second call once FoldScaleAxis
-    has seen it.
-    """
+    """The product of the first body stays before the second call after FoldScaleAxis."""
     assert "Block0" not in operators(twice(export(701439)))
 
 
@@ -141,9 +137,7 @@ def test_a_call_behind_an_inlined_reshape_gets_its_rank_at_once() -> None:
 
 
 def test_an_inlined_result_keeps_the_rank_that_was_known_of_the_call() -> None:
-    """Without it, the Add that a fold has left behind the call cannot be written for onnx's shape
-    inference.
-    """
+    """Without it, onnx's shape inference fails on the Add that a fold left behind the call."""
     result = irc.compile(with_functions(export(3000691), 3000691), freeze_initializers=True)
     assert "F0" not in operators(result.model)
 

@@ -15,9 +15,7 @@ from random_graphs import grow
 
 
 def network(hidden: str, *, scale: float = 1.0) -> ModelProto:
-    """A Conv with a BatchNormalization whose gamma is computed by the operator `hidden` of a
-    constant.
-    """
+    """A Conv with BatchNormalization, whose gamma `hidden` computes of a constant."""
     graph = Graph(dtype=F32)
     graph.input("x", [1, 4, 3, 3])
     params = batch_norm(4, 1, F32)
@@ -142,9 +140,7 @@ def test_other_calls_stay() -> None:
 
 
 def test_the_type_of_a_result_that_became_known_opens_rewrites() -> None:
-    """The rank is known once the Reshape is gone, to the call and, by onnx's inference of the
-    whole, after it.
-    """
+    """The rank is known once the Reshape is gone, and by inference of the whole after it."""
     graph = Graph(dtype=F32, opset=17, domains={"com.acme": 1})
     body = [helper.make_node("Sigmoid", ["a"], ["b"])]
     graph.functions.append(

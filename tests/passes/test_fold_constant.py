@@ -110,9 +110,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def exotic(graph: Graph, count: int) -> list[str]:
-    """Constant expressions of operators that the op table does not know, or only for
-    other types.
-    """
+    """Constant expressions that the op table does not know, or only for other types."""
     made = []
     for i in range(count):
         number = graph.initializer(graph.positive(3))

@@ -61,9 +61,7 @@ class Layer:
         return graph.node(self.op, inputs, "h", name, **self.attrs), weight
 
     def scaled(self, weight: Array, scale: Array) -> Array:
-        """The weight times the scale of the output channel of each element, in float64, element by
-        element.
-        """
+        """The weight times the scale of each element's output channel, in float64."""
         result = wide(weight).copy()
         group = self.attrs.get("group", 1)
         for index in np.ndindex(*self.w[:2]):
@@ -462,9 +460,7 @@ UNIFORM_FIRST: dict[str, tuple[str, list[int]]] = {
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("case", UNIFORM_FIRST)
 def test_a_uniform_affine_first_does_not_hide_the_axis_of_the_next(case: str, side: str) -> None:
-    """Every extent is 4, so nothing but the axis tells the channels of MatMul from those of the
-    affine.
-    """
+    """Every extent is 4: nothing but the axis tells the channels of the MatMul."""
     op, shape = UNIFORM_FIRST[case]
     graph = Graph()
     graph.input("x", [4, 4, 4])

@@ -54,9 +54,7 @@ from onnx import ModelProto, helper
 
 
 def mixed_model(dtype: np.dtype[Any] = F64) -> ModelProto:
-    """Something to do for every pass, something to refuse, and something that the order of passes
-    matters for.
-    """
+    """Something for every pass to do and to refuse, and something that depends on order."""
     graph = Graph(dtype=dtype)
     graph.input("x", [2, 3, 4, 4])
     graph.input("c", [], np.dtype(np.bool_))

@@ -138,9 +138,7 @@ def test_a_pair_of_affines_that_cancel_vanishes(seed: int) -> None:
 
 
 def unfused(model: ModelProto) -> ModelProto:
-    """Every BatchNormalization of known rank in the main graph as Mul and Add with the same
-    numbers.
-    """
+    """Every BatchNormalization of known rank as Mul and Add with the same numbers."""
     made = copy.deepcopy(model)
     arrays = constants(_without_identities(made))
     shapes = {info.name: len(info.type.tensor_type.shape.dim) for info in onnx.shape_inference.infer_shapes(

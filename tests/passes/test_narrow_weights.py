@@ -19,9 +19,7 @@ from onnx import ModelProto
 
 
 def layers(*channels: int, stored: Any = np.float16, norm: bool = False) -> ModelProto:
-    """Convolutions in a row, with Sigmoids between, whose weights and biases are stored in another
-    type.
-    """
+    """Convolutions in a row with Sigmoids between; weights and biases of another type."""
     graph = Graph()
     value = graph.input("x", [1, channels[0], 8, 8])
     for before, after in pairwise(channels):
@@ -71,9 +69,7 @@ def test_an_option_computes_all_of_them(option: str) -> None:
 
 
 def test_quantize_computes_all_of_them() -> None:
-    """A quantizer takes the result of a Cast for an activation, which has one scale and
-    no range.
-    """
+    """A quantizer takes the result of a Cast for an activation with one scale."""
     result = irc.quantize(layers(3, 64, 64, 40), input_ranges={"x": (-1, 1)})
     assert "Cast" not in operators(result.model)
 

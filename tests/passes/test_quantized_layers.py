@@ -32,9 +32,7 @@ ALLOWED = "(SimplifyInference,FoldScaleAxis{per_channel=allow},CanonicalizeOps,S
 
 @dataclass(frozen=True)
 class Parts:
-    """The operands of a DequantizeLinear, those of its parameters broadcast against the
-    integers.
-    """
+    """The operands of a DequantizeLinear, parameters broadcast against the integers."""
 
     integers: Array
     scale: Array
@@ -181,9 +179,7 @@ def known(model: ModelProto) -> Parts:
 def between_integers(
     kind: str, bias: str, *, relu: bool, quantized: bool, axis: int | None = -1
 ) -> ModelProto:
-    """QuantizeLinear, DequantizeLinear, a layer, BatchNormalization, and QuantizeLinear and
-    DequantizeLinear if `quantized`.
-    """
+    """QuantizeLinear, DequantizeLinear, a layer, BatchNormalization, and again if `quantized`."""
     graph = Graph(dtype=F32, opset=17, ir=8)
     dense = kind in ("Gemm", "MatMul")
     pair = chain(

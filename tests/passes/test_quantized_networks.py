@@ -87,9 +87,7 @@ def network(seed: int) -> ModelProto:
 
 
 def dequantized(model: ModelProto) -> dict[str, tuple[Array, Array]]:
-    """Integers and scales of every layer's weight and bias, by the place of the layer and the
-    operand.
-    """
+    """Integers and scales of every layer's weight and bias, by layer and operand."""
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     makers = {node.output[0]: node for node in model.graph.node}
     found: dict[str, tuple[Array, Array]] = {}

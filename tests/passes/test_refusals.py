@@ -160,9 +160,7 @@ def one_bias(graph: Graph, x: str) -> str:
 
 
 def dynamic_split(axis: int, *parts: Step) -> Step:
-    """A Split into parts of extents that come in at run time, and a Concat of what the steps make
-    of them.
-    """
+    """A Split into parts of extents of run time, and a Concat of the results of the steps."""
 
     def build(graph: Graph, x: str) -> str:
         names = [graph.fresh("part") for _ in parts]

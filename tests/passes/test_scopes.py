@@ -410,9 +410,7 @@ def test_leftover_of_a_fold_and_a_kept_one_side_by_side() -> None:
 
 
 def search(domain: str, op: str, *outer: str) -> ModelProto:
-    """A model with an operator that has two bodies, whose inputs and results have the names of
-    values around them.
-    """
+    """A model with an operator of two bodies, whose names are also those of outer values."""
     graph = Graph(domains={domain: 1} if domain else {})
     graph.input("x", [1, 2])
     graph.input("y", [1, 2])
@@ -494,9 +492,7 @@ def test_a_value_that_a_body_reads_gives_way_to_the_names_that_it_promises() -> 
 
 
 def test_bodies_of_control_flow_take_values_by_position() -> None:
-    """The neighbour: a name of a Loop's body that stands around it, too, is another one
-    afterwards.
-    """
+    """The neighbour: a name of a Loop's body that is also outside becomes another one."""
     graph = Graph()
     graph.input("x", [2])
     graph.node("Identity", ["x"], "a")

@@ -266,9 +266,7 @@ def test_every_floating_type_is_rounded_once(case: str, with_bias: bool) -> None
 
 
 def test_one_rounding_where_two_would_differ() -> None:
-    """Rounding the product of float32 factors in float32 twice, or bf16 through float32, gives
-    other bits somewhere.
-    """
+    """Rounding a product in float32 twice, or bf16 through float32, gives other bits."""
     for dtype in (F32, BF16, F16):
         graph = Graph(dtype=dtype, opset=22, seed=3)
         graph.input("x", [1, 8, 4, 4])

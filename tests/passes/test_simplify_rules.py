@@ -1,6 +1,4 @@
-"""The rules of SimplifyExpr on modules written as text, a file for each group. docs/testing.md has
-the format.
-"""
+"""The rules of SimplifyExpr as text, a file for each group. docs/testing.md has the format."""
 
 from __future__ import annotations
 

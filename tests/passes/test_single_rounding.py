@@ -1,6 +1,4 @@
-"""A constant that takes several folds is the float64 result rounded once, though FoldConstant
-writes it in between.
-"""
+"""A constant of several folds is rounded once, though FoldConstant writes it in between."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def normalized(graph: Graph, x: str, channels: int) -> tuple[str, BatchNorm]:
 
 
 def assert_once(model: ModelProto, op: str, *expected: Array) -> None:
-    """Hold the constants of the first `op`, from input 1 on, against the float64 numbers rounded
-    once.
-    """
+    """Hold constants of the first `op`, from input 1 on, against float64 rounded once."""
     bodies = map(helper.make_model, all_graphs(model))
     body = next(body for body in bodies if op in [node.op_type for node in body.graph.node])
     for index, numbers in enumerate(expected, start=1):

@@ -135,9 +135,7 @@ def test_a_folded_weight_that_is_shorter_with_its_zeros_is_written_with_them(
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.6, 0.7, 0.9])
 def test_the_shorter_form_is_the_one_of_fewer_serialized_bytes(share: float) -> None:
-    """Indices in `int64_data` take one to three bytes each, so the number of values alone does not
-    decide.
-    """
+    """Indices in `int64_data` take one to three bytes: the number of values does not decide."""
     model, _ = layer("Conv", share)
     indices = model.graph.sparse_initializer[0].indices
     numbers = numpy_helper.to_array(indices).tolist()

@@ -1,6 +1,4 @@
-"""`python tests/proofs`: prove the lines of all rules, or of those named, and write
-docs/proofs.md.
-"""
+"""`python tests/proofs`: prove the lines of all rules, or of some, and write docs/proofs.md."""
 
 from __future__ import annotations
 

@@ -107,9 +107,7 @@ def realized(instance: Instance, make: Callable[[str, Free], Any]) -> dict[str, 
 
 
 def along_of(s: Tensor, w: Tensor, group: int) -> Tensor:
-    """Return the factor of a weight of a convolution for one number per channel that its second
-    axis counts.
-    """
+    """Return the factor of a convolution's weight for numbers by its second axis."""
     rows, columns = w.shape[0] // group, w.shape[1]
     parts = [
         s.array[row // rows * columns + column]
@@ -128,9 +126,7 @@ def response(t: Tensor, w: Tensor, group: int) -> Tensor:
 
 
 def response_transposed(t: Tensor, w: Tensor, group: int) -> Tensor:
-    """Return the result of a ConvTranspose with a kernel of one element for data that are t
-    everywhere.
-    """
+    """Return the result of a ConvTranspose with a kernel of one element for data of t."""
     products = OPS["along"](t, 0, 3) * w
     rows = w.shape[0] // group
     parts = [OPS["sum"](products[g * rows : (g + 1) * rows], [0, 2], 0).array for g in range(group)]
@@ -417,8 +413,7 @@ def _each(variables: Instance) -> dict[str, list[Any]]:
 
 
 def _reshapes() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, int, list[int]]]:
-    """Yield shapes before and after, the axis of channels after and before, and the channel before
-    of each after.
+    """Yield shapes, axes of channels, and the channel before of each channel after.
 
     The code's own function tells where the channels are, asked with the channels by name.
     """

@@ -57,9 +57,7 @@ def _reshapes() -> tuple[Instance, ...]:
 
 
 def _computed_targets() -> tuple[Instance, ...]:
-    """Return targets with extents of the data in them, for all numbers of 0 to 3 that these may
-    have.
-    """
+    """Return targets with extents of the data, for all numbers of 0 to 3."""
     data_extents = [
         ("N",),
         ("N", 2),

@@ -22,9 +22,7 @@ Both = Any
 
 
 def operator(write: Function) -> Callable[[Function], Function]:
-    """Make a function that is `write` where an operand is a value of a model, and the decorated one
-    elsewhere.
-    """
+    """Make a function that is `write` for values of a model, else the decorated one."""
 
     def wrap(meaning: Function) -> Function:
         def call(*operands: Any, **attrs: Any) -> Any:
@@ -347,8 +345,7 @@ def windows(
     *,
     ceil: bool = False,
 ) -> list[list[Any]]:
-    """Return for each position of the result its index and the elements of each channel, None for
-    padding.
+    """Return, by position of the result, its index and elements; None for padding.
 
     With `ceil`, a last window that begins inside the data or the padding before them may end
     beyond.
@@ -383,9 +380,7 @@ def pooled(
     pads: Sequence[int],
     **more: Any,
 ) -> Tensor:
-    """Return the results of `function` on the taps of each window, each an array of batch and
-    channels.
-    """
+    """Return the results of `function` on the taps of each window, by batch and channel."""
     parts = windows(x, kernel, strides, pads, **more)
     counts = [max(p[i] for p, _ in parts) + 1 for i in range(len(kernel))]
     found = np.empty((*x.shape[: -len(kernel)], *counts), object)
@@ -608,9 +603,7 @@ def group_norm(x: Tensor, g: Tensor, b: Tensor, num_groups: int) -> Tensor:
 
 @operator(_norm_node("GroupNormalization", "num_groups"))
 def group_norm_by_group(x: Tensor, g: Tensor, b: Tensor, num_groups: int) -> Tensor:
-    """Compute a GroupNormalization of an opset below 21, with one scale and one bias for each
-    group.
-    """
+    """Compute a GroupNormalization before opset 21: a scale and a bias for each group."""
     size = x.shape[1] // num_groups
     spread = [v.like(np.repeat(v.array, size)) for v in (g, b)]
     return group_norm(x, *spread, num_groups)  # type: ignore[no-any-return]
@@ -802,9 +795,7 @@ def _sequence_node(x: Value, size: int, axis: int, k: int) -> Value:
 
 @operator(_sequence_node)
 def part_of_sequence(x: Tensor, size: int, axis: int, k: int) -> Tensor:
-    """Compute a part of a SplitToSequence into parts of one size, of which the last may
-    be shorter.
-    """
+    """Compute a part of a SplitToSequence into parts of one size, but for the last."""
     return slice_(x, k * size, (k + 1) * size, axis)  # type: ignore[no-any-return]
 
 

@@ -170,9 +170,7 @@ def repeats_nothing(n: Sequence[int], x: Tensor) -> bool:
 
 
 def ends_alike(c: Tensor, m: Sequence[int], x: Tensor) -> bool:
-    """Return whether a constant is broadcast the same into the data and into these in another
-    shape.
-    """
+    """Return whether a constant is broadcast alike into the data and their other shape."""
     return c.rank <= x.rank and _varying(c.shape, target(x.shape, m), x.shape) is not None
 
 

@@ -87,9 +87,7 @@ def _field(kind: str, instance: Instance) -> Any:
 
 
 def _question(statement: Statement, instance: Instance, kind: str) -> Question | None:
-    """Return an instance in terms, None where its left side has no value whatever its
-    elements are.
-    """
+    """Return an instance in terms, None if its left side never has a value."""
     of = _field(kind, instance)
     labels = iter(range(1, 10_000))
     truths = Booleans()
@@ -259,8 +257,7 @@ def refutes(
     kind: str,
     alike: Sequence[Statement] = (),
 ) -> bool:
-    """Return whether all other conditions hold of the numbers, this one does not, and the sides
-    differ.
+    """Return whether only this condition fails on the numbers, and the sides differ.
 
     No identity of `alike`, which has the same left side, may be for these numbers.
     """

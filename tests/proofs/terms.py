@@ -276,8 +276,7 @@ WIDENING = {
 
 
 def _unwidened(element: Any, *, signed: bool) -> tuple[Any, bool]:
-    """Return the element of which another is the same number in a wider type, and whether it is
-    signed.
+    """Return the element of which another is a wider copy, and whether it is signed.
 
     An integer is the same number in a float type with as many significant bits, and a float in one
     with as many significant bits and as many of the exponent. What a cast makes of a number depends

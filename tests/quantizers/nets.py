@@ -85,9 +85,7 @@ class Chain:
 
 
 def high_biases(pad: int) -> Chain:
-    """A network with high biases in front of convolutions, the second of which pads with zeros
-    where `pad` says so.
-    """
+    """A network with high biases before convolutions, the second with zero padding if `pad`."""
     chain = Chain()
     chain.layer("a", 6, high=6.0)
     chain.layer("b", 9, kernel=3, pad=pad, high=6.0)

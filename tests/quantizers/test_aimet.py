@@ -1,6 +1,4 @@
-"""AIMET: its high-bias fold fed by the fold map does what its own `equalize_model` does on the
-model before folding.
-"""
+"""AIMET: high-bias fold with the fold map equals `equalize_model` on the model before folding."""
 
 from __future__ import annotations
 

@@ -49,8 +49,6 @@ def test_a_slice_of_more_channels_than_the_data_has(extent: int, count: int) -> 
 
 
 def test_padding_is_no_channel_of_the_data() -> None:
-    """With one channel the padding could change along with it, which a planner does and a statistic
-    cannot.
-    """
+    """With one channel the padding could change along: for a planner, not for a statistic."""
     with pytest.raises(Refused, match="adds elements of its own"):
         sources(PAD, 1)

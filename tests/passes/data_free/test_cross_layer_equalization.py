@@ -1,6 +1,4 @@
-"""CrossLayerEqualization: the formulas of the paper, what stops a scale, and a function
-that stays.
-"""
+"""CrossLayerEqualization: the paper's formulas, obstacles of a scale, and the same function."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ def pair(between: str = "", *, second: str = "Conv", **attrs: object) -> ModelPr
 
 
 def equalized(model: ModelProto, options: str = "") -> Result:
-    """The result of the pass, which keeps the function and everything else that can be asked of a
-    pass.
-    """
+    """The result of the pass, which keeps the function and is a fixpoint."""
     result = compiled(model, f"{PASS}{{{options}}},FoldConstant", context=PassContext([Verify()]))
     assert_interface(model, result.model)
     assert_nothing_stale(model, result.model)
@@ -229,8 +225,7 @@ def test_powers_of_two_round_nothing() -> None:
 def clipped_pair(
     low: object = 0.0, high: object = 6.0, *, opset: int = 21, dtype: np.dtype[Any] = F64
 ) -> Graph:
-    """Two layers with a Clip between them, whose bounds are initializers, or attributes in old
-    opsets.
+    """Two layers around a Clip, whose bounds are initializers, or attributes in old opsets.
 
     The weights are such that the Clip acts in most channels.
     """
@@ -330,9 +325,7 @@ def test_equalizing_again_adds_no_operator() -> None:
 
 
 def test_a_clip_stays_where_equalizing_gains_nothing() -> None:
-    """The product of the greatest weights falls by 4 % with the first spread, by 7 % with the
-    second.
-    """
+    """The greatest weights' product falls by 4 % with the first spread, 7 % with the second."""
     for spread, limited in ((0.06, False), (0.11, True)):
         graph = Graph(dtype=F64)
         graph.input("x", [2, 1, 3, 3])
@@ -786,9 +779,7 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 def statistical(activation: str = "Relu") -> tuple[ModelProto, dict[str, Array]]:
-    """Conv, BN, Relu, depthwise Conv, BN, Relu, Conv, BN, the statistics being those of
-    the data.
-    """
+    """Conv, BN, Relu, depthwise Conv, BN, Relu, Conv, BN with statistics of the data."""
     graph = Graph(dtype=F64)
     graph.input("x", [8, 3, 6, 6])
     data = {"x": graph.random(8, 3, 6, 6)}

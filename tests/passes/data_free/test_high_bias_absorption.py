@@ -51,9 +51,7 @@ def conv(graph: Graph, x: str, kernel: int = 1, scale: float = 1.0, **attrs: obj
 
 
 def model_of(build: Build) -> tuple[ModelProto, dict[str, Array]]:
-    """Conv and BatchNormalization, whose statistics are those of the data, and what `build` puts
-    behind.
-    """
+    """Conv and BatchNormalization with statistics of the data, and operators of `build`."""
     graph = Graph(dtype=F64)
     graph.input("x", [16, 3, 6, 6])
     data = {"x": graph.random(16, 3, 6, 6)}

@@ -33,9 +33,7 @@ def image_samples() -> Array:
 
 
 def measured(build: Build, data: Array, sigmas: float = 6.0) -> tuple[Moments | None, Array]:
-    """What follows for the result of `build` behind a BatchNormalization of the data, and what it
-    is for the data.
-    """
+    """Moments of the result of `build` behind a BatchNormalization: inferred, and of the data."""
     graph = Graph(dtype=F64)
     graph.input("x", list(data.shape))
     inputs = {"x": data}

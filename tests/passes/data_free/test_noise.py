@@ -144,9 +144,7 @@ def layers_of(model: ModelProto) -> tuple[list[Linear], list[QuantizedTensor]]:
 
 @pytest.mark.parametrize("tensor", range(5))
 def test_the_noise_of_a_rounding_is_that_of_random_noise(tensor: int) -> None:
-    """Noise of variance 1 in a channel of one tensor, and the variance of the results, both with
-    respect to the sum.
-    """
+    """The variances of noise in one channel and of the results, with respect to the sum."""
     model, data = network(activation="")
     (first, middle, last), tensors = layers_of(model)
     arrays = [layer.weight.reshape(layer.weight.shape[:2]) for layer in (first, middle, last)]
@@ -185,9 +183,7 @@ def test_the_noise_of_a_rounding_is_that_of_random_noise(tensor: int) -> None:
 
 
 def int8_noise(model: ModelProto, data: dict[str, Array]) -> float:
-    """Noise to signal of the results with weights and activations rounded to one int8 scale each,
-    in numpy.
-    """
+    """Noise to signal of results with weights and activations of one int8 scale each."""
     found = weights(model)
     convs = [node for node in model.graph.node if node.op_type == "Conv"]
     exact = values(model, data)

@@ -1,6 +1,4 @@
-"""`irc inspect`, `irc check`, `irc passes --json`, the hook of pre-commit and the action, from
-outside.
-"""
+"""`irc inspect`, `irc check`, `irc passes --json`, the pre-commit hook and the action."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with `net.onnx`, which folds whole, and `left.onnx`, in which a
-    BatchNormalization stays.
-    """
+    """The working folder: `net.onnx` folds whole, `left.onnx` keeps a BatchNormalization."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.onnx").write_bytes(EXAMPLE.read_bytes())
     onnx.save(leaving(), tmp_path / "left.onnx")

@@ -299,9 +299,7 @@ def test_warnings_and_explanations_name_their_model(tmp_path: Path) -> None:
 
 
 def models(folder: Path) -> list[str]:
-    """Names of models in `folder`, in two folders below it, that between them hold about
-    everything.
-    """
+    """Names of models in `folder` and two below it, with about every character."""
     wanted = ("string/", "capture/", "function_sharing/", "name/")
     found: dict[str, ModelProto] = {}
     for name, model in zoo.models():

@@ -47,9 +47,7 @@ OF_ANOTHER_DOMAIN = model_of("(float[2] x) => (float[2] y) { a = acme.Constant (
 def test_both_sides_are_counted_the_same_way(
     model: ModelProto, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What no pass changes has as many operators as before, in the summary, the document and `irc
-    inspect`.
-    """
+    """A model that no pass changes has the same operators in all three places."""
     path, out = str(tmp_path / "m.onnx"), str(tmp_path / "o.onnx")
     onnx.save(model, path)
     for passes in ("default", "none"):

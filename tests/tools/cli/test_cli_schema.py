@@ -1,6 +1,4 @@
-"""The JSON documents of every command, held to the schema that the package has, and to the page
-that names them.
-"""
+"""The JSON documents of every command against the package's schema and its page."""
 
 from __future__ import annotations
 

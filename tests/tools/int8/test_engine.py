@@ -1,6 +1,4 @@
-"""Models that onnxruntime's quantizer refuses or spoils as they are, and what is said where it
-fails.
-"""
+"""Models that onnxruntime's quantizer refuses or spoils, and the messages if it fails."""
 
 from __future__ import annotations
 

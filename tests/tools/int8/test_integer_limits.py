@@ -32,9 +32,7 @@ def limited(
     swapped: bool = False,
     limit: Array = LIMIT,
 ) -> ModelProto:
-    """A product of matrices, a Clip, the Min and Max `ops` with a constant for each channel, and
-    another product.
-    """
+    """A product, a Clip, the Min and Max `ops` with constants by channel, and a product."""
     graph = Graph(opset=opset)
     graph.input("x", ["n", 6])
     h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 5))], "h", "first")

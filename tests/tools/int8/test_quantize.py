@@ -196,9 +196,7 @@ def test_a_given_range_is_the_grid(option: str, with_data: bool, path: Path, cha
 
 
 def two_layers(end: str) -> ModelProto:
-    """Two products of matrices, with a result `y` that is the second one, its Relu, or read by a
-    Relu with a result.
-    """
+    """Two products of matrices; `y` is the second, its Relu, or read by a Relu."""
     graph = Graph()
     graph.input("x", ["n", 6])
     h = graph.node("MatMul", ["x", graph.initializer(graph.random(6, 8))], name="first")
@@ -253,9 +251,7 @@ def test_a_result_is_not_rounded(end: str, options: dict[str, Any], is_float: bo
 
 
 def test_a_float_result_is_what_was_rounded() -> None:
-    """The grid of the result applied to it gives the numbers of the model that rounds
-    its result.
-    """
+    """The grid of the result applied to it equals the model that rounds its result."""
     model, inputs = two_layers("last"), {"x": Graph().random(50, 6).clip(-2, 2)}
     inner = measured(model, inputs["x"], "default")
     del inner["y"]

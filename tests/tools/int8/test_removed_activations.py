@@ -37,9 +37,7 @@ def limited(
 
 
 def net(*activations: tuple[str, float | None, float | None], norm: bool = True) -> ModelProto:
-    """Conv, activations `r0`, `r1`, ..., BatchNormalization with the statistics of its
-    data, Conv.
-    """
+    """Conv, activations `r0`, `r1`, ..., BatchNormalization of these data, Conv."""
     graph = Graph(opset=17, ir=8)
     graph.input("x", ["n", 3, 8, 8])
     last = graph.node(

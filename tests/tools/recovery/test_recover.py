@@ -55,9 +55,7 @@ def unfolded(
 
 
 def by_onnxruntime(model: ModelProto | Path, folder: Path) -> ModelProto:
-    """The model after the basic optimizations of onnxruntime, which fold BatchNormalization in
-    float32.
-    """
+    """The model after onnxruntime's basic optimizations, which fold in float32."""
     path = folder / "folded.onnx"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC

@@ -1,6 +1,4 @@
-"""Drawings: places that do not overlap, edges that go down, text that is text, and colours that can
-be read.
-"""
+"""Drawings: no overlaps, edges that go down, text as text, and legible colours."""
 
 from __future__ import annotations
 

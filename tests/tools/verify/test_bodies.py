@@ -28,9 +28,7 @@ BODIES = {
 
 
 def cancelling(body: str, mean: float = 460.0) -> ModelProto:
-    """A convolution whose sums BatchNormalization takes the average of away, in a body that reads
-    `h` from outside.
-    """
+    """A convolution before BatchNormalization of a great mean, in a body that reads `h`."""
     model = text(f"""g (float[2,64,8,8] x, bool k) => (float[A,B,C,D,E] y)
         <int64 n = {{2}}, int64[1] z = {{0}}> {{ h = Abs(x) q = Conv(h, e) {body} }}""")
     rng = np.random.default_rng(0)
@@ -129,9 +127,7 @@ PLACES = {
 
 
 def grown(place: str, body: str) -> ModelProto:
-    """Products in a body, or in a function behind which a Relu stands, and what is computed from
-    them.
-    """
+    """Products in a body, or in a function before a Relu, and values computed of them."""
     inner = body if place == "function" else PLACES[place].format(body)
     model = text(
         f"""g (float[2] x, bool k) => (float[A,B] z) <float big = {{1e30}}, float small = {{1e-6}},

@@ -57,9 +57,7 @@ def test_the_first_divergence_is_found_inside_a_branch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [("Exp", "Neg"), ("Exp", "Abs")])
 def test_both_branches_are_compared(changed: tuple[str, str], tmp_path: Path) -> None:
-    """What only a result of a branch differs in is seen in the result of the If, where that branch
-    is taken.
-    """
+    """A difference in a branch is seen in the result of the If, if the branch is taken."""
     found = aligned(branching(), branching(*changed), tmp_path)
     assert found["first_divergence"] in (None, "y")
     assert (found["first_divergence"] is None) == (changed == ("Exp", "Neg"))

@@ -153,9 +153,7 @@ NUMBERED = """g (float[2,3,5,5] x) => (float[2,4,1,1] y) {{
 
 
 def numbered() -> tuple[ModelProto, ModelProto]:
-    """A model, and the right result of a tool that folds a BatchNormalization and keeps the name
-    before it.
-    """
+    """A model, and the right result of a tool that folds and keeps the name before."""
     rng = np.random.default_rng(0)
     w, v = rng.standard_normal((4, 3, 3, 3)), rng.standard_normal((4, 4, 3, 3))
     scale, shift = 0.5 + rng.random(4), rng.standard_normal(4)

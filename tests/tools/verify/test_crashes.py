@@ -35,9 +35,7 @@ ENDLESS = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
 
 
 def absent_results(opset: int) -> ModelProto:
-    """A BatchNormalization and a Split with absent results, which some kernels of onnxruntime do
-    not expect.
-    """
+    """A BatchNormalization and a Split with absent results, which kernels do not expect."""
     return text(
         """g (float[2,4,3,3] x) => (float[2,4,3,3] y, float[2,2,3,3] z) <float[4] one = {1, 2, 3, 4}> {
         y, "", "", "", "" = BatchNormalization(x, one, one, one, one) z, "" = Split<axis=1>(x) }""",

@@ -33,9 +33,7 @@ def overridable(body: str = ADD, names: str = "k") -> ModelProto:
 
 
 def test_initializers_that_callers_may_override_get_other_values() -> None:
-    """A model that only keeps the input, and computes with the value that stands in the file, is
-    accused.
-    """
+    """A model that keeps the input, and computes with the file's value, is accused."""
     model, wrong = (
         overridable(),
         overridable(ADD.replace("int64[1] a", "float[2] o = {1, 2}, int64[1] a")),
@@ -51,9 +49,7 @@ def test_initializers_that_callers_may_override_get_other_values() -> None:
 
 
 def test_numbers_that_are_no_arrays_reach_the_runtime() -> None:
-    """The inverse of a bool array without axes is no array for numpy, nor are the numbers that
-    users give.
-    """
+    """The inverse of a bool array without axes is no array for numpy; nor are users' numbers."""
     graph = Graph()
     graph.input("x", [])
     graph.input("c", [], np.dtype(bool))
@@ -279,9 +275,7 @@ def test_an_extent_of_zero_is_fixed() -> None:
 
 
 def test_height_and_width_cannot_be_mixed_up() -> None:
-    """Of squares both orders are the same, and what reshapes to the other order looks as if it did
-    nothing.
-    """
+    """Of squares both orders are alike, and a reshape looks as if it did nothing."""
     body = """g (float[N,H,W] x) => (float[A,B,C] y)
         <int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64[1] a = {{0}}> {{
         s = Shape(x) n = Gather(s, zero) h = Gather(s, one) w = Gather(s, two) u = Unsqueeze(n, a) v = Unsqueeze({}, a)
@@ -340,9 +334,7 @@ def test_dimensions_without_a_symbol_differ_by_axis() -> None:
 def test_extents_are_left_out_with_which_inputs_are_very_large(
     dims: list[int | str], most: int
 ) -> None:
-    """A small model with open axes got inputs of 67 million elements, since it ran on none that
-    were smaller.
-    """
+    """A small model with open axes got 67 million elements: it ran on no smaller ones."""
     tried: list[int] = []
 
     def error_on(feeds: Feeds) -> str:

@@ -1,6 +1,4 @@
-"""Random operators: nothing is said of what they draw, everything of what stands before it or
-beside.
-"""
+"""Random operators: nothing is said of their draws, everything of values before and beside."""
 
 from __future__ import annotations
 

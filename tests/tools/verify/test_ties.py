@@ -1,6 +1,4 @@
-"""Comparisons and zeros that rounding decides say nothing, and all others are held to
-the source.
-"""
+"""Comparisons and zeros that rounding decides say nothing; all others are held to the source."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def test_what_rounding_decides_is_undecided(body: str, kind: str) -> None:
 def test_what_rounding_decides_is_undecided_tensor_by_tensor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where each is computed from those before, as in a model that is larger than what is held at
-    once.
-    """
+    """If each is computed from earlier ones, as in a model that is held in parts."""
     monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
     for body in (BODIES["a distance"], BODIES["two at once"]):
         assert verified(compared(body)).verdicts[-1].undecided > 0.4
@@ -150,9 +146,7 @@ def test_what_a_branch_computes_before_it_is_compared() -> None:
     ids=["equal", "less", "the greatest of a row", "a cast", "integers"],
 )
 def test_a_fault_in_a_comparison_is_accused(right: str, wrong: str) -> None:
-    """Numbers that are further apart than rounding moves them, or that it moves alike, are compared
-    exactly.
-    """
+    """Numbers further apart than rounding moves them, or moved alike, are compared exactly."""
     given = [
         Stimulus("given", {"x": np.random.default_rng(0).uniform(2, 9, (32, 8)).astype(np.float32)})
     ]

@@ -136,9 +136,7 @@ def test_a_whole_model_that_onnxruntime_refuses_is_accused() -> None:
 
 
 def test_parts_that_onnxruntime_loads_only_with_the_declared_types_are_compared() -> None:
-    """Its inference of a Resize in opset 11 fails where it does not know the rank of the result of
-    a function.
-    """
+    """Inference of Resize in opset 11 fails if a function hides the rank."""
     model = with_functions(export(3002897), 3002897)
     result = irc.compile(model).model
     session(model)

@@ -653,9 +653,7 @@ def test_infinities_that_are_no_overflow_are_compared() -> None:
 
 
 def test_a_walk_computes_what_the_whole_model_does() -> None:
-    """A loop that reads what an earlier part made, a tensor that is read much later, and one that
-    cannot be handed over.
-    """
+    """A loop over an earlier part, a tensor that is read late, and one that cannot be fed."""
     model = text("""g (float[4] x, bool c) => (float[4] y) <int64 i = {0}> {
         a = Abs(x) s = SequenceConstruct(a, x) b = Neg(a)
         d = If(c) <then_branch = g () => (float[4] t) { t = Add(a, b) },
@@ -989,8 +987,9 @@ STEPS = {
 def test_steps_on_large_tensors_are_judged_by_more_runs(
     step: str, kind: str, room: int, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of tens of thousands of elements a few noisy runs leave some in their place that rounding
-    moves. Without room for many of all tensors, the one that deviates gets them alone.
+    """Of tens of thousands of elements a few noisy runs leave some that rounding moves.
+
+    Without room for many runs of all tensors, the one that deviates gets them alone.
     """
     monkeypatch.setattr(reference_model, "CONFIRMING_BYTES", room)
     monkeypatch.setattr(run_budget, "NOISY_RUNS", runs)
