@@ -231,3 +231,18 @@ def test_an_expansion_to_the_own_shape(extents: str, holds: bool) -> None:
         is_found(head, "s = Shape(z)  k = Gather(s, i)  y = Expand(x, k)", "y = Identity(x)")
         is False
     )
+
+
+RESIZED = "(float[1, 4, h, w] x, float[1, 4, i, j] b) => (float[N, C, H, W] y)"
+
+
+@pytest.mark.parametrize(
+    ("policy", "holds"),
+    [("", True), ('<keep_aspect_ratio_policy = "not_larger">', False)],
+)
+def test_a_resize_has_the_sizes_that_it_is_given(policy: str, holds: bool) -> None:
+    source = f"""e = Shape<end = 2>(b)  f = Shape<start = 2>(x)  s = Concat<axis = 0>(e, f)
+        r = Resize{policy}(b, , , s)
+        n = Shape<end = 2>(r)  t = Concat<axis = 0>(n, f)  y = Resize(r, , , t)"""
+    result = f"s = Shape(x)  r = Resize{policy}(b, , , s)  y = Resize(r, , , s)"
+    assert is_found(RESIZED, source, result) is holds

@@ -170,8 +170,10 @@ def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None]
             *shape[:2],
             *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:])),
         ]
-    if operation.kind in ("Resize", "Upsample") and shape is not None and result.extents is None:
-        return [None] * len(shape)
+    if operation.kind in ("Resize", "Upsample") and shape is not None:
+        sizes = _sizes(operation, len(shape), integers)
+        if sizes is not None or result.extents is None:
+            return sizes or [None] * len(shape)
     return shape if operation.kind in KEEPING and result.extents is None else None
 
 
@@ -247,6 +249,18 @@ def _reshaped(
     except Unproved:
         pass
     return [each if is_natural(each) and each != 0 else None for each in target]
+
+
+def _sizes(operation: Operation, rank: int, integers: Integers) -> Sequence[Extent | None] | None:
+    """Return the extents that a Resize is given, None if it scales, or decides by a policy."""
+    numbers = integers.of(operation.operand(3))
+    if (
+        numbers is None
+        or numbers.shape != (rank,)
+        or not operation.attributes.keys().isdisjoint(("axes", "keep_aspect_ratio_policy"))
+    ):
+        return None
+    return [each if is_natural(each) and each != 0 else None for each in numbers]
 
 
 def _einsum(operation: Operation) -> Sequence[Extent | None] | None:
