@@ -25,10 +25,11 @@ from .frontends.onnx.codec.external_data import external_location
 from .frontends.onnx.codec.protos import ModelProto, NodeProto
 from .frontends.onnx.codec.streaming import materialize
 from .frontends.onnx.codec.traversal import external_tensors, operators
+from .ir.evaluate import ConstantEvaluator
 from .ir.graph import Value
 from .ir.module import Module, check_module
 from .ir.payload import FilePart
-from .ir.tensor import ScaledTensor
+from .ir.tensor import Array, ScaledTensor
 from .passes.affine.records.fold_records import fold_records
 from .support.errors import EmitError, UsageError
 from .support.files import FileTransaction, replacing, writing
@@ -104,10 +105,31 @@ class Result:
             if node in records and proto.output
         }
         document: dict[str, Any]
-        document, warning = provided("certificate_of")(source, result, module, layers)
+        document, warning = provided("certificate_of")(
+            source, result, module, layers, self._exact_numbers()
+        )
         if warning is not None and warning not in self.warnings:
             self.warnings.append(warning)
         return document
+
+    def _exact_numbers(self) -> Callable[[str], Array | None]:
+        """Return a function that gives what a constant of the model was rounded from, by name.
+
+        A name inside a body may stand behind the path of the body.
+        """
+        constants = {
+            self._names.of(node.output): node.output
+            for node in self.module.walked()
+            if node.op == "constant"
+        }
+        evaluator = ConstantEvaluator(beside=self.module.constants)
+
+        def exact(name: str) -> Array | None:
+            while name not in constants and "/" in name:
+                name = name.partition("/")[2]
+            return evaluator.exact(constants.get(name))
+
+        return exact
 
     def count(self) -> Counter[str]:
         """Count affines of the source by status like `FoldMap.count`, without building the fold

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from .checker.affine_operators import own_line
 from .checker.clamps import CLAMPS, clamp_of, clamps
@@ -17,20 +16,19 @@ from .checker.constant_operands import TOGETHER
 from .checker.crossing import CROSSINGS
 from .checker.kernels import BOUNDS, ulps_between
 from .checker.linear_maps import SUMS
-from .checker.lines import Line
 from .checker.movement import is_move
 from .checker.pools import POOLS
 from .checker.program import Array, Datum, Operation, Program, Unproved, product
 from .checker.proof import Proof
 from .checker.recomputation import BY_TYPE, recomputed
 from .checker.reduced_axes import REDUCTIONS
-from .checker.reordering import VIEWS, Groups, viewed, whole
+from .checker.reordering import VIEWS
 from .checker.transposition import BROADCASTING, ELEMENTWISE
 from .checker.unproved import UNPROVED
 from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .ends import open_outputs
-from .followers import ElementwiseAffine, approximate, encoded, followers, snapped
 from .namesakes import Namesakes
+from .unrounded import Exact, affine_between, stated, unrounded
 
 Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
 """By the name of a layer's result, the lists of affines that it may apply."""
@@ -55,8 +53,8 @@ MAX_TURNED = 4
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
 
-MAX_SNAPPED = 1 << 14
-"""Most numbers of an affine that are compared with others."""
+MAX_STATED = 1 << 14
+"""Most numbers of an affine that a step states."""
 
 MERGED = frozenset(("Conv", "Gemm", "MatMul"))
 """Layers that sums of layers, and layers in a row, may become."""
@@ -86,6 +84,7 @@ class Search(Proof):
         result: Program,
         claims: Claims,
         computed: Mapping[str, Array] | None = None,
+        exact: Exact = lambda _: None,
         *,
         is_rounding: bool = False,
         names: Namesakes | None = None,
@@ -93,6 +92,8 @@ class Search(Proof):
         admits: bool = False,
     ) -> None:
         """Search with the claims of layers, and constants of a runtime, by value names.
+
+        `exact` has the numbers that constants of the result were rounded from.
 
         `is_rounding` rounds constants at every operator of the source that computes one; `computes`
         is whether that makes a difference. Where no identity covers them, the results of operations
@@ -104,6 +105,7 @@ class Search(Proof):
         self.assumed = assumed
         self.admits = admits
         self.claims = claims
+        self.exact = exact
         self.is_rounding = is_rounding
         self.computes = False
         self.computed = computed or {}
@@ -324,11 +326,9 @@ class Search(Proof):
                         "source": source.label,
                         **({"applies": claim} if claim else {}),
                     }
-                line = approximate(source, operation)
-                for part in (
-                    () if line is None else self._snapped(operation, line, source.outputs[0])
-                ):
-                    yield {"identity": "layer", "source": source.label, "applies": [part]}
+                line = affine_between(source, unrounded(operation, self.exact))
+                if line is not None:
+                    yield {"identity": "layer", "source": source.label, "applies": [stated(line)]}
 
     def _merged(self, operation: Operation) -> Iterator[str]:
         """Yield values of the source that sums of layers, or layers in a row, are, by their names.
@@ -501,7 +501,7 @@ class Search(Proof):
         return self._classes.get(self.term_of(value), [])
 
     def _affines(self, operation: Operation) -> Iterator[dict[str, Any]]:
-        own = own_line(operation)
+        own = own_line(unrounded(operation, self.exact))
         base = None if own is None else self.base(own[0])
         if base is None:
             return
@@ -536,46 +536,9 @@ class Search(Proof):
             line = None if family is None else own[1].after(base[1]).over(family[1])
             if first is None or line is None:
                 return
-            for claim in self._snapped(operation, line, first):
+            if product(np.broadcast_shapes(line.scale.shape, line.shift.shape)) <= MAX_STATED:
+                claim = stated(line)
                 yield {"identity": "rounded affine", "source": first.label, "applies": [claim]}
-
-    def _seen(self, value: Datum, result: Datum) -> Groups | None:
-        """Return how the result of an operator is a view of its data, or None."""
-        shape, operation = self.shape(value), result.producer
-        if shape is None or operation is None:
-            return None
-        try:
-            return viewed(operation, whole(shape), lambda: self._target(operation, shape))
-        except (Unproved, IndexError, ValueError, TypeError):
-            return None
-
-    def _snapped(self, operation: Operation, line: Line, first: Datum) -> Iterator[dict[str, Any]]:
-        """Yield the affine that a line rounds, by numbers that follow the value's family."""
-        extents = np.broadcast_shapes(line.scale.shape, line.shift.shape, line.reach.shape)
-        own = self.family(first)
-        if product(extents) > MAX_SNAPPED or own is None:
-            return
-
-        def flat(array: Array) -> Array:
-            return np.broadcast_to(array, extents).reshape(-1)
-
-        candidates = []
-        for member in self.members_of(own[0])[:MAX_TRIED]:
-            family = self.family(member)
-            if family is None or family[1].rank != line.rank:
-                after = None
-            else:
-                after = family[1].over(own[1])
-            if after is not None and after.fits(extents):
-                start = ElementwiseAffine(
-                    flat(after.scale), flat(after.shift), np.ones(product(extents))
-                )
-                candidates += list(followers(member, start, extents, self._same, self._seen))
-        dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind).name
-        scale, shift = snapped(
-            flat(line.scale), flat(line.shift), flat(line.reach), candidates, dtype
-        )
-        yield {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
 
     def _sums(self, operation: Operation) -> Iterator[dict[str, Any]]:
         """Yield the sums of the source that a Gemm may be."""

@@ -28,10 +28,10 @@ from .checker.proof import Proof
 from .checker.refinement import load_typed
 from .checker.unproved import UNPROVED, Assumption, assumptions
 from .ends import ends_of
-from .followers import encoded
 from .links import linked
 from .namesakes import Namesakes
 from .search import Search
+from .unrounded import Exact, encoded
 
 MAX_NAMED = 5
 """Most rules of a step, and steps that a warning names."""
@@ -45,12 +45,17 @@ Log = Sequence[tuple[str, str]]
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def certificate_of(
-    source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
+    source: ModelProto,
+    result: ModelProto,
+    module: Module,
+    layers: Mapping[str, Layer],
+    exact: Exact,
 ) -> tuple[dict[str, Any], str | None]:
     """Return the certificate of a compile, and a warning if it has unproved steps.
 
     Both models have all their elements. `layers` are the records of layers by the name of their
-    result. Raises EmitError for models that the checker does not read.
+    result, and `exact` gives the numbers that constants were rounded from. Raises EmitError for
+    models that the checker does not read.
     """
     log = module.debug_counter.log or []
     digests = digest_of_model(source), digest_of_model(result)
@@ -58,7 +63,7 @@ def certificate_of(
     steps: list[dict[str, Any]] = []
     if digests[0] != digests[1] or not is_complete(source):
         try:
-            search = _searched(source, result, module, layers)
+            search = _searched(source, result, module, layers, exact)
             steps, assumed = _checked(search, log)
             warning = _warning(assumed)
         except Unproved as refusal:
@@ -80,7 +85,11 @@ def certificate_of(
 
 
 def _searched(
-    source: ModelProto, result: ModelProto, module: Module, layers: Mapping[str, Layer]
+    source: ModelProto,
+    result: ModelProto,
+    module: Module,
+    layers: Mapping[str, Layer],
+    exact: Exact,
 ) -> Search:
     """Return a search that proved the result, with the fewest assumptions of those that were tried.
 
@@ -89,7 +98,7 @@ def _searched(
     sources = fold_records(module).sources or {}
     programs = load_typed(source), load_typed(result)
     claims = {name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()}
-    given = *programs, claims, module.debug_counter.computed
+    given = *programs, claims, module.debug_counter.computed, exact
     first = Search(*given)
     first.attempt()
     if first.is_proved:

@@ -108,7 +108,8 @@ def _compile(
         if options.float16:
             half = _to_float16(options, module, result)
             result = half.result
-        result.module.constants.drop_kept()
+        if options.certificate is None:
+            result.module.constants.drop_kept()
         sizes += [result_size(result)] if has_sizes else []
         source = module.source if isinstance(module.source, ModelProto) else None
         has_map = options.fold_map is not None or options.embed_fold_map

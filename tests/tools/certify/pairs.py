@@ -5,8 +5,11 @@ the first.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from irc import Rejected, certify
+from irc.ir.tensor import Array
 from irc.tools.certify.checker.certificate import FORMAT, VERSION, Replay
 from irc.tools.certify.checker.program import Unproved
 from irc.tools.certify.checker.refinement import load_typed
@@ -38,15 +41,24 @@ def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 
         return False
 
 
-def is_found(head: str, source: str, result: str, opset: int = 18) -> bool:
-    """Whether steps are found that prove the second body from the first, and hold."""
+def is_found(
+    head: str,
+    source: str,
+    result: str,
+    opset: int = 18,
+    exact: Mapping[str, Array] = MappingProxyType({}),
+) -> bool:
+    """Whether steps are found that prove the second body from the first, and hold.
+
+    `exact` has the numbers that constants of the second one were rounded from, by name.
+    """
     pair = [model(f"{head} {{ {body} }}", opset) for body in (source, result)]
     for made in pair:
         if all(
             node.op_type != "GroupNormalization" for node in made.graph.node
         ):  # deprecated in its first version
             checker.check_model(made, full_check=True)
-    search = Search(load_typed(pair[0]), load_typed(pair[1]), {})
+    search = Search(load_typed(pair[0]), load_typed(pair[1]), {}, exact=exact.get)
     search.attempt()
     if not search.is_proved:
         return False

@@ -1,0 +1,77 @@
+"""Affines of the result by the numbers that its constants were rounded from."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.tensor import Array
+from .checker.lines import Line, along
+from .checker.program import Datum, Operation, Stored, Unproved
+from .checker.weighted_layers import parameters, weights_of
+
+Exact = Callable[[str], Array | None]
+"""Returns the float64 numbers that a constant of the result was rounded from, by its name."""
+
+
+def unrounded(operation: Operation, exact: Exact) -> Operation:
+    """Return an operation with its float constants as they were before they were rounded."""
+    inputs = [None if each is None else _unrounded(each, exact) for each in operation.inputs]
+    return replace(operation, inputs=inputs, line=None)
+
+
+def _unrounded(value: Datum, exact: Exact) -> Datum:
+    if value.stored is None or not value.is_float:
+        return value
+    array, numbers = value.stored.array, exact(value.label)
+    if numbers is None or numbers.dtype != np.float64 or numbers.size != array.size:
+        return value
+    return replace(value, stored=Stored(None, array, numbers.reshape(array.shape)))
+
+
+def affine_between(source: Operation, result: Operation) -> Line | None:
+    """Return the affine from one layer to another with the same data, None if unknown."""
+    given, made, rank = weights_of(source), weights_of(result), source.outputs[0].rank or 0
+    if given is None or made is None:
+        try:
+            pairs = [parameters(each, Line.identity(rank)) for each in (source, result)]
+        except (Unproved, ValueError, IndexError):
+            return None
+        (old, old_bias), (new, new_bias) = (
+            [part.astype(np.float64) for part in pair] for pair in pairs
+        )
+    else:
+        if given.matrix.shape != made.matrix.shape or given.axis != made.axis or rank <= made.axis:
+            return None
+        count = len(given.matrix)
+        before = given.factor * given.matrix.reshape(count, -1)
+        after = made.factor * made.matrix.reshape(count, -1)
+        place = np.arange(count), np.abs(before).argmax(axis=1)
+        old, new = (along(each[place], made.axis, rank) for each in (before, after))
+        plain = np.zeros((1,) * rank)
+        old_bias, new_bias = (
+            plain if each.bias is None else each.bias_factor * each.bias.exact
+            for each in (given, made)
+        )
+    scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
+    line = Line.of(scale, new_bias - scale * old_bias, np.abs(new_bias) + np.abs(scale * old_bias))
+    return line if line.is_finite else None
+
+
+def stated(line: Line) -> dict[str, Any]:
+    """Return an affine as a certificate states it, by position."""
+    extents = np.broadcast_shapes(line.scale.shape, line.shift.shape)
+    scale, shift = (np.broadcast_to(each, extents) for each in (line.scale, line.shift))
+    return {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
+
+
+def encoded(array: Array) -> float | str:
+    """Return numbers as a certificate states them: one number, or float64 in base64."""
+    flat = np.ascontiguousarray(array, "<f8").reshape(-1)
+    if flat.size and (flat == flat[0]).all():
+        return float(flat[0])
+    return b64encode(flat.tobytes()).decode()
