@@ -48,7 +48,7 @@ SEED := 0
 DAGRE := 3.1.3
 DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a1448b13aa7bd5b732ecc3c6cd89cd51c361fa78fe8bfa8942908c21d4274a6ae
 VENDOR := tools/report/vendor
-PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime backends/torch frontends frontends/onnx frontends/onnx/codec ir ir/ops ir/text passes passes/affine passes/affine/algebra passes/affine/records passes/affine/rules passes/affine/search passes/affine/units passes/branches passes/data_free passes/float16 passes/simplify support tools tools/certify tools/certify/checker tools/cli tools/float16 tools/int8 tools/recovery tools/report tools/verify
+PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime backends/torch frontends frontends/onnx frontends/onnx/codec ir ir/ops ir/text passes passes/affine passes/affine/algebra passes/affine/records passes/affine/rules passes/affine/search passes/affine/units passes/branches passes/data_free passes/float16 passes/scaling passes/simplify support tools tools/certify tools/certify/checker tools/cli tools/float16 tools/int8 tools/recovery tools/report tools/verify
 
 .PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .registry import PASSES as PASSES
     from .registry import default_pipeline as default_pipeline
     from .registry import parse_pipeline as parse_pipeline
+    from .scaling.scale_by_powers_of_two import ScaleByPowersOfTwo as ScaleByPowersOfTwo
     from .simplify_expr import SimplifyExpr as SimplifyExpr
     from .simplify_inference import SimplifyInference as SimplifyInference
     from .unfuse_bias import UnfuseBias as UnfuseBias

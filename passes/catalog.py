@@ -30,6 +30,7 @@ CATALOG: dict[str, str] = {
     "InlineFunctions": "inline_functions",
     "MergeBranches": "merge_branches",
     "MergeLayers": "merge_layers",
+    "ScaleByPowersOfTwo": "scaling.scale_by_powers_of_two",
     "UnfuseBias": "unfuse_bias",
 }
 """The module of each pass."""

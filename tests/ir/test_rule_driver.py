@@ -216,13 +216,13 @@ PASSES = {
     f"{FOLDED},HighBiasAbsorption": layers(),
     f"{FOLDED},BiasCorrection": layers(),
     "ConvertToFloat16": layers(),
+    "ScaleByPowersOfTwo{exponent=3}": layers(),
 }
 
 
 def test_every_pass_is_among_them() -> None:
-    assert {passes.rpartition(",")[2] for passes in PASSES} == set(CATALOG) - {"InferTypes"}, (
-        "which has no rules"
-    )
+    last = {passes.rpartition(",")[2].partition("{")[0] for passes in PASSES}
+    assert last == set(CATALOG) - {"InferTypes"}, "which has no rules"
 
 
 @pytest.mark.parametrize("passes", PASSES)

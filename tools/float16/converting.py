@@ -21,6 +21,8 @@ from ...passes.float16.convertible_models import check_model
 from ...passes.float16.half_constants import LARGEST
 from ...passes.float16.known_ranges import give_ranges
 from ...passes.infra import PassContext, Sequential
+from ...passes.scaling.scale_by_powers_of_two import ScaleByPowersOfTwo
+from ...passes.scaling.scaled_components import scaling
 from ...result import Result, copied
 from ...support.errors import SourceError, UsageError, did_you_mean
 from ...support.limits import DEFAULT_LIMITS, Limits
@@ -65,7 +67,7 @@ class Wishes:
         self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
         self.sigmas, self.margin = sigmas, margin
         self.keep_float32 = list(keep_float32)
-        self.convert = ConvertToFloat16(io=io, margin=margin)
+        self.passes = [ScaleByPowersOfTwo(margin=margin), ConvertToFloat16(io=io, margin=margin)]
 
 
 def to_float16(
@@ -82,7 +84,7 @@ def to_float16(
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
 ) -> HalfModel:
-    """Fold a model and convert it to float16, so that no value exceeds float16.
+    """Fold a model, scale it by powers of two and convert it to float16, so that nothing overflows.
 
     Ranges of all values are measured on `inputs`: a folder, an `.npz` file or arrays by the names
     of the inputs, samples along the first axis. Without them they follow from the statistics of
@@ -136,7 +138,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     _keep(module, wishes.keep_float32)
     size = result.model.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
-    Sequential([wishes.convert])(module, ctx)
+    Sequential(wishes.passes)(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
     fidelity = _measured(reference, folder, half, tests) if tests else ()
@@ -149,6 +151,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
         records.casts,
         tuple(records.stayed),
         tuple(records.constants),
+        tuple(scaling(module)),
         beyond,
         fidelity,
         measured_on,

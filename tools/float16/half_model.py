@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ...passes.float16.conversion import ChangedConstant, StayedFloat32
+from ...passes.scaling.scaled_components import ScaledComponent
 from ...result import Result
 from ...support.errors import listed
 from ..int8.fidelity import Fidelity
@@ -30,6 +31,8 @@ class HalfModel:
     casts: int
     stayed: tuple[StayedFloat32, ...]
     constants: tuple[ChangedConstant, ...]
+    scaled: tuple[ScaledComponent, ...]
+    """Components of values that were multiplied by a power of two."""
     beyond: int
     """Values that would have exceeded float16 by their range, before anything was scaled."""
     fidelity: tuple[Fidelity, ...]
@@ -67,6 +70,12 @@ class HalfModel:
         """Yield the report as lines of text."""
         yield f"float16: {self._counted()}, {self.casts} casts"
         yield f"values beyond float16 before: {self.beyond}"
+        for component in self.scaled:
+            count = "1 value" if component.values == 1 else f"{component.values} values"
+            yield (
+                f"scaled by 2^{component.exponent}: {count} from {component.first!r} on,"
+                f" of up to {component.most:.6g}"
+            )
         for one in self.fidelity:
             unit = "dB predicted" if self.is_predicted else "dB"
             found = "not finite" if isnan(one.sqnr) else f"{one.sqnr:.1f} {unit}"
@@ -108,6 +117,15 @@ class HalfModel:
                     "note": each.note,
                 }
                 for each in self.constants
+            ],
+            "scaled": [
+                {
+                    "first": each.first,
+                    "values": each.values,
+                    "exponent": each.exponent,
+                    "most": json_value(each.most),
+                }
+                for each in self.scaled
             ],
             "beyond": self.beyond,
             "fidelity": [

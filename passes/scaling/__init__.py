@@ -1,0 +1,1 @@
+"""Scales of values: powers of two that move through operators without a rounding."""

@@ -1,0 +1,58 @@
+"""ScaleByPowersOfTwo: values that are too large for float16 become smaller, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.module import Module
+from ...support.errors import UsageError
+from ..infra import Pass, PassContext
+from .exponents import LARGEST_EXPONENT
+from .scaling_commit import ScalingCommit
+from .scaling_plan import ScalingPlan
+
+
+@dataclass(frozen=True)
+class ScaleByPowersOfTwo(Pass):
+    """Multiply values by powers of two, so that they fit into float16, without a rounding.
+
+    1. Values that have to share an exponent are a component: residual streams between norms, chains
+       of Relu, MaxPool, Concat, Add, Transpose. Products add exponents. Normalizations absorb one:
+       epsilon is multiplied by its square, also where the normalization is written out. Operands
+       and results of all other operators, such as Softmax, Sigmoid, Gelu and Tanh, keep exponent 0.
+    2. Weights, biases, constants of Add, Where, Clip and compares take the exponents on. An input
+       of the model is multiplied where it is read, a result where it leaves.
+    3. The exponents are chosen for all components together: a value whose range is known, see
+       `irc compile --float16`, does not exceed 65504 / 2^`margin`, if that can be had; constants
+       such as epsilon, and components of small values, are not subnormal, if that can be had; few
+       constants change. Nothing changes if no value is too large or too small.
+    4. With an `exponent` all free components get it, whatever their range.
+    5. In float32 every result has the bits that it had, while no number leaves the normal range. A
+       component stays as it is if a constant would leave it.
+    """
+
+    name: ClassVar[str] = "ScaleByPowersOfTwo"
+    margin: float = 0.0
+    exponent: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises UsageError for an exponent beyond float32."""
+        if abs(self.exponent) > LARGEST_EXPONENT:
+            raise UsageError(
+                f"{self.name}: option exponent has to be between -{LARGEST_EXPONENT} and"
+                f" {LARGEST_EXPONENT}"
+            )
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        plan = ScalingPlan(module, self.margin)
+        chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
+        while (row := plan.obstacle(chosen)) is not None:
+            plan.exponents.freeze(row)
+            chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
+        if not chosen or module.debug_counter.exhausted:
+            return False
+        commit = ScalingCommit(plan, chosen, str(self))
+        commit.run()
+        module.debug_counter.note("scale", f"graph {module.graph.name!r}")
+        return commit.rewriter.changed

@@ -1,0 +1,101 @@
+"""`irc.to_float16` scales by powers of two what would overflow, and leaves the rest alone."""
+
+from __future__ import annotations
+
+import harness
+import irc
+import numpy as np
+import pytest
+from graphs import Graph
+from onnx import ModelProto
+
+DATA = {"x": np.random.default_rng(3).standard_normal((10, 6, 16)).astype(np.float32)}
+
+
+def stream(size: float, *, epsilon: float = 1e-5, norm: str = "LayerNormalization") -> ModelProto:
+    """Return two pre-norm layers on a residual stream of about `size`."""
+    graph, d = Graph(opset=17), 16
+    rng = np.random.default_rng(4)
+
+    def weight(*shape: int, factor: float = 1.0) -> str:
+        array = rng.standard_normal(shape) * factor / np.sqrt(shape[0])
+        return graph.initializer(array.astype(np.float32))
+
+    def normed(x: str) -> str:
+        ones = graph.initializer(np.ones(d, np.float32))
+        return graph.node(norm, [x, ones], axis=-1, epsilon=epsilon)
+
+    x = graph.node("MatMul", [graph.input("x", ["N", 6, d]), weight(d, d, factor=size)], "first")
+    for _ in range(2):
+        y = graph.node("Tanh", [graph.node("MatMul", [normed(x), weight(d, d)])])
+        x = graph.node("Add", [x, graph.node("MatMul", [y, weight(d, d, factor=size)])])
+    graph.node("MatMul", [normed(x), weight(d, 4)], "y")
+    graph.output("y", ["N", 6, 4])
+    return graph.model()
+
+
+def test_a_large_stream_is_scaled() -> None:
+    found = irc.to_float16(stream(1e5), inputs=DATA)
+    assert found.beyond
+    assert not found.stayed
+    assert found.is_finite
+    assert found.fidelity[0].sqnr > 55
+    (component,) = found.scaled
+    assert component.first == "first"
+    most = component.most * 2.0**component.exponent
+    assert 65504 / 4 < most <= 65504 / 2
+
+
+def test_a_small_one_is_not() -> None:
+    found = irc.to_float16(stream(1.0), inputs=DATA)
+    assert not found.scaled
+    assert not found.beyond
+
+
+def test_the_margin_is_kept() -> None:
+    one, four = (irc.to_float16(stream(1e5), inputs=DATA, margin=bits) for bits in (1, 4))
+    assert one.scaled[0].exponent - four.scaled[0].exponent == 3
+
+
+def test_quiet_tokens_keep_their_epsilon() -> None:
+    """With an epsilon that does not scale, tokens whose variance is near it would be wrong."""
+    loud = np.ones((10, 6, 1), np.float32)
+    loud[:, ::2] = 1e-4
+    quiet = {"x": DATA["x"] * loud}
+    found = irc.to_float16(stream(1e5, epsilon=50.0), inputs=quiet)
+    norms = [node for node in found.model.graph.node if node.op_type == "LayerNormalization"]
+    exponent = found.scaled[0].exponent
+    epsilons = {
+        attribute.f for node in norms for attribute in node.attribute if attribute.name == "epsilon"
+    }
+    assert epsilons == {50.0 * 2.0 ** (2 * exponent)}
+    assert found.fidelity[0].sqnr > 50
+
+
+def test_scaled_results_leave_as_they_were() -> None:
+    graph = Graph()
+    x = graph.input("x", ["N", 6, 16])
+    weight = graph.initializer((np.eye(16) * 1e5).astype(np.float32))
+    graph.node("MatMul", [x, weight], "y")
+    graph.output("y", ["N", 6, 16])
+    found = irc.to_float16(graph.model(), inputs=DATA)
+    assert [node.op_type for node in found.model.graph.node] == ["Cast", "MatMul", "Cast", "Mul"]
+    assert [each.reason for each in found.stayed] == ["scales a result back"]
+    result = harness.run(found.model, DATA)["y"]
+    assert np.abs(result).max() > 65504
+    np.testing.assert_allclose(result, DATA["x"] * 1e5, rtol=2e-3)
+
+
+@pytest.mark.parametrize("op", ["Tanh", "Sigmoid", "Erf", "Exp"])
+def test_what_reads_a_value_itself_keeps_it_float32(op: str) -> None:
+    graph = Graph()
+    x = graph.input("x", ["N", 6, 16])
+    weight = graph.initializer((np.eye(16) * 1e5).astype(np.float32))
+    graph.node("MatMul", [x, weight], "a", "layer")
+    graph.node(op, [graph.node("Min", ["a", graph.initializer(np.array(80.0, np.float32))])], "y")
+    graph.output("y", ["N", 6, 16])
+    found = irc.to_float16(graph.model(), inputs=DATA)
+    assert not found.scaled
+    assert ("layer", "range exceeds float16 by 2^4") in [
+        (each.name, each.reason) for each in found.stayed
+    ]
