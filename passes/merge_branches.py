@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -113,7 +114,7 @@ class _Merger:
         )
 
     def _merge(self, root: Node) -> Node | None:
-        """Merge branches of one value, and return the sum that is left, if one is."""
+        """Merge branches of each value, and return the sum that is left, if one is."""
         counter = self.rewriter.debug_counter
         if counter.exhausted:
             return None
@@ -122,31 +123,43 @@ class _Merger:
         try:
             while True:
                 total = sum_of(root, self.evaluator, opaque)
-                choice = self._choice(total)
-                parts = _partial(total, choice)
+                choices = self._choices(total)
+                parts = _partial(total, choices)
                 if not parts:
                     break
                 opaque |= parts
-            self._check_saves(total, choice)
         except Refused as refused:
             counter.decline("merge branches", label, refused.refusal.detail)
             return None
-        left = self._commit(root, total, choice)
+        left = self._commit(root, total, choices)
         counter.note("merge branches", label)
         return left
 
-    def _choice(self, total: Sum) -> MergeChoice:
-        """Return branches of one value that are one layer. Raises Refused."""
+    def _choices(self, total: Sum) -> list[MergeChoice]:
+        """Return branches that are one layer, of each value that has some.
+
+        No term is in two of them, and each saves an operator. Raises Refused if there are none.
+        """
         refused = Refused("no_foldable_neighbour", "no two branches are layers of one value")
-        for branches in self._groups(total):
+        found: list[MergeChoice] = []
+        taken: set[Term] = set()
+        for group in self._groups(total):
+            branches = [each for each in group if each.term not in taken]
             for kind in (("nn.conv", "nn.avg_pool"), ("nn.conv_transpose",), DENSE):
                 some = [each for each in branches if not each.layers or each.layers[0].op in kind]
                 try:
-                    return self._of_kind(some)
+                    choice = self._of_kind(some)
+                    _check_saves(total, choice)
                 except Refused as why:
                     if any(each.layers for each in some):
                         refused = why
-        raise refused
+                    continue
+                found.append(choice)
+                taken.update(each.term for each in choice.branches)
+                break
+        if not found:
+            raise refused
+        return found
 
     def _groups(self, total: Sum) -> Iterator[list[BranchTerm]]:
         """Yield the terms that read one value, for each value that several read."""
@@ -209,63 +222,63 @@ class _Merger:
         merged.check_fits("sum")
         return MergeChoice(branches, merged)
 
-    def _check_saves(self, total: Sum, choice: MergeChoice) -> None:
-        """Refuse a sum that is as many operators as before."""
-        operands = {each.term.operand for each in choice.branches}
-        left = len(total.operands) - len(operands)
-        inner = {node for each in choice.branches for node in each.term.inner}
-        gone = len(total.nodes) + len(inner)
-        gone += sum(len(each.layers) + len(each.term.affines) for each in choice.branches)
-        made = 1 + (1 if _adds_all(total, operands) else left)
-        made += choice.op == "matmul" and bool(choice.kernel.bias.any())
-        if made >= gone:
-            raise Refused("bias_slot", "one layer would save no operator")
+    def _commit(self, root: Node, total: Sum, choices: Sequence[MergeChoice]) -> Node | None:
+        """Write the layers and the rest of the sum, and return its last operator."""
+        operands = {each.term.operand for choice in choices for each in choice.branches}
+        left = [pair for i, pair in enumerate(total.operands) if i not in operands]
+        made = [self._layer(root, choice) for choice in choices]
+        addends = [*[(1.0, merged) for _, merged in made], *left]
+        with self.rewriter.rewriting(root):
+            result = self._sum(addends, root, with_one=_adds_all(total, addends[1:]))
+        name = root.output.name if len(addends) == 1 else ""
+        for choice, (layer, merged) in zip(choices, made, strict=True):
+            parts = [(each.term, each.layers) for each in choice.branches]
+            record_sum(self.module, layer, merged, parts, name)
+        self.rewriter.replace(root.output, result, take_name=True, heir=made[0][0])
+        for layer, _ in made:
+            layer.name = self.module.unique_node_name(layer, layer.output.name)
+        return result.node if len(addends) > 1 else None
 
-    def _commit(self, root: Node, total: Sum, choice: MergeChoice) -> Node | None:
-        """Write the layer and the rest of the sum, and return its last operator."""
-        rewriter, first = self.rewriter, choice.branches[0]
+    def _layer(self, root: Node, choice: MergeChoice) -> tuple[Node, Value]:
+        """Write the layer of a choice, and return it with its result."""
+        first = choice.branches[0]
         hint = first.term.value.name
-        layer, merged = write_layer(
-            rewriter, choice.kernel, choice.op, first.data, first.layers[0], root, hint
+        return write_layer(
+            self.rewriter, choice.kernel, choice.op, first.data, first.layers[0], root, hint
         )
-        with rewriter.rewriting(root):
-            operands = {each.term.operand for each in choice.branches}
-            left = [pair for i, pair in enumerate(total.operands) if i not in operands]
-            result = self._sum_with(merged, left, total, operands, root)
-        parts = [(each.term, each.layers) for each in choice.branches]
-        record_sum(self.module, layer, merged, parts, "" if left else root.output.name)
-        rewriter.replace(root.output, result, take_name=True, heir=layer)
-        layer.name = self.module.unique_node_name(layer, layer.output.name)
-        return result.node if left else None
 
-    def _sum_with(
-        self,
-        merged: Value,
-        left: Sequence[tuple[float, Value]],
-        total: Sum,
-        operands: set[int],
-        root: Node,
-    ) -> Value:
-        """Add the rest of the sum to the result of the layer."""
-        if not left:
-            return merged
-        if _adds_all(total, operands):
-            values = [merged, *[value for _, value in left]]
+    def _sum(self, addends: Sequence[tuple[float, Value]], root: Node, *, with_one: bool) -> Value:
+        """Add the results of layers and the rest of the sum, `with_one` operator or with many."""
+        (_, result), *others = addends
+        hint = result.name
+        if with_one:
+            values = [value for _, value in addends]
             return self.rewriter.make(
-                "add_n", values, before=root, hint=merged.name, type_=root.output.type
+                "add_n", values, before=root, hint=hint, type_=root.output.type
             ).output
-        result = merged
-        for sign, value in left:
+        for sign, value in others:
             op = "add" if sign > 0 else "subtract"
-            result = self.rewriter.make(op, [result, value], before=root, hint=merged.name).output
+            result = self.rewriter.make(op, [result, value], before=root, hint=hint).output
         return result
 
 
-def _adds_all(total: Sum, operands: set[int]) -> bool:
-    """Return whether one Sum adds the other operands, as one did before."""
-    left = [sign for i, (sign, _) in enumerate(total.operands) if i not in operands]
+def _check_saves(total: Sum, choice: MergeChoice) -> None:
+    """Refuse a layer with which the sum is as many operators as before."""
+    operands = {each.term.operand for each in choice.branches}
+    left = [pair for i, pair in enumerate(total.operands) if i not in operands]
+    inner = {node for each in choice.branches for node in each.term.inner}
+    gone = len(total.nodes) + len(inner)
+    gone += sum(len(each.layers) + len(each.term.affines) for each in choice.branches)
+    made = 1 + (1 if _adds_all(total, left) else len(left))
+    made += choice.op == "matmul" and bool(choice.kernel.bias.any())
+    if made >= gone:
+        raise Refused("bias_slot", "one layer would save no operator")
+
+
+def _adds_all(total: Sum, left: Sequence[tuple[float, Value]]) -> bool:
+    """Return whether one Sum adds what is left beside a layer, as one did before."""
     has_sum = any(node.op == "add_n" for node in total.nodes)
-    return has_sum and len(left) > 1 and min(left) > 0
+    return has_sum and len(left) > 1 and all(sign > 0 for sign, _ in left)
 
 
 def _branches(term: Term) -> Iterator[BranchTerm]:
@@ -334,9 +347,11 @@ def _after(kernel: LinearKernel, branch: BranchTerm, dtype: DType | None) -> Lin
     return kernel.scaled(branch.term.scale, branch.term.shift)
 
 
-def _partial(total: Sum, choice: MergeChoice) -> set[Value]:
-    """Return the operands of the sum of which some terms are in the choice, and some are not."""
-    chosen = {each.term for each in choice.branches}
-    touched = {term.operand for term in chosen}
-    others = {term.operand for term in total.terms if term not in chosen}
-    return {total.operands[i][1] for i in touched & others}
+def _partial(total: Sum, choices: Sequence[MergeChoice]) -> set[Value]:
+    """Return the operands of the sum of which some terms are in a choice, and some are not."""
+    counts = Counter(term.operand for term in total.terms)
+    found: set[Value] = set()
+    for choice in choices:
+        chosen = Counter(term.operand for term in {each.term for each in choice.branches})
+        found.update(total.operands[i][1] for i, count in chosen.items() if count < counts[i])
+    return found

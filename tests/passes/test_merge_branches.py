@@ -11,6 +11,7 @@ import pytest
 from graphs import BatchNorm, Graph, batch_norm, constants, operand, the, wide
 from harness import operators
 from irc.backends.foldmap.inverse import unfold
+from irc.passes import merge_branches
 from onnx import ModelProto
 from oracle import assert_same_function, assert_sound
 from random_branches import convolutions, products
@@ -149,3 +150,35 @@ def test_layers_in_a_row_keep_their_function(seed: int) -> None:
     stays = biased and padded and not wide_first
     assert operators(result.model) == ["Conv"] * (1 + stays) + ["Relu"]
     assert unfold(result.model, result.fold_map) == model
+
+
+@pytest.mark.parametrize("op", ["Add", "Sum"])
+def test_pairs_of_one_sum_become_layers_together(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = []
+    known = merge_branches.sum_of
+    monkeypatch.setattr(
+        merge_branches, "sum_of", lambda *args: (sums.append(args[0]), known(*args))[1]
+    )
+    g = Graph()
+    values = []
+    for i in range(12):
+        x = g.input(f"x{i}", [1, 3, 4, 4])
+        values += [
+            g.node("Conv", [x, g.initializer(g.random(3, 3, k, k))], pads=[k // 2] * 4)
+            for k in (1, 3)
+        ]
+    values.append(g.node("Sin", ["x0"]))
+    total = values[0]
+    if op == "Sum":
+        total = g.node("Sum", values)
+    for value in values[1:] if op == "Add" else []:
+        total = g.node("Add", [total, value])
+    g.node("Relu", [total], "y")
+    g.output("y", None)
+    model = g.model()
+    result = irc.compile(model)
+    found = operators(result.model)
+    assert (found.count("Conv"), found.count(op)) == (12, 1 if op == "Sum" else 12)
+    assert len(sums) < 5, "the sum is read again for each pair"
+    assert_sound(model, result)
+    assert_same_function(model, result.model)
