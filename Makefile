@@ -15,7 +15,8 @@
 # make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
 # make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv):
 #                      minutes; with PYTHONS=quick, as in .ci/run, the wheel without extras on the others than that of the tests
-# make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own
+# make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own;
+#                       LINES="reversed_channels ..." proves these alone
 # make soak             10,000 compiles in one process: memory and file descriptors
 # make vendor           fetch the layout library of reports again
 # make bench         time and memory beside onnx.load + onnx.save, cp and other tools, in an environment of its own
@@ -132,8 +133,8 @@ test-pythons: $(READY)
 	IRC_PYTHONS=$(PYTHONS) $(BIN)/python -m pytest -q tests/pythons
 
 proofs: $(PROOFS)/.ready
-	$(call say,proving the identities of all rules)
-	$(PROOFS)/bin/python tests/proofs
+	$(call say,proving the identities of $(or $(LINES),all rules))
+	$(PROOFS)/bin/python tests/proofs $(LINES)
 
 soak: $(READY)
 	$(call say,compiling 10$(,)000 times in one process)

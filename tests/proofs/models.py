@@ -74,13 +74,21 @@ def agree(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def drawn(
-    instance: Instance, rng: np.random.Generator, kind: str, *, data: bool = True
+    instance: Instance, rng: np.random.Generator, kind: str, *, uniform: bool = True
 ) -> dict[str, Any]:
-    """Return small numbers for the free tensors of an instance, zeros and ones among them."""
+    """Return small numbers for the free tensors of an instance, zeros and ones among them.
+
+    Without `uniform` the numbers of a vector differ: one number for all channels passes more.
+    """
     choices = {"reals": [-2, -1, -0.5, 0, 0.5, 1, 2, 3], "floats": [-2, -1, -0.5, 0, 0.5, 1, 2, 3, np.inf, np.nan],
                "integers": [-128, -2, -1, 0, 1, 2, 3, 127], "labels": [0], "types": [0, 1, 100]}[kind]  # fmt: skip
     if kind == "types" and "f" in instance["source"]:
         choices.append(0.3)
+    vectors = [
+        free
+        for _, free in frees(instance)
+        if free.constant and len(free.shape) == 1 and free.shape[0] <= len(choices)
+    ]
     found: dict[str, Any] = {}
     start = 1
     for name, free in frees(instance):
@@ -89,7 +97,7 @@ def drawn(
         elif kind == "labels" and not free.constant:
             found[name] = np.arange(start, start + prod(free.shape)).reshape(free.shape).tolist()
             start += prod(free.shape)
-        elif free.varied:
+        elif free.varied or (free in vectors and not uniform):
             found[name] = rng.choice(choices, free.shape, replace=False).tolist()
         elif free.shape and rng.random() < 0.4:
             found[name] = np.full(free.shape, rng.choice(choices)).tolist()

@@ -252,11 +252,13 @@ def along(numbers: Tensor, axis: int | None, rank: int) -> Tensor:
     return numbers.like(numbers.array.reshape([-1 if i == axis else 1 for i in range(rank)]))
 
 
-def _affine_nodes(x: Value, s: Tensor, t: Tensor, axis: int, rank: int) -> Value:
+def _affine_nodes(x: Value, s: Tensor, t: Tensor, axis: int, rank: int | None = None) -> Value:
+    if rank is None:
+        raise ValueError("the line is run as a model: write affine(x, s, t, axis, rank)")
     return x * along(s, axis, rank) + along(t, axis, rank)
 
 
-@operator(lambda x, s, t, axis, rank: _affine_nodes(x, s, t, axis, rank))
+@operator(_affine_nodes)
 def affine(x: Tensor, s: Tensor, t: Tensor, axis: int, rank: int | None = None) -> Tensor:
     """Compute s x + t with one number for each channel along an axis."""
     if not axis < x.rank or s.rank > 1 or (s.rank and s.shape != (x.shape[axis],)):

@@ -299,7 +299,7 @@ def instances(
     for i in rng.permutation(len(fitting))[:60].tolist() * (1 + most // len(fitting)):
         kind = entry.domain.fields[len(found) % len(entry.domain.fields)]
         for _ in range(60 if any(free.constant for _, free in frees(fitting[i])) else 5):
-            numbers = drawn(fitting[i], rng, kind)
+            numbers = drawn(fitting[i], rng, kind, uniform=holding)
             variables = tensors(fitting[i], numbers, kind)
             try:
                 true = any(
