@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -30,8 +30,8 @@ from .ends import open_outputs
 from .namesakes import Namesakes
 from .unrounded import Exact, affine_between, stated, unrounded
 
-Claims = Mapping[str, Sequence[Sequence[dict[str, Any]]]]
-"""By the name of a layer's result, the lists of affines that it may apply."""
+Claim = list[dict[str, Any]]
+"""Affines that a layer applies, one after the other."""
 
 MAX_TRIED = 24
 """Most values or operations of the source that are tried at an operation of the result."""
@@ -82,7 +82,7 @@ class Search(Proof):
         self,
         source: Program,
         result: Program,
-        claims: Claims,
+        claim_of: Callable[[str], Claim],
         computed: Mapping[str, Array] | None = None,
         exact: Exact = lambda _: None,
         *,
@@ -104,7 +104,7 @@ class Search(Proof):
         self.names = names
         self.assumed = assumed
         self.admits = admits
-        self.claims = claims
+        self.claim_of = claim_of
         self.exact = exact
         self.is_rounding = is_rounding
         self.computes = False
@@ -555,8 +555,9 @@ class Search(Proof):
         label = operation.outputs[0].label
         members = self.members_of(source.outputs[0])
         yield from ([{"value": each.label}] for each in members if each.label == label)
-        for claim in self.claims.get(label, ()):
-            yield list(claim)
+        claim = self.claim_of(label)
+        if claim:
+            yield claim
             # A part that moved on, or came twice, may be recorded, too.
             if 1 < len(claim) < MAX_PARTS:
                 yield [each for i, each in enumerate(claim) if each not in claim[:i]]

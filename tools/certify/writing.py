@@ -30,7 +30,7 @@ from .checker.unproved import UNPROVED, Assumption, assumptions
 from .ends import ends_of
 from .links import linked
 from .namesakes import Namesakes
-from .search import Search
+from .search import Claim, Search
 from .unrounded import Exact, encoded
 
 MAX_NAMED = 5
@@ -97,8 +97,12 @@ def _searched(
     """
     sources = fold_records(module).sources or {}
     programs = load_typed(source), load_typed(result)
-    claims = {name: [_claim(layer.folds, sources, programs[0])] for name, layer in layers.items()}
-    given = *programs, claims, module.debug_counter.computed, exact
+
+    def claim_of(label: str) -> Claim:
+        layer = layers.get(label)
+        return [] if layer is None else _claim(layer.folds, sources, programs[0])
+
+    given = *programs, claim_of, module.debug_counter.computed, exact
     first = Search(*given)
     first.attempt()
     if first.is_proved:
@@ -193,7 +197,7 @@ def _warning(assumed: Sequence[Assumption]) -> str | None:
 
 def _claim(
     folds: Sequence[FoldedAffine], sources: Mapping[int, SourceAffine], source: Program
-) -> list[dict[str, Any]]:
+) -> Claim:
     """Return the affines that a layer applies, its own by reference to the source."""
     parts = []
     for fold in folds:

@@ -58,7 +58,7 @@ def is_found(
             node.op_type != "GroupNormalization" for node in made.graph.node
         ):  # deprecated in its first version
             checker.check_model(made, full_check=True)
-    search = Search(load_typed(pair[0]), load_typed(pair[1]), {}, exact=exact.get)
+    search = Search(load_typed(pair[0]), load_typed(pair[1]), lambda _: [], exact=exact.get)
     search.attempt()
     if not search.is_proved:
         return False

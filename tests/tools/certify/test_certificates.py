@@ -505,10 +505,7 @@ def test_rewrites_name_the_steps_that_explain_them(built: dict[str, Built]) -> N
     named = {
         rule: {steps[number] for number in numbers} for rule, _, numbers in document["rewrites"]
     }
-    assert named["fold backward"] == {"same bounds"} and named["round_parameter"] == {
-        "layer",
-        "same bounds",
-    }
+    assert named["fold backward"] == named["round_parameter"] == {"layer", "same bounds"}
     for _, _, each in built.values():
         numbers = {number for _, _, steps_ in each["rewrites"] for number in steps_}
         assert numbers >= {step["step"] for step in each["steps"] if step["at"] == "result"}

@@ -23,7 +23,8 @@ def own_line(operation: Operation) -> tuple[Datum, Line] | None:
         found: tuple[Datum, Line] | None = operation.line[0]
         return found
     made = _own_line(operation)
-    if operation.outputs and operation.outputs[0].term >= 0:  # its operands change no more
+    # Operands that have a class change no more.
+    if all(each is None or each.stored is not None or each.term >= 0 for each in operation.inputs):
         operation.line = (made,)
     return made
 
