@@ -9,17 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import harness
 import irc
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from harness import EXAMPLE
 from irc.ir import Rewriter
 from irc.passes import Pass, PassContext, Timing
 from irc.tools.cli.main import main
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "model in memory": (
         lambda model: irc.compile_many([model]),

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from float64 import evaluate
+from harness import EXAMPLE
 from irc.frontends.onnx import from_model
 from irc.ir import Graph, Module, Node, TensorType
 from irc.ir.tensor import ArrayTensor
@@ -22,7 +23,6 @@ from irc.tools.cli.main import main
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 RNG = np.random.default_rng(7)
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 make = helper.make_node
 
 

@@ -14,11 +14,9 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
 from onnx import TensorProto, helper, numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
-
 
 RUNS_CODE = {
     "eval",

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm, conv_bn
+from harness import EXAMPLE
 from irc.backends.foldmap import entries
 from irc.backends.foldmap.arrays import POOLED, ArrayStore, entries_of
 from irc.backends.foldmap.digests import graph_digest, tensor_digest
@@ -34,7 +35,6 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from xxhash import xxh3_128_hexdigest
 
 NONE = f"xxh128:{'0' * 32}"
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 SCHEMA = json.loads((harness.ROOT / "backends" / "foldmap" / "schema.json").read_text())
 
 

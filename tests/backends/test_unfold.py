@@ -22,6 +22,7 @@ import onnx
 import pytest
 import zoo
 from graphs import BF16, F16, F32, F64, Graph, conv_bn
+from harness import EXAMPLE
 from irc.backends.foldmap.digests import graph_digest
 from irc.backends.foldmap.fold_map import FoldMap
 from irc.backends.foldmap.inverse import check, unfold
@@ -29,7 +30,6 @@ from irc.support.errors import FoldMapError
 from onnx import ModelProto, TensorProto, numpy_helper
 from random_graphs import grow
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 EXAMPLES = int(os.environ.get("IRC_EXAMPLES", "320"))
 FIRST = int(os.environ.get("IRC_SEED", "0"))
 BLOCKS = 8

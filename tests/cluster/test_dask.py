@@ -9,6 +9,7 @@ import harness
 import irc
 import joblib
 import pytest
+from harness import EXAMPLE
 from irc.support import jobs
 
 distributed = pytest.importorskip(
@@ -19,8 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.support.errors import UsageError
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 def declared(name: str, *shape: object, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:

@@ -14,13 +14,12 @@ import irc
 import onnx
 import pytest
 from graphs import F64, conv_bn, function_model, is_valid
+from harness import EXAMPLE
 from irc.passes import PassContext, Verify
 from irc.tools.cli.main import main
 from onnx import ModelProto, helper
 from oracle import EXACT, difference
 from random_graphs import grow
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 LAYER = """\
   %w = constant {value=f32[2,2,1,1] [1.0, 2.0, 3.0, 4.0]}

@@ -18,6 +18,7 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("backends", "frontends", "ir", "passes", "support", "tools")
 """The folders of the package: each is `irc.<folder>`."""
+EXAMPLE = ROOT / "examples" / "digits_cnn.onnx"
 SHARED = ROOT.parent / "shared" / "models"
 ALONE = "the folder ../shared/models is not beside the checkout"
 """The reason of tests that are skipped, and what benchmarks say that measure less without it."""
@@ -53,6 +54,22 @@ def onnx_files() -> list[Path]:
 def load(path: Path) -> ModelProto:
     """A model with its external data left where it is."""
     return onnx.load(str(path), load_external_data=False)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by their paths in it."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def take_all_for_large(patch: pytest.MonkeyPatch) -> None:
+    """Leave every tensor in its file, and compute every folded one when it is written."""
+    patch.setattr("irc.frontends.onnx.LARGE_FILE", 0)
+    patch.setattr("irc.frontends.onnx.LARGE_PAYLOAD", 1)
+    patch.setattr("irc.passes.fold_constant.LAZY", 1)
 
 
 def session(model: ModelProto) -> onnxruntime.InferenceSession:

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import faults
-import harness
 import irc
 import irc.support.files
 import numpy as np
 import onnx
 import pytest
 from faults import DONE, DONE_NEVERTHELESS, FAILED, FULL, INTERRUPTED, Compile, Compiler
+from harness import EXAMPLE, files
 from irc.backends.onnx.background_writer import QUEUED_BLOCKS, SMALL, BackgroundWriter
 from irc.support.files import PathLock, remove_stale_files
 from irc.support.output_paths import OutputPaths
@@ -34,7 +34,6 @@ from irc.tools.cli.main import main
 from onnx import TensorProto, helper, numpy_helper
 from test_large_models import arrays, external_files, network
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 Files = dict[str, bytes]
 Record = Callable[[str, object], None]
 
@@ -43,14 +42,6 @@ Record = Callable[[str, object], None]
 def ready() -> Iterator[Compiler]:
     with faults.compiler(EXAMPLE) as program:
         yield program
-
-
-def files(folder: Path) -> Files:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def fill(folder: Path, content: Files) -> None:

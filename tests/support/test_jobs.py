@@ -13,14 +13,13 @@ import harness
 import irc
 import joblib
 import pytest
+from harness import EXAMPLE
 from irc.support import jobs
 from irc.support.jobs import JobResult, WorkerPool
 from irc.support.output_paths import OutputPaths
 from irc.tools.cli.compile_many import CompileJob
 from irc.tools.cli.options import default_compile_options
 from printing import Printing
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
+from harness import EXAMPLE
 from irc import Rejected, certify
 from irc.compiler import compile as compile_model
 from irc.tools.cli.main import main
@@ -24,7 +25,6 @@ from random_graphs import grow
 
 from .forgeries import Document, forgeries, sealed
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 Built = tuple[ModelProto, ModelProto, Document]
 
 

@@ -13,12 +13,11 @@ import harness
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.passes import PASSES, default_pipeline
 from irc.passes.pipelines import DEFAULT, DEFAULT_STAGES
 from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 def irc(

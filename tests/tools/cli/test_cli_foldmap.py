@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import harness
 import onnx
 import pytest
 from graphs import conv_bn
+from harness import EXAMPLE
 from irc.tools.cli.foldmap import FORMS
 from irc.tools.cli.main import main
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture

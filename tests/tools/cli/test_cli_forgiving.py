@@ -15,11 +15,10 @@ import harness
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli import COMMANDS
 from irc.tools.cli.examples import EXAMPLES
 from irc.tools.cli.main import main
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture

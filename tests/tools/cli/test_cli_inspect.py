@@ -16,12 +16,11 @@ import numpy as np
 import onnx
 import pytest
 from graphs import unmarked
+from harness import EXAMPLE
 from irc.passes.catalog import CATALOG
 from irc.passes.pipelines import DEFAULT
 from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N,4,6,6] x) => (float[N,2] y)

@@ -11,13 +11,12 @@ import harness
 import irc
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.frontends.onnx import from_model
 from irc.ir.structural_diff import operator_changes, structural_digest
 from irc.passes import default_pipeline
 from irc.tools.cli import terminal
 from irc.tools.cli.main import main
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 class Terminal(io.StringIO):

@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import harness
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 def irc(

@@ -22,9 +22,9 @@ import numpy as np
 import onnx
 import pytest
 import zoo
+from harness import EXAMPLE, files
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 ACCIDENTS = {"PYTHONPATH": str(harness.ROOT / "tests" / "support" / "accidents")}
 """Lets models meet with an accident by their names."""
 
@@ -51,15 +51,6 @@ def place(folder: Path, *names: str, data: bytes | None = None) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(EXAMPLE.read_bytes() if data is None else data)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """All files below `folder`."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def external(folder: Path, name: str, value: float) -> None:

@@ -14,10 +14,10 @@ import irc
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
 from onnx import helper, numpy_helper
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 RANGE = ["--input-range", "image=0:1"]
 
 

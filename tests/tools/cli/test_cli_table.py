@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import harness
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
 from onnx import numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ import onnx
 import pytest
 import zoo
 from graphs import F32, compiled
+from harness import EXAMPLE
 from irc.backends.text_output import save_text
 from irc.frontends.onnx import from_model
 from irc.frontends.onnx.codec.tensor_archive import TensorArchive, write_archive
@@ -29,8 +30,6 @@ from irc.support.files import FileTransaction
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from random_graphs import grow
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.fixture

@@ -13,30 +13,22 @@ import harness
 import irc
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from graphs import Array, Graph
+from int8_models import NEEDS_RANGES, sqnr, three_layers
 from irc.tools.cli.main import main
 from irc.tools.verify import reference_model
 from onnx import ModelProto, numpy_helper
 from quantizers.nets import Chain
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 
 KINDS = ("weights", "rounding", "clipping")
 
 
 @pytest.fixture(scope="module")
 def chain() -> Chain:
-    """Three layers with the statistics of their own data, normal numbers."""
-    found = Chain()
-    found.layer("a", 8, kernel=3, pad=1)
-    found.layer("b", 8, kernel=3, pad=1, group=8)
-    found.layer("c", 6)
-    return found
+    return three_layers()
 
 
 def aligned(
@@ -62,11 +54,6 @@ def aligned(
 
 def row(document: dict[str, Any], layer: str) -> dict[str, Any]:
     return next(row for row in document["layers"] if row["layer"] == layer)
-
-
-def sqnr(expected: Array, found: Array) -> float:
-    expected, found = expected.astype(np.float64), found.astype(np.float64)
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
 
 
 def dense(weight: Array) -> ModelProto:

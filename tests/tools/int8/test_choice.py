@@ -10,16 +10,13 @@ import harness
 import irc
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from graphs import F16, F32, Array, BatchNorm, Graph, is_valid
+from int8_models import NEEDS_RANGES, optimized, sqnr
 from irc.tools.cli.main import main
 from onnx import ModelProto
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 
 RANGES: dict[str, Any] = {"input_ranges": {"x": (-1, 1)}}
 
@@ -45,19 +42,6 @@ def dense(opset: int = 17, dtype: Any = F32, **attributes: Any) -> ModelProto:
 
 def methods(found: irc.Quantized) -> dict[str, str]:
     return {one.node: one.method.value for one in found.coverage if one.is_layer}
-
-
-def sqnr(expected: Array, found: Array) -> float:
-    expected, found = expected.astype(np.float64), found.astype(np.float64)
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
-
-
-def optimized(model: ModelProto, feeds: dict[str, Array]) -> Array:
-    """The first result as users get it, with the integer kernels of onnxruntime."""
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return np.asarray(session.run(None, feeds)[0])
 
 
 def rows(count: int = 64, width: int = 16, dtype: Any = F32) -> Array:

@@ -16,16 +16,14 @@ import onnxruntime
 import onnxruntime.quantization
 import pytest
 from graphs import F16, F32, F64, Array, Graph, batch_norm, is_valid
+from int8_models import NEEDS_RANGES, optimized, sqnr
 from irc.support.errors import EmitError, VerifyError
 from irc.tools.cli.main import main
 from known_ranges import measured
 from onnx import ModelProto, numpy_helper
 from processors import of_any_processor
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 
 Build = Callable[[Graph], str]
 
@@ -127,21 +125,6 @@ BATCHED = [name for name, (_, shape) in GOOD.items() if shape[0] == "n"]
 def inputs(shape: list[Any], dtype: np.dtype[Any], count: int = 32) -> Array:
     extents = [count if isinstance(extent, str) else extent for extent in shape]
     return np.random.default_rng(0).uniform(-1, 1, extents).astype(dtype)
-
-
-def sqnr(expected: Array, found: Array) -> float:
-    expected, found = expected.astype(np.float64), found.astype(np.float64)
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
-
-
-def optimized(found: ModelProto, feeds: dict[str, Array]) -> Array:
-    """The result as users get it, with the integer kernels of onnxruntime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        found.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return np.asarray(session.run(["y"], feeds)[0])
 
 
 def options_of(source: ModelProto, x: Array, passes: str, *, with_data: bool) -> dict[str, Any]:

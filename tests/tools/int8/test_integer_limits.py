@@ -10,16 +10,13 @@ import harness
 import irc
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from graphs import Array, Graph, is_valid
+from int8_models import NEEDS_RANGES
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 
 LIMIT = np.float32([[0.3, 6.0, 1.7, 2.4, 0.9]])
 

@@ -19,28 +19,21 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import Array, Graph, batch_norm, is_valid
+from int8_models import NEEDS_RANGES, optimized, sqnr, three_layers
 from irc.tools.cli.main import main
 from known_ranges import measured
 from onnx import ModelProto, NodeProto, numpy_helper
 from processors import overflows
 from quantizers.nets import Chain
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 
 RANGE = ["--input-range", "x=-4:4"]
 
 
 @pytest.fixture(scope="module")
 def chain() -> Chain:
-    """Three layers with the statistics of their own data, normal numbers."""
-    found = Chain()
-    found.layer("a", 8, kernel=3, pad=1)
-    found.layer("b", 8, kernel=3, pad=1, group=8)
-    found.layer("c", 6)
-    return found
+    return three_layers()
 
 
 @pytest.fixture
@@ -74,20 +67,9 @@ def grid(model: ModelProto, tensor: str) -> tuple[float, float]:
     return float(scale) * (0 - int(zero)), float(scale) * (255 - int(zero))
 
 
-def sqnr(expected: Array, found: Array) -> float:
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
-
-
 def run(model: ModelProto | Path, inputs: Array) -> Array:
     loaded = onnx.load(model) if isinstance(model, Path) else model
     return next(iter(harness.run(loaded, {"x": inputs}).values())).astype(np.float64)
-
-
-def optimized(model: ModelProto | Path, inputs: Array) -> Array:
-    """The first result as users get it, with the integer kernels of onnxruntime."""
-    text = model.read_bytes() if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(text, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {"x": inputs})[0]).astype(np.float64)
 
 
 def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,8 +114,9 @@ def test_the_report_measures_the_files(
     assert main(command) == 0
     out, err = capsys.readouterr()
     (found,) = json.loads(out)["fidelity"]
-    exact = run(path, chain.inputs[:21])
-    plain, integers = (each(output, chain.inputs[:21]) for each in (run, optimized))
+    inputs = chain.inputs[:21]
+    exact, plain = run(path, inputs), run(output, inputs)
+    integers = optimized(onnx.load(output), {"x": inputs})
     # batches of eight sum in another order
     assert found["sqnr"] == pytest.approx(sqnr(exact, integers), abs=0.05)
     assert found["unoptimized"] == pytest.approx(sqnr(exact, plain), abs=0.05)
@@ -150,7 +133,7 @@ def test_agreement_is_the_share_of_equal_winners(tmp_path: Path) -> None:
     found = irc.quantize(
         model, input_ranges={"x": (-1, 1)}, ranges={"y": (-6, 6)}, test_data={"x": inputs}
     )
-    equal = run(model, inputs).argmax(1) == optimized(found.model, inputs).argmax(1)
+    equal = run(model, inputs).argmax(1) == optimized(found.model, {"x": inputs}).argmax(1)
     assert 0 < equal.mean() < 1
     assert found.fidelity[0].agreement == pytest.approx(equal.mean())
 

@@ -10,19 +10,16 @@ import harness
 import irc
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from graphs import F32, Array, BatchNorm, Graph
+from int8_models import NEEDS_RANGES, optimized, sqnr
 from irc.tools.cli.main import main
 from irc.tools.int8.preparation import PASSES
 from irc.tools.verify import runner
 from onnx import ModelProto, numpy_helper
 from processors import overflows
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = NEEDS_RANGES
 overflowing = pytest.mark.skipif(
     not overflows(), reason="this processor's kernels add products of int8 in 32 bits"
 )
@@ -42,19 +39,11 @@ def rows(least: float) -> Array:
     return np.random.default_rng(0).uniform(least, 1, (64, 16)).astype(F32)
 
 
-def sqnr(expected: Array, found: Array) -> float:
-    expected, found = expected.astype(np.float64), found.astype(np.float64)
-    return float(10 * np.log10(np.square(expected).sum() / np.square(found - expected).sum()))
-
-
 def measured(found: irc.Quantized, source: ModelProto, x: Array) -> tuple[float, float]:
     """The ratio as users get it, and without onnxruntime's graph optimizations."""
-    session = onnxruntime.InferenceSession(
-        found.model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
     exact = harness.run(source, {"x": x})["y"]
     plain = harness.run(found.model, {"x": x})["y"]
-    return sqnr(exact, np.asarray(session.run(None, {"x": x})[0])), sqnr(exact, plain)
+    return sqnr(exact, optimized(found.model, {"x": x})), sqnr(exact, plain)
 
 
 def said(found: irc.Quantized) -> list[str]:

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import harness
+import int8_models
 import irc
 import numpy as np
-import onnxruntime
 import pytest
 from graphs import Array, BatchNorm, Graph, is_valid
 from onnx import ModelProto, TensorProto, helper
 
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 27),
-    reason="quantize_static takes no ranges before onnxruntime 1.27",
-)
+pytestmark = int8_models.NEEDS_RANGES
 
 Range = tuple[float, float]
 
@@ -58,10 +55,8 @@ def net(*activations: tuple[str, float | None, float | None], norm: bool = True)
 
 
 def sqnr(model: ModelProto, found: ModelProto, inputs: Array = INPUTS) -> float:
-    expected, result = (
-        harness.run(each, {"x": inputs})["y"].astype(np.float64) for each in (model, found)
-    )
-    return float(10 * np.log10(np.square(expected).sum() / np.square(result - expected).sum()))
+    expected, result = (harness.run(each, {"x": inputs})["y"] for each in (model, found))
+    return int8_models.sqnr(expected, result)
 
 
 def activations(model: ModelProto) -> list[str]:

@@ -20,11 +20,11 @@ import harness
 import irc
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.report import notebook_page, show
 from irc.tools.report.notebook import MAX_ROWS, frame, table
 from irc.tools.verify import Comparison, VerifyNumerics
 
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 DRAWN = {"svg", "g", "rect", "path", "text", "tspan"}
 ODD = "<script>alert(1)</script>\"'&</iframe>"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import harness
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from injected import FAULTS, Fault, network
 from irc.frontends.onnx import from_model
 from irc.support.errors import VerifyError
@@ -25,8 +25,6 @@ from irc.tools.verify.run_budget import (
     work_of,
 )
 from verification import text, verified
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 def test_what_is_fast_runs_on_everything_and_what_is_slow_within_the_budget() -> None:

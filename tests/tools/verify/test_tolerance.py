@@ -12,13 +12,12 @@ import harness
 import numpy as np
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
 from irc.tools.verify import VerifyNumerics
 from irc.tools.verify.comparison import Comparison
 from irc.tools.verify.tolerance import Tolerance
 from onnx import ModelProto, numpy_helper
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 def scaled(model: ModelProto, name: str, factor: float) -> ModelProto:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,6 +19,7 @@ import onnx
 import onnxruntime
 import pytest
 from graphs import F16, F32, Graph, batch_norm
+from harness import EXAMPLE
 from injected import (
     FAULTS,
     C,
@@ -44,8 +44,6 @@ from irc.tools.verify.onnx_graph import tensor_names
 from irc.tools.verify.runner import IncrementalRun, Runner
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verification import text, verdict, verified
-
-EXAMPLE = harness.ROOT / "examples" / "digits_cnn.onnx"
 
 
 @pytest.mark.slow
@@ -314,7 +312,7 @@ def test_the_command_line_verifies(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compile", str(EXAMPLE), "-o", str(output), "--verify"]) == 0
     assert "verified FoldScaleAxis: 19 tensors, 14 inputs" in capsys.readouterr().err
     assert main(["compile", str(EXAMPLE), "-o", str(output), "--inputs", "x.npy", "-q"]) == 2
-    assert "--inputs needs --verify, which runs the model" in capsys.readouterr().err
+    assert "--inputs needs --verify or --float16, which run the model" in capsys.readouterr().err
 
 
 def test_a_deviation_leaves_no_output(
@@ -702,16 +700,7 @@ def test_large_files_are_verified_with_the_tensors_that_are_left_in_them(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    frontend, folding = (
-        import_module("irc.frontends.onnx"),
-        import_module("irc.passes.fold_constant"),
-    )
-    for module, name, value in (
-        (frontend, "LARGE_FILE", 0),
-        (frontend, "LARGE_PAYLOAD", 1),
-        (folding, "LAZY", 1),
-    ):
-        monkeypatch.setattr(module, name, value)
+    harness.take_all_for_large(monkeypatch)
     source, output = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(
         network(), source, save_as_external_data=external, location="in.bin", size_threshold=0

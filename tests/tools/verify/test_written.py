@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import harness
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
@@ -65,16 +65,7 @@ def test_what_is_damaged_when_it_is_written_does_not_come_into_place(
 ) -> None:
     """Data that nobody changed are copied before, and stay."""
     if large:
-        frontend, folding = (
-            import_module("irc.frontends.onnx"),
-            import_module("irc.passes.fold_constant"),
-        )
-        for module, name, value in (
-            (frontend, "LARGE_FILE", 0),
-            (frontend, "LARGE_PAYLOAD", 1),
-            (folding, "LAZY", 1),
-        ):
-            monkeypatch.setattr(module, name, value)
+        harness.take_all_for_large(monkeypatch)
     source, folder = tmp_path / "in.onnx", tmp_path / "out"
     onnx.save(
         network(), source, save_as_external_data=external, location="in.bin", size_threshold=0
