@@ -8,6 +8,11 @@ from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.provenance import SideTable
 from ...ir.record import Record
+from ..affine.records.source_affines import known_statistics
+from ..data_free.value_ranges import Origin, value_ranges
+
+SIGMAS = 6.0
+"""Deviations on each side of the mean that the range of a statistic covers."""
 
 UNKNOWN_RANGE = "unknown"
 """The origin of the range of a value that may be anything."""
@@ -38,6 +43,24 @@ class KnownRanges(SideTable):
 def known_ranges(module: Module) -> dict[Value, KnownRange]:
     """Return the ranges that are known of a module's values; empty if nobody gave any."""
     return module.provenance.table(KnownRanges).ranges
+
+
+def settle_ranges(module: Module) -> dict[Value, KnownRange]:
+    """Return the ranges that were given, or else those that follow from statistics.
+
+    Without given ranges nothing is known of inputs, nor of what follows from them alone, and
+    guesses do not count.
+    """
+    ranges = known_ranges(module)
+    statistics = {} if ranges else known_statistics(module)
+    if not statistics:
+        return ranges
+    found = value_ranges(module, statistics, {}, sigmas=SIGMAS)
+    for value, each in found.items():
+        if each.origin is not Origin.GUESS:
+            low, high = each.moments.range
+            ranges[value] = KnownRange(max(abs(low), abs(high)), each.origin.value)
+    return ranges
 
 
 def give_ranges(module: Module, ranges: Mapping[Value, KnownRange]) -> None:

@@ -13,7 +13,7 @@ from ...ir.types import F32, dtype_of
 from .conversion import conversion
 from .half_constants import LARGEST, RoundedConstant, round_constant
 from .half_forms import HalfForm, half_form, is_single
-from .known_ranges import UNKNOWN_RANGE, KnownRange, known_ranges
+from .known_ranges import UNKNOWN_RANGE, KnownRange, settle_ranges
 from .precision import exact_nodes
 from .regions import joining
 
@@ -79,7 +79,7 @@ class Selection:
 
     def _beyond(self) -> Iterator[tuple[Node, str]]:
         """Yield the makers and readers of values that are too large for float16."""
-        for value, known in known_ranges(self.module).items():
+        for value, known in settle_ranges(self.module).items():
             if not known.most > self.most or not is_single(value):
                 continue
             ends = [*value.users] if value.node is None else [value.node, *value.users]

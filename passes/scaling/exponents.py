@@ -100,8 +100,8 @@ class Exponents:
 class Wish(Struct, eq=False):
     """What is wished of a sum of exponents: at most `most`, at least `least` if that can be had.
 
-    `values` is the number of values that are too large above `most`. If `is_change`, an exponent
-    other than 0 changes a constant, or takes an operator.
+    `values` is the number of values that are too large above `most`. An exponent other than 0
+    changes a constant if `is_change`, and takes an operator if `is_operator`.
     """
 
     row: Row
@@ -109,6 +109,7 @@ class Wish(Struct, eq=False):
     least: int | None = None
     values: int = 1
     is_change: bool = False
+    is_operator: bool = False
 
     def at(self, chosen: Mapping[int, int]) -> int:
         """Return the exponent for chosen exponents of the free components."""
@@ -118,8 +119,9 @@ class Wish(Struct, eq=False):
 def choose(wishes: Sequence[Wish]) -> dict[int, int]:
     """Return exponents of the free components that fulfil the wishes as far as possible.
 
-    First of all as few values as possible are too large, then the bounds from below hold, then as
-    few constants as possible change, then the exponents are small.
+    First of all as few values as possible are too large, then as few operators as possible are
+    added, then the bounds from below hold, then as few constants as possible change, then the
+    exponents are small.
     """
     chosen: dict[int, int] = {}
     for group in _groups(wishes):
@@ -186,9 +188,9 @@ def _steps(group: Sequence[Wish], chosen: Mapping[int, int]) -> list[tuple[int, 
     return [(free, exponent) for free, exponent in found if exponent != chosen.get(free, 0)]
 
 
-def _cost(group: Sequence[Wish], chosen: Mapping[int, int]) -> tuple[int, int, int, int]:
+def _cost(group: Sequence[Wish], chosen: Mapping[int, int]) -> tuple[int, ...]:
     """Return how far exponents are from what is wished, most important first."""
-    above = below = changes = size = 0
+    above = operators = below = changes = size = 0
     for wish in group:
         exponent = wish.at(chosen)
         if wish.most is not None and exponent > wish.most:
@@ -196,5 +198,6 @@ def _cost(group: Sequence[Wish], chosen: Mapping[int, int]) -> tuple[int, int, i
         if wish.least is not None and exponent < wish.least:
             below += wish.least - exponent
         changes += wish.is_change and exponent != 0
+        operators += wish.is_operator and exponent != 0
         size += abs(exponent)
-    return above, below, changes, size
+    return above, operators, below, changes, size

@@ -14,7 +14,7 @@ from ...ir.ops.row import Trait
 from ...ir.tensor import Tensor, largest_finite, smallest_normal
 from ...ir.types import F16
 from ..float16.half_forms import is_single
-from ..float16.known_ranges import known_ranges
+from ..float16.known_ranges import known_ranges, settle_ranges
 from .exponents import LARGEST_EXPONENT, Exponents, Row, Wish, choose
 from .homogeneity import Homogeneity, Terms, epsilon_of, exact_product, homogeneity
 
@@ -79,7 +79,7 @@ class ScalingPlan:
 
     def chosen(self) -> dict[int, int]:
         """Return the exponents of free components by the ranges of values; without any, none."""
-        return choose(self.wishes()) if known_ranges(self.module) else {}
+        return choose(self.wishes()) if settle_ranges(self.module) else {}
 
     def wishes(self) -> list[Wish]:
         """Return what the ranges wish of the exponents of components and constants."""
@@ -100,7 +100,7 @@ class ScalingPlan:
             least = _up_to_quiet(greatest) if len(finite) == len(magnitudes) else None
             if row:
                 found.append(Wish(row, room, least, len(magnitudes)))
-        found += [Wish(exponents.row({value: 1}), is_change=True) for value in self.ends]
+        found += [Wish(exponents.row({value: 1}), is_operator=True) for value in self.ends]
         for node, each in self.nodes.items():
             rows = ((index, exponents.row(terms)) for index, terms in each.constants.items())
             found += [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
 
 from ...backends.quantizers.ranges import Range, activations
-from ...ir.graph import Value
+from ...ir.graph import Graph, Value
+from ...ir.tensor import Tensor
 from ...passes.float16.half_constants import mask_floor
 from ...passes.float16.half_forms import is_single
 from ...passes.float16.known_ranges import UNKNOWN_RANGE, KnownRange
@@ -59,6 +60,14 @@ def measured_ranges(
     }
 
 
+def _ranges_of_defaults(graph: Graph) -> Iterator[tuple[str, Range]]:
+    """Yield the ranges of inputs that have a default: those of their numbers."""
+    for value, payload in graph.defaults.items():
+        elements = payload.numpy() if isinstance(payload, Tensor) and is_single(value) else None
+        if elements is not None and elements.size and np.isfinite(elements).all():
+            yield value.name, (float(elements.min()), float(elements.max()))
+
+
 def _most(array: object, floor: float) -> float:
     """Return the greatest magnitude of the elements that are not masks, which are below `floor`.
 
@@ -85,6 +94,12 @@ def predicted_ranges(
     A value of which nothing is known is taken to exceed every range. Raises UsageError if an input
     has no range.
     """
+    defaults = dict(_ranges_of_defaults(result.module.graph))
+    if isinstance(input_ranges, tuple):
+        asked = [value.name for value in result.module.graph.inputs if value.name not in defaults]
+        input_ranges = dict.fromkeys(asked, input_ranges) if len(asked) == 1 else input_ranges
+    if not isinstance(input_ranges, tuple):
+        input_ranges = {**defaults, **(input_ranges or {})}
     known = activations(
         result.model, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas
     )

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from graphs import Array, Graph, is_valid
 from irc.frontends.onnx import from_model
+from irc.passes.float16.conversion import conversion
 from irc.result import Result
 from irc.tools.cli.main import main
 from irc.tools.float16.emulation import emulated
@@ -213,3 +214,33 @@ def test_a_float16_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
         info.type.tensor_type.elem_type = TensorProto.FLOAT16
     assert main(saved(tmp_path, model, DATA.astype(np.float16))) == 1
     assert "the model has 16-bit floats already" in capsys.readouterr().err
+
+
+def test_inputs_with_a_default_need_no_range() -> None:
+    model = grown(1.0)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w1", TensorProto.FLOAT, [8, 8]))
+    found = irc.to_float16(model, input_ranges={"x": (-3.0, 3.0)})
+    assert not found.stayed
+    (given,) = [info for info in found.model.graph.input if info.name == "w1"]
+    assert given.type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+def test_passes_alone_know_statistics() -> None:
+    graph = Graph()
+    x = graph.input("x", [2, 3, 4, 4])
+    weight = graph.initializer(graph.random(4, 3, 1, 1), "w")
+    graph.node("Conv", [x, weight], "c", "conv")
+    gamma, beta = np.full(4, 3e4, np.float32), np.zeros(4, np.float32)
+    mean, var = np.zeros(4, np.float32), np.ones(4, np.float32)
+    numbers = [graph.initializer(array) for array in (gamma, beta, mean, var)]
+    graph.node("BatchNormalization", ["c", *numbers], "n", "norm")
+    graph.node("Relu", ["n"], "r", "relu")
+    graph.node("Tanh", ["n"], "t", "tanh")
+    graph.node("Conv", ["r", graph.initializer(graph.random(2, 4, 1, 1), "v")], "y", "last")
+    graph.output("y", [2, 2, 4, 4])
+    graph.output("t", [2, 4, 4, 4])
+    module = from_model(graph.model())
+    irc.compile(module, "default,ScaleByPowersOfTwo,ConvertToFloat16")
+    stayed = {each.name: each.reason for each in conversion(module).stayed}
+    assert stayed["conv"] == "range exceeds float16 by 2^2"
+    assert stayed["tanh"] == "range exceeds float16 by 2^2"
