@@ -18,6 +18,7 @@ from .conversion import ChangedConstant, StayedFloat32, conversion
 from .convertible_models import check_model
 from .half_constants import RoundedConstant
 from .half_forms import CAST_CODES, HalfForm, is_single
+from .inner_values import check_accumulator
 from .selection import Selection, is_float32_operator
 
 INTERFACES = ("float32", "float16")
@@ -36,7 +37,7 @@ class ConvertToFloat16(Pass):
     3. Angles, numbers that integers are computed of, and operands that ONNX has in float32 only are
        computed in float32.
     4. Values of a range above 65504 / 2^`margin`, as far as ranges are known, are computed and read
-       in float32.
+       in float32. With `accumulate=float16` so are operators whose sums may exceed it.
     5. Between such operators others stay float32 if that is cheaper than casts: a minimum cut. A
        value is cast once, where it is made.
     6. Inputs and outputs stay float32; `io=float16` makes them float16.
@@ -47,11 +48,13 @@ class ConvertToFloat16(Pass):
     name: ClassVar[str] = "ConvertToFloat16"
     io: str = "float32"
     margin: float = 0.0
+    accumulate: str = "float32"
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
         if self.io not in INTERFACES:
             raise UsageError(f"{self.name}: option io has to be one of {', '.join(INTERFACES)}")
+        check_accumulator(self.name, self.accumulate)
 
     @property
     def preserves(self) -> bool:
@@ -59,7 +62,7 @@ class ConvertToFloat16(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         check_model(module)
-        selection = Selection(module, self.margin)
+        selection = Selection(module, self.margin, sums_in_half=self.accumulate == "float16")
         converter = _Converter(module, selection, keeps_io=self.io == "float32")
         converter.run()
         return converter.rewriter.changed

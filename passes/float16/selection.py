@@ -13,6 +13,7 @@ from ...ir.types import F32, dtype_of
 from .conversion import conversion
 from .half_constants import LARGEST, RoundedConstant, round_constant
 from .half_forms import HalfForm, half_form, is_single
+from .inner_values import inner_values
 from .known_ranges import UNKNOWN_RANGE, KnownRange, settle_ranges
 from .precision import exact_nodes
 from .regions import joining
@@ -29,8 +30,9 @@ class Selection:
     `constants` are the float16 forms of constant operands, by value and reader.
     """
 
-    def __init__(self, module: Module, margin: float) -> None:
+    def __init__(self, module: Module, margin: float, *, sums_in_half: bool) -> None:
         self.module = module
+        self.sums_in_half = sums_in_half
         self.most = LARGEST / 2**margin
         self.constants: dict[tuple[Value, Node], RoundedConstant] = {}
         found = {node: half_form(node, module) for node in module.graph.nodes()}
@@ -46,6 +48,7 @@ class Selection:
         self._keep(conversion(module).keep)
         self._keep(exact_nodes(module, found))
         self._keep(dict(self._beyond()))
+        self._keep(dict(self._beyond_inside()))
         self._keep(dict(self._unreadable()))
         self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER))
         self._keep(dict(self._split_affines()))
@@ -84,6 +87,18 @@ class Selection:
                 continue
             ends = [*value.users] if value.node is None else [value.node, *value.users]
             yield from ((node, self.excess(known)) for node in ends)
+
+    def _beyond_inside(self) -> Iterator[tuple[Node, str]]:
+        """Yield the operators whose sums are too large for a device that adds up in float16."""
+        ranges = settle_ranges(self.module)
+        for node in list(self.forms) if self.sums_in_half else ():
+            for inner in inner_values(node, self.module, ranges):
+                if inner.most > self.most:
+                    if not math.isfinite(inner.most):
+                        yield node, f"{inner.what} of unknown length"
+                        continue
+                    excess = math.ceil(math.log2(inner.most / self.most))
+                    yield node, f"{inner.what} exceeds float16 by 2^{excess}"
 
     def excess(self, known: KnownRange) -> str:
         """Return the reason of a value that is not known to be finite in float16."""

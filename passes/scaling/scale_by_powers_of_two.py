@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ...ir.module import Module
 from ...support.errors import UsageError
+from ..float16.inner_values import check_accumulator
 from ..infra import Pass, PassContext
 from .exponents import LARGEST_EXPONENT
 from .scaling_commit import ScalingCommit
@@ -26,7 +27,8 @@ class ScaleByPowersOfTwo(Pass):
     3. The exponents are chosen for all components together: a value whose range is known, see
        `irc compile --float16`, does not exceed 65504 / 2^`margin`, if that can be had; constants
        such as epsilon, and components of small values, are not subnormal, if that can be had; few
-       constants change. Nothing changes if no value is too large or too small.
+       constants change. Nothing changes if no value is too large or too small. With
+       `accumulate=float16` sums inside operators do not exceed it either.
     4. With an `exponent` all free components get it, whatever their range.
     5. In float32 every result has the bits that it had, while no number leaves the normal range. A
        component stays as it is if a constant would leave it.
@@ -35,9 +37,11 @@ class ScaleByPowersOfTwo(Pass):
     name: ClassVar[str] = "ScaleByPowersOfTwo"
     margin: float = 0.0
     exponent: int = 0
+    accumulate: str = "float32"
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for an exponent beyond float32."""
+        check_accumulator(self.name, self.accumulate)
         if abs(self.exponent) > LARGEST_EXPONENT:
             raise UsageError(
                 f"{self.name}: option exponent has to be between -{LARGEST_EXPONENT} and"
@@ -45,7 +49,7 @@ class ScaleByPowersOfTwo(Pass):
             )
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        plan = ScalingPlan(module, self.margin)
+        plan = ScalingPlan(module, self.margin, sums_in_half=self.accumulate == "float16")
         chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
         while (row := plan.obstacle(chosen)) is not None:
             plan.exponents.freeze(row)

@@ -14,6 +14,7 @@ from ...ir.ops.row import Trait
 from ...ir.tensor import Tensor, largest_finite, smallest_normal
 from ...ir.types import F16
 from ..float16.half_forms import is_single
+from ..float16.inner_values import inner_values
 from ..float16.known_ranges import known_ranges, settle_ranges
 from .exponents import LARGEST_EXPONENT, Exponents, Row, Wish, choose
 from .homogeneity import Homogeneity, Terms, epsilon_of, exact_product, homogeneity
@@ -28,8 +29,9 @@ QUIET = 2.0**-10
 class ScalingPlan:
     """The equations of a module, and what its ranges wish of the exponents."""
 
-    def __init__(self, module: Module, margin: float) -> None:
+    def __init__(self, module: Module, margin: float, *, sums_in_half: bool) -> None:
         self.module = module
+        self.sums_in_half = sums_in_half
         graph = self.graph = module.graph
         self.most = largest_finite(F16) / 2**margin
         self.nodes: dict[Node, Homogeneity] = {
@@ -102,12 +104,25 @@ class ScalingPlan:
                 found.append(Wish(row, room, least, len(magnitudes)))
         found += [Wish(exponents.row({value: 1}), is_operator=True) for value in self.ends]
         for node, each in self.nodes.items():
+            found += self._inside(node) if self.sums_in_half else []
             rows = ((index, exponents.row(terms)) for index, terms in each.constants.items())
             found += [
                 Wish(row, None, self._least(node, index), is_change=True)
                 for index, row in rows
                 if row
             ]
+        return found
+
+    def _inside(self, node: Node) -> list[Wish]:
+        """Return what the sums inside an operator wish, of a device that adds up in float16."""
+        found = []
+        for inner in inner_values(node, self.module, known_ranges(self.module)):
+            if 0 < inner.most < math.inf and all(
+                value in self.exponents.component for value in inner.terms
+            ):
+                row = self.exponents.row(inner.terms)
+                room = math.floor(math.log2(self.most / inner.most))
+                found += [Wish(row, room)] if row else []
         return found
 
     def _least(self, node: Node, index: int) -> int | None:

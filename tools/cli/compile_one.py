@@ -184,6 +184,7 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
         io=options.io,
         keep_float32=options.keep_float32,
         margin=options.margin,
+        accumulate=options.accumulate,
     )
     source = module.source if isinstance(module.source, ModelProto) else result.model
     return convert(result, source, module.base_dir, wishes)
@@ -381,6 +382,7 @@ def _check_float16(options: argparse.Namespace) -> None:
         return
     given = {
         "--io": options.io != "float32",
+        "--accumulate": options.accumulate != "float32",
         "--keep-float32": options.keep_float32,
         "--input-range": options.input_range,
         "--range": options.range,

@@ -613,6 +613,12 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         metavar="BITS",
         help="bits between the greatest magnitude of a value and 65504 (default: 1)",
     )
+    group.add_argument(
+        "--accumulate",
+        choices=("float32", "float16"),
+        default="float32",
+        help="the type that the device adds up in, inside operators (default: float32)",
+    )
     add_ranges(group)
 
 

@@ -60,6 +60,7 @@ class Wishes:
         io: str = "float32",
         keep_float32: Iterable[str] = (),
         margin: float = MARGIN,
+        accumulate: str = "float32",
     ) -> None:
         """Take the arguments of `to_float16`. Raises UsageError for a negative margin."""
         if not 0 <= margin < 16:
@@ -67,7 +68,10 @@ class Wishes:
         self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
         self.sigmas, self.margin = sigmas, margin
         self.keep_float32 = list(keep_float32)
-        self.passes = [ScaleByPowersOfTwo(margin=margin), ConvertToFloat16(io=io, margin=margin)]
+        self.passes = [
+            ScaleByPowersOfTwo(margin=margin, accumulate=accumulate),
+            ConvertToFloat16(io=io, margin=margin, accumulate=accumulate),
+        ]
 
 
 def to_float16(
@@ -80,6 +84,7 @@ def to_float16(
     io: str = "float32",
     keep_float32: Iterable[str] = (),
     margin: float = MARGIN,
+    accumulate: str = "float32",
     passes: str = PASSES,
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
@@ -93,6 +98,8 @@ def to_float16(
     - `io`: `float16` converts inputs and outputs, too.
     - `keep_float32`: names of operators or of their results, and operator types.
     - `margin`: bits between the greatest magnitude that is known and 65504.
+    - `accumulate`: the type that the device adds up in; with `float16`, sums of layers and squares
+      of norms do not overflow either.
     - `passes`: the passes before.
     - `base_dir`: the folder of the external data of a ModelProto.
 
@@ -110,6 +117,7 @@ def to_float16(
         io=io,
         keep_float32=keep_float32,
         margin=margin,
+        accumulate=accumulate,
     )
     result = compile_model(copied(source), passes, limits=limits)
     return convert(result, source, folder, wishes)

@@ -99,3 +99,33 @@ def test_what_reads_a_value_itself_keeps_it_float32(op: str) -> None:
     assert ("layer", "range exceeds float16 by 2^4") in [
         (each.name, each.reason) for each in found.stayed
     ]
+
+
+def test_sums_inside_norms_are_scaled_on_demand() -> None:
+    plain = irc.to_float16(stream(1e5), inputs=DATA)
+    found = irc.to_float16(stream(1e5), inputs=DATA, accumulate="float16")
+    component = found.scaled[0]
+    assert component.exponent < plain.scaled[0].exponent
+    most = component.most * 2.0**component.exponent
+    assert 65504 / 8 < 16 * (2 * most) ** 2 <= 65504 / 2
+    assert not found.stayed
+    assert found.fidelity[0].sqnr > 50
+
+
+def test_sums_that_no_exponent_saves_stay_float32() -> None:
+    graph = Graph()
+    x = graph.input("x", ["N", 6, 16])
+    ones = graph.initializer(np.full((16, 4), 5000.0, np.float32))
+    graph.node("Tanh", [graph.node("MatMul", [x, ones], "a", "layer")], "y")
+    graph.output("y", ["N", 6, 4])
+    data = {
+        "x": np.where(np.arange(16) % 2, 2.0, -2.0).astype(np.float32)
+        * np.ones((5, 6, 1), np.float32)
+    }
+    assert not irc.to_float16(graph.model(), inputs=data).stayed
+    found = irc.to_float16(graph.model(), inputs=data, accumulate="float16", keep_float32=["y"])
+    assert ("layer", "a sum of products exceeds float16 by 2^3") in [
+        (each.name, each.reason) for each in found.stayed
+    ]
+    with pytest.raises(irc.UsageError, match="accumulate has to be one of float32, float16"):
+        irc.to_float16(graph.model(), inputs=data, accumulate="bfloat16")
