@@ -79,7 +79,8 @@ class FoldScaleAxis(Pass):
        positive scale without a shift goes into that of a DequantizeLinear of computed data.
        `quantized_weights=false` leaves all of these alone.
     10. One number before a normalization divides epsilon by its square, and negates gamma if it is
-        negative.
+        negative, also where the normalization is written out. It cancels in LpNormalization, which
+        has no epsilon, but for its sign.
     11. Two sums in a row that round to whole numbers, x + 1.5 * 2**23 - 1.5 * 2**23 in float32, are
         no affines.
     12. Operators that runtimes fuse (Gelu, HardSwish, LayerNormalization, attention, ... written

@@ -605,6 +605,11 @@ def _layers() -> dict[str, Domain]:
             size="extents of 2",
         ),
         "norm_data": Domain(removed, size="extents of 2"),
+        "lp_normalize_data": Domain(
+            every(x=[data(1, 2, 2)], u=[4.0], m=[-0.5], a=[-1, 1], p=[1, 2]),
+            around="after",
+            size="extents of 2",
+        ),
         "rms_norm_data": Domain(
             named({"x": data(1, 2, 2), "g": const(2), "a": 2, **scaled}), size="extents of 2"
         ),

@@ -616,6 +616,11 @@ def layer_norm(x: Tensor, g: Tensor, b: Tensor, axis: int = -1, epsilon: float =
     return standardized(x, range(axis % x.rank, x.rank), epsilon=epsilon) * g + b  # type: ignore[no-any-return]
 
 
+@operator(lambda x, a, p: x.node("LpNormalization", x, axis=a, p=p))
+def lp_normalize(x: Tensor, a: int, p: int) -> Tensor:
+    return x / (l1 if p == 1 else l2)(x, [a])  # type: ignore[no-any-return]
+
+
 @operator(_norm_node("RMSNormalization", "axis"))
 def rms_norm(x: Tensor, g: Tensor, axis: int = -1, epsilon: float = EPSILON) -> Tensor:
     axes = range(axis % x.rank, x.rank)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ....ir.graph import Node
@@ -11,7 +13,7 @@ from ....ir.provenance import Refused
 from ....ir.tensor import Array, largest_finite, smallest_normal, to_float64
 from ....ir.types import F16, F32, shape_of
 from ....support.statement import states
-from ..algebra.affine import Affine
+from ..algebra.affine import Affine, Stage
 from ..algebra.layers import (
     Fold,
     LayerNumbers,
@@ -24,7 +26,8 @@ from ..algebra.layers import (
     read_weight,
 )
 from ..algebra.operands import Parameters, fits_attribute
-from .affine_rule import layer
+from ..algebra.transfer import Transfer, check_no_shift, only_data
+from .affine_rule import AffineRule, layer
 
 
 @states("affine(batch_norm(x, g, b, m, v), s, t, 1, 3) == batch_norm(x, s * g, s * b + t, m, v)")
@@ -175,16 +178,7 @@ def scaled_norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
     The roots of s^2 v + epsilon and of v + epsilon / s^2 differ by the factor |s| of the data. A
     negative number negates gamma.
     """
-    scale = affine.scale.reshape(-1)
-    number = float(scale[0])
-    if (scale != number).any():
-        detail = f"{node.description}: epsilon does not scale with the channels of the data"
-        raise Refused("activation_between", detail)
-    if not number:
-        raise Refused("zero_scale", f"{node.description}: its data are scaled by zero")
-    if not 1 / GROWTH <= abs(number) <= GROWTH:
-        detail = f"{node.description}: squares of its data would be {number**2:.3g} times as far"
-        raise Refused("overflow", f"{detail} from the source's")
+    number = one_number(node, affine)
     _check_squares(node, number)
     weight = read_weight(node, 1, params)
     factor = None if number > 0 else np.full((1,) * weight.rank, -1.0)
@@ -199,6 +193,38 @@ def scaled_norm_data(node: Node, affine: Affine, params: Parameters) -> Fold:
         )
         raise Refused("unsupported_attr", detail)
     return Fold(node, affine, 1, 0, 1, weight.dtype, factor, epsilon=exact)
+
+
+@states(
+    "lp_normalize(x * u, a, p) == lp_normalize(x, a, p);"
+    " lp_normalize(x * m, a, p) == -lp_normalize(x, a, p)"
+)
+def lp_normalize_data(node: Node, given: Mapping[int, Affine], params: Parameters) -> Transfer:
+    """LpNormalization: one number cancels, as there is no epsilon; its sign stays."""
+    affine = only_data(node, given)
+    check_no_shift(node, affine)
+    if input_dtype(node) is F16:
+        detail = f"{node.description}: squares of its data may leave float16"
+        raise Refused("overflow", detail)
+    if one_number(node, affine) > 0:
+        return Transfer()
+    sign = Stage(np.array(-1.0), np.zeros(()), origins=affine.origins)
+    return Transfer(results=((0, Affine(None, (sign,))),))
+
+
+def one_number(node: Node, affine: Affine) -> float:
+    """Return the number that scales all data of a normalization, which may pass it."""
+    scale = affine.scale.reshape(-1)
+    number = float(scale[0])
+    if (scale != number).any():
+        detail = f"{node.description}: epsilon does not scale with the channels of the data"
+        raise Refused("activation_between", detail)
+    if not number:
+        raise Refused("zero_scale", f"{node.description}: its data are scaled by zero")
+    if not 1 / GROWTH <= abs(number) <= GROWTH:
+        detail = f"{node.description}: squares of its data would be {number**2:.3g} times as far"
+        raise Refused("overflow", f"{detail} from the source's")
+    return number
 
 
 def _check_squares(node: Node, number: float) -> None:
@@ -243,5 +269,6 @@ RULES = {
     "nn.group_norm": layer(group_norm_result, norm_data),
     "nn.layer_norm": layer(layer_norm_result, norm_data),
     "nn.rms_norm": layer(rms_norm_result, rms_norm_data),
+    "nn.lp_normalize": AffineRule(forward=lp_normalize_data),
 }
 """The rules by operator."""

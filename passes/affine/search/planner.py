@@ -37,6 +37,7 @@ from ..rules.table import affine_rule
 from ..units.unit import CODE, Unit
 from ..units.units import units_of
 from .plan import Change, Path, Plan, crossed
+from .written_norms import into_written_norm
 
 MAX_REGION = 256
 """Operators that one search looks at: every affine may search the same region."""
@@ -227,6 +228,11 @@ class Planner:
         constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
         return replace(transfer, constants=constants)
 
+    def written_norm(self, node: Node) -> Unit | None:
+        """Return the unit of a normalization of which `node` computes anything before gamma."""
+        unit = self.units.get(node)
+        return unit if unit is not None and unit.parts and node not in unit.ends else None
+
     def position(self, node: Node) -> float:
         """Return a number that grows along the graph, for nodes made later, too."""
         if self._unnumbered is not None:
@@ -267,6 +273,7 @@ class _ForwardSearch:
         self.changes: list[Change] = []
         self.queue: list[tuple[float, int, Node]] = []
         self.queued: set[Node] = set()
+        self.entered: set[Unit] = set()
 
     def run(self, affine: Affine) -> Plan:
         """Return the plan for `affine` of the source."""
@@ -283,6 +290,13 @@ class _ForwardSearch:
             for i, each in given.items():
                 check_one_axis(node, each)
                 check_axis_exists(node.inputs[i], each)
+            unit = self.planner.written_norm(node)
+            if unit is not None:
+                if unit not in self.entered:
+                    self.entered.add(unit)
+                    params, position = self.planner.params, self.planner.position
+                    self.changes += into_written_norm(unit, node, given, params, position)
+                continue
             check_extents(node)
             rule = affine_rule(node.op)
             if rule.absorb_data is not None and rule.is_layer(node, self.planner.params):
@@ -305,7 +319,8 @@ class _ForwardSearch:
         for node in changed.users:
             if not reads_elements(node, changed):
                 continue
-            check_reader(changed, self.source, node)
+            if node.graph is not self.source.graph or self.planner.written_norm(node) is None:
+                check_reader(changed, self.source, node)
             if node not in self.queued:
                 self.queued.add(node)
                 heappush(self.queue, (self.planner.position(node), len(self.queued), node))

@@ -8,7 +8,7 @@ from ....ir.matching import other_operand, result_of
 from ....ir.ops.inference import integers_of
 from ....ir.provenance import Declined
 from ....ir.types import element_count, shape_of, static_shape_of
-from .unit import Unit, UnitMatch
+from .unit import NormParts, Unit, UnitMatch
 
 
 def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
@@ -17,20 +17,30 @@ def normalization_at(anchor: Node, constants: ConstantEvaluator) -> Unit:
     Raises Declined if there is none.
     """
     match = UnitMatch(anchor, constants, {anchor})
-    square = _variance(match)
+    square, epsilon = _variance(match)
     quotient, numerator = _divided_by(match)
     squared, divided = _before_cast(match, square.operand()), _before_cast(match, numerator)
     mean = _centered(match, squared)
     if divided is not squared and (mean is None or _centered(match, divided) is not mean):
         raise Declined("the variance is of other data than the divided ones")
+    data = divided if mean is None or mean.node is None else mean.node.operand()
+    changed = frozenset(match.nodes - {quotient})
     gamma = _parameter(match, quotient, "multiply")
+    at_epsilon, at_gamma = (_constant_index(match, each) for each in (epsilon, gamma))
+    parts = NormParts(data, changed, epsilon, at_epsilon, gamma, at_gamma)
     if mean is None:
-        return match.unit("RMSNormalization", frozenset((gamma,)))
-    return match.unit("LayerNormalization", frozenset((gamma, _parameter(match, gamma, "add"))))
+        return match.unit("RMSNormalization", frozenset((gamma,)), parts)
+    ends = frozenset((gamma, _parameter(match, gamma, "add")))
+    return match.unit("LayerNormalization", ends, parts)
 
 
-def _variance(match: UnitMatch) -> Node:
-    """Return the square whose mean, plus epsilon, the anchor takes the root of."""
+def _constant_index(match: UnitMatch, node: Node) -> int:
+    """Return the index of the constant operand of a node that has one."""
+    return next(i for i, each in enumerate(node.inputs) if match.constants.is_constant(each))
+
+
+def _variance(match: UnitMatch) -> tuple[Node, Node]:
+    """Return the square whose mean, plus epsilon, the anchor takes the root of, and the sum."""
     total = result_of(match.anchor.operand(), "add")
     epsilon = next((value for value in total.inputs if match.scalar(value) is not None), None)
     if epsilon is None:
@@ -42,7 +52,7 @@ def _variance(match: UnitMatch) -> Node:
     if not (_is_mean_of_row(mean, match.constants) and (is_power or is_product)):
         raise Declined("it is not the root of a mean of squares along the last axis")
     match.nodes |= {total, mean, square}
-    return square
+    return square, total
 
 
 def _is_mean_of_row(mean: Node, constants: ConstantEvaluator) -> bool:

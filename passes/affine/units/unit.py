@@ -18,15 +18,32 @@ TOLERANCE = 1e-3
 """Relative deviation of a written constant from the true one: f16 and truncated decimals pass."""
 
 
+class NormParts(Record):
+    """The parts of a normalization that is written out.
+
+    - `data` is normalized, and the results of the operators `changed` change with it.
+    - `epsilon` adds the constant epsilon, and `gamma` multiplies by gamma: their operands are at
+      `epsilon_index` and `gamma_index`.
+    """
+
+    data: Value
+    changed: frozenset[Node]
+    epsilon: Node
+    epsilon_index: int
+    gamma: Node
+    gamma_index: int
+
+
 class Unit(Record):
     """The operators `nodes` that together are the operator `kind`.
 
-    The constants of `ends` may change.
+    The constants of `ends` may change. A normalization has `parts`.
     """
 
     kind: str
     nodes: frozenset[Node]
     ends: frozenset[Node] = frozenset()
+    parts: NormParts | None = None
 
     def obstacle(self, node: Node) -> str:
         """Return the reason why an affine does not move at `node`, for messages."""
@@ -58,11 +75,13 @@ class UnitMatch(Struct, eq=False):
         self.nodes.add(reader)
         return reader
 
-    def unit(self, kind: str, ends: frozenset[Node] = frozenset()) -> Unit:
+    def unit(
+        self, kind: str, ends: frozenset[Node] = frozenset(), parts: NormParts | None = None
+    ) -> Unit:
         """Return the unit of the nodes found, whose last one alone may be read elsewhere."""
         open_ends = [
             node for node in self.nodes if any(user not in self.nodes for user in node.output.users)
         ]
         if len(open_ends) > 1:
             raise Declined("an operator inside has other readers")
-        return Unit(kind, frozenset(self.nodes), ends)
+        return Unit(kind, frozenset(self.nodes), ends, parts)

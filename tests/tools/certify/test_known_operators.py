@@ -15,7 +15,7 @@ from irc.tools.certify.checker import crossing
 
 UNKNOWN = {
     *("Acosh", "ArgMax", "ArgMin", "Asinh", "Atanh", "Cosh", "CumSum", "GatherElements"),
-    *("GatherND", "Hardmax", "LRN", "LpNormalization", "Mod", "NonZero", "OneHot"),
+    *("GatherND", "Hardmax", "LRN", "Mod", "NonZero", "OneHot"),
     *("ScatterElements", "ScatterND", "Shrink", "Sinh", "Swish", "TopK", "Trilu"),
 }
 """Operators that no module of the checker names."""

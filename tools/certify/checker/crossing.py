@@ -535,6 +535,17 @@ def centred(operation: Operation, lines: Lines) -> list[None]:
     return [None]
 
 
+def lp_normalized(operation: Operation, lines: Lines) -> list[Line]:
+    """Prove that x / norm(x) of s * x, s one number along the axis, has the sign of s alone."""
+    line = _only(operation, lines)
+    if line.has_shift or not line.scale.all():
+        raise Unproved("a shift, or a scale of zero, does not pass the operator")
+    if (2 * np.abs(np.log2(np.abs(line.scale))) > 2 * np.log2(GROWTH)).any():
+        raise Unproved("a power of a scale is far beyond the data")
+    _uniform(line, (_axis(operation, line.rank, default=-1),))
+    return [Line.of(np.sign(line.scale), np.zeros_like(line.scale))]
+
+
 def unchanged(operation: Operation, lines: Lines) -> list[None]:
     """Let an affine end: attributes take it, which the caller proves."""
     _only(operation, lines)
@@ -575,6 +586,7 @@ CROSSINGS: dict[str, Crossing] = {
     "MatMul": rows,
     "Squeeze": squeeze,
     "HardSigmoid": unchanged,
+    "LpNormalization": lp_normalized,
     **dict.fromkeys(("InstanceNormalization", "LayerNormalization", "GroupNormalization"), centred),
 }
 """The rows by ONNX operator of the default domain."""
