@@ -214,9 +214,8 @@ class ConstantEvaluator:
                     self.budget.add_payload(found)
         elif isinstance(payload, SparseTensor):
             with suppress(*UNREADABLE):
-                if self.budget.pay_sparse(
-                    payload.nbytes, payload.dense_nbytes, is_source=is_source
-                ):
+                sizes = payload.nbytes, payload.dense_nbytes
+                if self.budget.pay_sparse(*sizes, is_source=is_source):
                     found = dense(payload)
         self._known[value] = found
         return found

@@ -254,7 +254,11 @@ def difference(a: Piece, b: Piece) -> Piece:
 
 def exact_quotient(a: Piece, b: Piece) -> Piece:
     """Return a / b if b divides every product of a, else None. b is not 0."""
-    if a is None or b is None or b == 0 or len(divisors := _terms(b)) != 1:
+    if a is None or b is None or b == 0:
+        return None
+    # Only a product divides a sum term by term.
+    divisors = _terms(b)
+    if len(divisors) != 1:
         return None
     ((below, divisor),) = divisors.items()
     terms: dict[Factors, int] = {}
@@ -417,7 +421,9 @@ def are_equal(a: Piece, b: Piece) -> bool | None:
         return True
     apart = difference(a, b)
     low, high = least(apart), most(apart)
-    return False if (low is not None and low > 0) or (high is not None and high < 0) else None
+    is_greater = low is not None and low > 0
+    is_less = high is not None and high < 0
+    return False if is_greater or is_less else None
 
 
 def is_less(a: Piece, b: Piece) -> bool | None:

@@ -417,7 +417,10 @@ class Rewriter:
                 continue
             if node.op != "constant":  # which may always go
                 info = op_info(node.op)
-                if info is None or not info.is_erasable or (len(node.outputs) > 1 and node.is_read):
+                if info is None or not info.is_erasable:
+                    continue
+                # The value has no reader, but another result of its node may have one.
+                if len(node.outputs) > 1 and node.is_read:
                     continue
             inputs = node.inputs
             self._bequeath(node, heir, note)

@@ -127,10 +127,10 @@ def _check_node(node: Node) -> Iterator[str]:
 def _check_widths(node: Node, wide: str | None) -> Iterator[str]:
     """Check that float64 operands of narrower data are parameters, at inputs that allow them."""
     parameter = None if wide is None else node[wide]
-    data = node.input(0)
-    if wide is None or parameter is None or data is None or dtype_of(parameter.type) is not F64:
+    if parameter is None or dtype_of(parameter.type) is not F64:
         return
-    if dtype_of(data.type) in (F64, None):
+    data = node.input(0)
+    if data is None or dtype_of(data.type) in (F64, None):
         return
     if parameter.node is None or op_info(parameter.node.op) is None:
         narrow = dtype_of(data.type)
@@ -188,9 +188,7 @@ def _users(users: dict[Node, int]) -> str:
 
 
 def _check_origins(module: Module) -> Iterator[str]:
+    known = range(module.next_origin)
     for node in module.walk():
-        if any(
-            isinstance(origin, int) and not 0 <= origin < module.next_origin
-            for origin in node.origins
-        ):
+        if any(isinstance(origin, int) and origin not in known for origin in node.origins):
             yield f"{node.label} has an origin that does not exist"

@@ -91,7 +91,10 @@ def _first_affines(graph: Graph, constants: ConstantEvaluator) -> Iterator[Affin
 def _takes_conv(data: Value, at: Node) -> bool:
     """Return whether a depthwise Conv of `data` beside the node `at` is valid and has a kernel."""
     shape, dtype = shape_of(data.type), dtype_of(data.type)
-    if shape is None or len(shape) not in RANKS or not isinstance(shape[1], int) or shape[1] == 0:
+    if shape is None or len(shape) not in RANKS:
+        return False
+    # The number of channels is the number of groups.
+    if not isinstance(shape[1], int) or shape[1] == 0:
         return False
     return dtype in (F16, F32) and is_legal("nn.conv", str(dtype), at)
 

@@ -205,17 +205,13 @@ class ConstantRegions:
             return False
         if node.op == "nn.dense":
             columns = static_shape_of(node.output.type) or (1,)
-            if (
-                _elements(node.output) * _elements(node["weight"]) // max(columns[-1], 1)
-                > MAX_DENSE
-            ):
+            work = _elements(node.output) * _elements(node["weight"]) // max(columns[-1], 1)
+            if work > MAX_DENSE:
                 return False
         elif has_trait(node, Trait.HEAVY) or node.op.rpartition("::")[2].startswith(HEAVY):
             largest = 1 if node.op == "einsum" else max(map(_elements, results), default=1)
-            if (
-                prod(max(_elements(value), 1) for value in operands) * max(largest, 1)
-                > MAX_PRODUCTS
-            ):
+            work = prod(max(_elements(value), 1) for value in operands) * max(largest, 1)
+            if work > MAX_PRODUCTS:
                 return False
         made, read = _made(node), sum(map(_bytes, operands))
         if made <= max(MAX_READ, self.max_bytes) and read <= MAX_READ:
@@ -315,10 +311,8 @@ class ConstantRegions:
         for value, array in zip((*values, *inner), arrays, strict=True):
             counter.note_computed(value.name, array)
         arrays = arrays[: len(values)]
-        if any(
-            ArrayTensor(array).type != value.type
-            for value, array in zip(values, arrays, strict=True)
-        ):
+        types = [ArrayTensor(array).type for array in arrays]
+        if types != [value.type for value in values]:
             return False
         for value, array in zip(values, arrays, strict=True):
             self.evaluator.provide(value, array)

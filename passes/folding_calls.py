@@ -149,7 +149,9 @@ class _Body:
     def parts(self, before: int, after: int) -> bool:
         """Return whether an affine and a layer could meet across the call or in its body."""
         around = before | after
-        if (self.ends & AFFINE and around & LAYER) or (self.ends & LAYER and around & AFFINE):
+        is_affine_apart = self.ends & AFFINE and around & LAYER
+        is_layer_apart = self.ends & LAYER and around & AFFINE
+        if is_affine_apart or is_layer_apart:
             return True
         if self.ends == AFFINE | LAYER:
             return self._calls

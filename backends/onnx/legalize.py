@@ -214,7 +214,9 @@ class _Legalizer:
     def visit_affine(self, node: Node) -> None:
         wide = is_wide(node)
         legacy = not is_legal(node.op, NUMPY_BROADCAST, node)
-        if not wide and ("axis" not in node.attrs or (node.op != "nn.bias_add" and legacy)):
+        # ONNX has it as it is: without an axis, or with the axis of an older opset's Add and Mul.
+        has_form = "axis" not in node.attrs or (node.op != "nn.bias_add" and legacy)
+        if has_form and not wide:
             return
         data, parameter = node.inputs
         assert data is not None and parameter is not None

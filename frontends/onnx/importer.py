@@ -424,6 +424,7 @@ class _Importer:
         self, proto: NodeProto, attrs: dict[str, Attribute]
     ) -> dict[str, Attribute] | None:
         """Return `value` and `form` of a Constant node, None if it stays foreign."""
+        # A valid Constant has no operand, one attribute, and one result that has a name.
         if proto.input or len(proto.output) != 1 or len(attrs) != 1 or not proto.output[0]:
             return None
         form, value = next(iter(attrs.items()))

@@ -54,6 +54,7 @@ def _has_rounded(name: str, scope: Scope) -> bool:
     """
     if scope.is_given(name):
         return True
+    # Scales are one float for each axis.
     scales = scope.array(name)
     if scales is None or scales.dtype.kind != "f" or scales.ndim != 1 or scales.size > MAX_RANK:
         return False

@@ -154,10 +154,8 @@ def _strip_node(source: NodeProto, target: NodeProto) -> None:
         target.output.extend(source.output)
         target.attribute.extend(source.attribute)
         return
-    if not any(
-        attribute.type in (AttributeProto.TENSOR, AttributeProto.GRAPH)
-        for attribute in source.attribute[:]
-    ):
+    kinds = {attribute.type for attribute in source.attribute[:]}
+    if kinds.isdisjoint((AttributeProto.TENSOR, AttributeProto.GRAPH)):
         target.CopyFrom(source)
         return
     target.op_type, target.domain, target.overload = source.op_type, source.domain, source.overload
@@ -198,9 +196,8 @@ def _pools_to_show(inferred: ModelProto) -> Iterator[str]:
         if pool is None or shape is None or len(shape) != len(pool[1]) + 2:
             continue
         window, kernel = pool
-        if all(
-            _counts_agree(window, axis, size, kernel[axis]) for axis, size in enumerate(shape[2:])
-        ):
+        sizes = enumerate(shape[2:])
+        if all(_counts_agree(window, axis, size, kernel[axis]) for axis, size in sizes):
             yield node.output[0]
 
 

@@ -443,6 +443,7 @@ def depth_to_space_channels(node: Node, at: ChannelAxis, constants: Constants) -
     if at.axis is None or at.axis == 0:
         return ChannelMap(at.axis)
     blocks, count = integer_of(node, "blocksize", 1) ** 2, at.count
+    # B channels of the data make one: their number is a multiple of B.
     if at.axis != 1 or count is None or (at.of_data and count % blocks):
         raise Refused("axis_mismatch", f"{node.description} moves channels into axis {at.axis}")
     if not at.of_data and blocks > MAX_BLOCKS:
@@ -461,6 +462,7 @@ def space_to_depth_channels(node: Node, at: ChannelAxis, constants: Constants) -
     if at.axis is None or at.axis == 0:
         return ChannelMap(at.axis)
     blocks, count = integer_of(node, "blocksize", 1) ** 2, at.count
+    # One channel of the data makes B: the number of the result's is a multiple of B.
     if at.axis != 1 or count is None or (not at.of_data and count % blocks):
         raise Refused("axis_mismatch", f"{node.description} moves axis {at.axis} into the channels")
     if at.of_data and blocks > MAX_BLOCKS:

@@ -130,6 +130,7 @@ def is_inference_dropout(node: NodeView) -> Refusal | None:
             None if node.attrs.get("is_test", 0) or node.attrs.get("ratio", 0.5) == 0 else training
         )
     ratio, mode = (*node.inputs[1:3], None, None)[:2]
+    # Opsets 7 to 11 have inference only; from 12 on training is an operand, absent for inference.
     if node.opset < 12 or mode is None or _is_zero(mode) or _is_zero(ratio):
         return None
     return training

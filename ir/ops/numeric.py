@@ -55,8 +55,10 @@ def evaluate_divide(node: Node, inputs: Inputs) -> tuple[Array, ...]:
         check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
         with np.errstate(all="ignore"):
             return (np.divide(a, b),)
+    # The least integer has no magnitude of its type.
     least = np.iinfo(a.dtype).min
-    if not b.all() or (a.dtype.kind == "i" and ((a == least).any() or (b == least).any())):
+    overflows = a.dtype.kind == "i" and ((a == least).any() or (b == least).any())
+    if overflows or not b.all():
         raise NotEvaluable("integer division by zero or overflow")
     check_size(prod(np.broadcast_shapes(a.shape, b.shape)), a)
     quotient = np.abs(a) // np.abs(b)

@@ -280,12 +280,10 @@ def resizes_in_doubt(value: Value, scales: Array) -> bool:
             shape = input_shape(node)
             if shape is None or len(shape) != scales.size:
                 return True
+            # A symbol has another value in each run, and onnx's inference says nothing of it.
             pairs = zip(shape, scales.ravel().tolist(), strict=True)
-            if any(
-                not isinstance(dim, str) and resized_extent(dim, scale) is None
-                for dim, scale in pairs
-                if scale != 1
-            ):
+            scaled = [pair for pair in pairs if pair[1] != 1 and not isinstance(pair[0], str)]
+            if any(resized_extent(dim, scale) is None for dim, scale in scaled):
                 return True
     return False
 

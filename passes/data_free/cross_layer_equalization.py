@@ -448,7 +448,7 @@ def is_depthwise(node: Node) -> bool:
     """Return whether each channel of a convolution depends on the same channel alone."""
     shape = input_shape(node, "weight") if node.op == "nn.conv" else None
     group = integer_of(node, "group", 1)
-    return shape is not None and group > 1 and shape[0] == group and shape[1] == 1
+    return shape is not None and group > 1 and shape[:2] == (group, 1)
 
 
 def is_whole(node: Node) -> bool:

@@ -124,9 +124,11 @@ def integer_zero(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     dtype = known_dtype(node.output)
     if dtype.kind not in ("int", "uint") or dtype.bits < 8:
         return rewriter.decline("its result is not an integer tensor")
-    if not (
-        node["lhs"] is node["rhs"] if node.op == "subtract" else _has_zero_factor(node, evaluator)
-    ):
+    if node.op == "subtract":
+        is_zero = node["lhs"] is node["rhs"]
+    else:
+        is_zero = _has_zero_factor(node, evaluator)
+    if not is_zero:
         return rewriter.decline("it multiplies by no zero, and subtracts no value from itself")
     dims = static_shape(node.output)
     if element_count(dims) * dtype.bits > 8 * MAX_BYTES:

@@ -100,11 +100,7 @@ class _Limits(Record):
 
     def is_as(self, other: _Limits) -> bool:
         """Return whether `other` has the same limits."""
-        pairs = (self.low, other.low), (self.high, other.high)
-        return all(
-            a is b or (a is not None and b is not None and bool(np.equal(a, b).all()))
-            for a, b in pairs
-        )
+        return _is_same(self.low, other.low) and _is_same(self.high, other.high)
 
     @property
     def bounds(self) -> tuple[Array, ...]:
@@ -115,6 +111,13 @@ class _Limits(Record):
     def are_numbers(self) -> bool:
         """Whether each limit is one number."""
         return all((each == each.ravel()[0]).all() for each in self.bounds)
+
+
+def _is_same(a: Array | None, b: Array | None) -> bool:
+    """Return whether two bounds are absent, or broadcast to the same numbers."""
+    if a is None or b is None or a is b:
+        return a is b
+    return bool(np.equal(a, b).all())
 
 
 def _limits(node: Node, evaluator: ShapeEvaluator) -> _Limits:

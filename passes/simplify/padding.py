@@ -149,10 +149,10 @@ def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, .
 
 def _check_has_elements(pad: _SpatialPad) -> None:
     """Decline if a padded extent may be 0: onnxruntime pads no elements, but pools none."""
-    sizes = zip(known_shape(pad.data)[2:], pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
-    if any(
-        (begin or end) and not (isinstance(size, int) and size > 0) for size, begin, end in sizes
-    ):
+    ends = zip(pad.pads, pad.pads[len(pad.pads) // 2 :], strict=False)
+    pairs = zip(known_shape(pad.data)[2:], ends, strict=False)
+    padded = [size for size, pads in pairs if any(pads)]
+    if not all(isinstance(size, int) and size > 0 for size in padded):
         raise Declined("a padded extent may be 0, and runtimes pool no data without elements")
 
 

@@ -235,9 +235,8 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     rank = len(known_shape(data))
     if pieces is None or pieces.ndim != 1 or len(pieces) > rank:
         return rewriter.decline("its target shape is unknown, or has a higher rank than its data")
-    if any(
-        piece not in (1, piece_of(data, i)) for i, piece in enumerate(pieces, rank - len(pieces))
-    ):
+    placed = enumerate(pieces, rank - len(pieces))
+    if any(piece not in (1, piece_of(data, i)) for i, piece in placed):
         return rewriter.decline("it may repeat an axis")
     if rewriter.forward(node.output, data):
         return True

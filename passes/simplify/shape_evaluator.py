@@ -137,10 +137,8 @@ class ShapeEvaluator(ConstantEvaluator):
         assert info is not None and info.evaluate is not None
         others = node.inputs[len(parts) :]
         rest = [self.array(operand) for operand in others]
-        if any(
-            array is None and operand is not None
-            for array, operand in zip(rest, others, strict=True)
-        ):
+        # Absent operands stay absent, and the others have to be constant.
+        if [array is None for array in rest] != [operand is None for operand in others]:
             return None
         return _moved(node, info.evaluate, [*parts, *rest])
 

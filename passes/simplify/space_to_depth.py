@@ -82,9 +82,8 @@ def focus(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
 
 
 def _slice_of(value: Value | None, node: Node) -> Node:
-    part = None if value is None else value.node
-    is_slice = part is not None and part.op == "strided_slice"
-    if part is None or value is None or not is_slice or not is_only_reader(value, node):
+    part = None if value is None or not is_only_reader(value, node) else value.node
+    if part is None or part.op != "strided_slice":
         raise Declined("an operand is not the result of a Slice without other readers")
     return part
 

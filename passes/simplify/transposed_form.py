@@ -107,10 +107,11 @@ def _concatenate(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> Transpose
 
 
 def _pad(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
-    pads = listed(node, "pads", evaluator)
-    rank = len(perm)
-    has_axes = node["axes"] is not None
-    if pads is None or len(pads) != 2 * rank or has_axes or not _has_rank(node.operand(), perm):
+    pads, rank = listed(node, "pads", evaluator), len(perm)
+    # With `axes` the pads are of these only.
+    if pads is None or len(pads) != 2 * rank or node["axes"] is not None:
+        return None
+    if not _has_rank(node.operand(), perm):
         return None
     return _with_integers([pads[axis] for axis in perm] + [pads[rank + axis] for axis in perm])
 

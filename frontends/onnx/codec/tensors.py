@@ -149,8 +149,9 @@ class OnnxTensor(Tensor):
         if isinstance(self.payload, Tensor):
             yield from self.payload.blocks()
             return
-        plain = self.dtype.name in _NUMPY_LAYOUT and self.nbytes
-        if not isinstance(self.payload, FilePart) or self.in_memory or not self.shape or not plain:
+        # Only bytes that numpy reads as they are can be taken from the file row by row.
+        is_plain = self.dtype.name in _NUMPY_LAYOUT and self.nbytes and self.shape
+        if not isinstance(self.payload, FilePart) or self.in_memory or not is_plain:
             yield from super().blocks()
             return
         for block in self.payload.blocks(self.rows_per_block * (self.nbytes // self.shape[0])):

@@ -132,6 +132,7 @@ class Affine(Record, dict=True):
         for i, (axis, stage) in enumerate(stages):
             shapes = {array.shape for array in stage.arrays()}
             shape = shapes.pop()
+            # All vectors of one length: they become the rows of matrices.
             if axis is not None and not shapes and len(shape) == 1 and shape[0]:
                 alike.setdefault((shape[0], stage.mean is not None), []).append(i)
         found: dict[int, Affine] = {}

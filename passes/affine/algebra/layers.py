@@ -270,6 +270,7 @@ def operands(
     weight = read_weight(node, 1, params)
     bias = None if any_bias else read_bias(node, params)
     value = node["bias"]
+    # A bias that a DequantizeLinear makes is rounded to its grid, unless it may become float.
     if bias is None or value is None or params.float_bias or params.evaluator.is_constant(value):
         return weight, bias
     return replace(weight, bias=_quantized(value, node, params)), bias

@@ -181,6 +181,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
     parameter, data = node.operand(side), node.operand(1 - side)
     array = _parameter_array(parameter, evaluator)
     form = OPS[node.op].affine
+    # An axis places the second operand: c - x has x in its place.
     if array is None or form is None or (side == 0 and "axis" in node.attrs):
         return None
     make = form.second if side else form.first

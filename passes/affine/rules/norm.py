@@ -100,6 +100,7 @@ def layer_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
     first = len(shape) - array.ndim
     axis = len(shape) - 1 if affine.axis is None else affine.axis
     start = integer_of(node, "axis", -1) % len(shape)
+    # Weight and bias have an element for each position from `start` on, the channels among them.
     if first != start or axis < first or (bias is not None and bias.shape != array.shape):
         detail = f"the affine acts on axis {axis}, its parameters from {start} on"
         raise Refused("axis_mismatch", f"{node.description}: {detail}")

@@ -150,6 +150,7 @@ class Chooser:
         """Yield the ways in which an `add` of the shift, or a `multiply`, stays."""
         rank_known = affine.axis is None or shape_of(ops[0].data.type) is not None
         both = affine.is_finite and affine.has_scale and affine.has_shift
+        # The operator that stays places its parameter by axis and rank, and stores it as the data.
         if self.partial == "never" or not both or not rank_known or not fits(affine, ops[-1]):
             return
         before = affine.shift_before()

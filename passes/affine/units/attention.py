@@ -91,5 +91,7 @@ def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
         return False
     is_inverse = number_of(inverted, "lhs", constants, 0.0) == 1.0
     is_scaled = any(number_of(product, side, constants, 0.0) is not None for side in ("lhs", "rhs"))
+    # (1 - mask) * number, which is added to the scores.
     readers = product.output.users
-    return is_inverse and is_scaled and bool(readers) and all(user.op == "add" for user in readers)
+    is_added = bool(readers) and all(user.op == "add" for user in readers)
+    return is_inverse and is_scaled and is_added
