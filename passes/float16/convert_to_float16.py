@@ -34,6 +34,8 @@ class ConvertToFloat16(Pass):
     2. Constants are rounded once, from the exact value. An operator stays float32 if a number of
        its constant exceeds float16, or if all of them would be 0. A mask, which nothing but Softmax
        reads in the end, becomes -32768; a bound of Clip, Max or Min becomes 65504.
+       A bias takes back the mean error of the rounded weights of its layer, where the means of the
+       data are known.
     3. Angles, numbers that integers are computed of, and operands that ONNX has in float32 only are
        computed in float32.
     4. Values of a range above 65504 / 2^`margin`, as far as ranges are known, are computed and read
@@ -80,8 +82,8 @@ class _Converter:
         self.half: set[Value] = set()
         self.narrowed: dict[Value, Value] = {}
         """The float16 forms of values that are float32."""
-        self.rounded: dict[tuple[Value, bool], Value] = {}
-        """The float16 forms of constants, by their value and whether it was changed for good."""
+        self.rounded: dict[tuple[Value, bool, Node | None], Value] = {}
+        """The float16 forms of constants: by value, whether it is a note, and its only reader."""
         self.converted: set[Node] = set()
         self.records = conversion(module)
 
@@ -149,7 +151,7 @@ class _Converter:
 
     def constant(self, value: Value, rounded: RoundedConstant, reader: Node) -> Value:
         """Return a constant in float16, which is made once for all operators that read it."""
-        key = value, bool(rounded.note)
+        key = value, bool(rounded.note), reader if rounded.is_corrected else None
         found = self.rounded.get(key)
         if found is None:
             assert value.node is not None
@@ -220,6 +222,6 @@ class _Converter:
 
     def rename_constants(self) -> None:
         """Give float16 constants the names of those that are gone."""
-        for (old, _), new in self.rounded.items():
+        for (old, *_), new in self.rounded.items():
             if not old.users and old.node is not None and old.node.graph is None:
                 new.take_name(old)

@@ -42,6 +42,8 @@ class RoundedConstant(Record):
     subnormal: int = 0
     refused: str = ""
     note: str = ""
+    is_corrected: bool = False
+    """Whether it takes back the mean error of a weight, and so belongs to one reader."""
 
 
 def exact_elements(module: Module, value: Value) -> Array | None:

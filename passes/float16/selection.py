@@ -9,7 +9,8 @@ from ...ir.graph import Node, Value, is_constant, producer_of
 from ...ir.module import Module
 from ...ir.ops import is_legal
 from ...ir.ops.normalization import OWN_TYPES, batch_norm_of
-from ...ir.types import F32, dtype_of
+from ...ir.tensor import all_finite, round_to
+from ...ir.types import F16, F32, dtype_of
 from .conversion import conversion
 from .half_constants import LARGEST, RoundedConstant, round_constant
 from .half_forms import HalfForm, half_form, is_single
@@ -17,6 +18,7 @@ from .inner_values import inner_values
 from .known_ranges import UNKNOWN_RANGE, KnownRange, settle_ranges
 from .precision import exact_nodes
 from .regions import joining
+from .weight_errors import corrected_biases
 
 AFFINE = "nn.batch_norm_to_affine"
 NO_CONSTANT = "a constant that cannot be read"
@@ -52,6 +54,10 @@ class Selection:
         self._keep(dict(self._unreadable()))
         self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER))
         self._keep(dict(self._split_affines()))
+        for bias, reader, exact in corrected_biases(module, self.constants):
+            rounded = round_to(exact, F16)
+            if reader in self.forms and all_finite(rounded):
+                self.constants[bias, reader] = RoundedConstant(rounded, is_corrected=True)
 
     def _keep(self, reasons: Mapping[Node, str]) -> None:
         """Let operators stay float32."""

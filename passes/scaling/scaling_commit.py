@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.graph import Node, Value, is_constant
 from ...ir.ops import has_trait
@@ -17,6 +18,7 @@ from ..affine.records.fold_records import LayerEdits, fold_records
 from ..affine.records.statistics import statistic_refs
 from ..float16.conversion import conversion
 from ..float16.known_ranges import known_ranges
+from ..float16.weight_errors import known_means
 from .homogeneity import Homogeneity, Terms, epsilon_of
 from .scaled_components import ScaledComponent, scaling
 from .scaling_plan import ScalingPlan, at
@@ -50,6 +52,7 @@ class ScalingCommit:
             if scaled[value]:
                 self.scale_end(value, scaled[value])
         refs, ranges = statistic_refs(self.module), known_ranges(self.module)
+        means = known_means(self.module)
         for value, exponent in scaled.items():
             if not exponent:
                 continue
@@ -57,6 +60,8 @@ class ScalingCommit:
                 refs[value] = refs[value].applied(2.0**exponent, 0.0)
             if value in ranges and value.node is not None:
                 ranges[value] = ranges[value].scaled(exponent)
+            if value in means and value.node is not None:
+                means[value] = replace(means[value], mean=means[value].mean * 2.0**exponent)
         if self.edits.layers:
             fold_records(self.module).history.append(self.edits)
         for (old, _), new in self.made.items():

@@ -9,10 +9,11 @@ import numpy as np
 
 from ...backends.quantizers.ranges import Range, activations
 from ...ir.graph import Graph, Value
-from ...ir.tensor import Tensor
+from ...ir.tensor import Array, Tensor
 from ...passes.float16.half_constants import mask_floor
 from ...passes.float16.half_forms import is_single
 from ...passes.float16.known_ranges import UNKNOWN_RANGE, KnownRange
+from ...passes.float16.weight_errors import ChannelMeans, data_axes, known_means
 from ...result import Result
 from ...support.errors import UsageError, listed
 from ..verify.inputs import Feeds
@@ -40,24 +41,58 @@ def single_values(result: Result) -> dict[str, Value]:
 def measured_ranges(
     result: Result, runner: Runner, batches: Sequence[Feeds]
 ) -> dict[Value, KnownRange]:
-    """Return the ranges of all float32 values on samples. Raises VerifyError if it does not run."""
+    """Return the ranges of all float32 values on samples, and give the module the means of data.
+
+    Raises VerifyError if it does not run.
+    """
     values = single_values(result)
     made = {name for node in runner.model.graph.node for name in node.output}
     floors = {name: mask_floor(result.module, value) for name, value in values.items()}
     most = dict.fromkeys(values, 0.0)
+    axes = {result.name_of(value): axis for value, axis in data_axes(result.module)}
+    means = {name: _Mean(axis) for name, axis in axes.items() if name in values}
     names = [name for node in runner.model.graph.node for name in node.output if name in values]
     for feeds in batches:
         run = IncrementalRun(runner, feeds)
-        for name in values.keys() & feeds.keys():
+        for name in sorted(values.keys() & feeds.keys()):
             most[name] = max(most[name], _most(feeds[name], floors[name]))
+            if name in means:
+                means[name].add(feeds[name])
         for start in range(0, len(names), AT_ONCE):
             group = names[start : start + AT_ONCE]
             for name, array in zip(group, run.compute(group), strict=True):
                 most[name] = max(most[name], _most(array, floors[name]))
+                if name in means:
+                    means[name].add(array)
+    known_means(result.module).update(
+        (values[name], found)
+        for name, mean in means.items()
+        if (found := mean.result()) is not None
+    )
     known = made | {name for feeds in batches for name in feeds}
     return {
         value: KnownRange(most[name], ON_SAMPLES) for name, value in values.items() if name in known
     }
+
+
+class _Mean:
+    """The mean of each channel over several arrays."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+        self.total: Array = np.zeros(())
+        self.count = 0
+
+    def add(self, array: object) -> None:
+        """Add the elements of an array."""
+        if isinstance(array, np.ndarray) and array.ndim > self.axis and array.size:
+            others = tuple(i for i in range(array.ndim) if i != self.axis)
+            self.total = self.total + array.sum(axis=others, dtype=np.float64)
+            self.count += array.size // array.shape[self.axis]
+
+    def result(self) -> ChannelMeans | None:
+        """Return the means, None without elements."""
+        return ChannelMeans(self.axis, self.total / self.count) if self.count else None
 
 
 def _ranges_of_defaults(graph: Graph) -> Iterator[tuple[str, Range]]:
@@ -104,6 +139,10 @@ def predicted_ranges(
         result.model, result.fold_map, input_ranges=input_ranges, ranges=ranges, sigmas=sigmas
     )
     values = single_values(result)
+    for value, axis in data_axes(result.module):
+        each = known.known.get(result.name_of(value))
+        if each is not None and each.mean is not None and each.mean_axis == axis:
+            known_means(result.module)[value] = ChannelMeans(axis, each.mean)
     inputs = [info.name for info in result.model.graph.input if info.name in values]
     lacking = [name for name in inputs if name in known.missing]
     if lacking:

@@ -1,0 +1,118 @@
+"""float16 by irc and by other tools, on nets that overflow it, or nearly.
+
+    make bench-float16        or        python benchmarks/float16.py --models FOLDER
+
+All are judged alike, on samples that no tool saw: every float16 result is rounded by explicit
+Casts, in float32 arithmetic (`irc.tools.float16.emulation`). `--whisper FILE` adds the encoder of
+Whisper tiny from a CTranslate2 file, as it is and with a residual stream times 2^9.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from math import isnan
+from pathlib import Path
+
+import irc
+import numpy as np
+import onnx
+from float16_nets import NETS, Feeds, mels, read_ctranslate2, samples, whisper
+from irc.frontends.onnx import from_model
+from irc.ir.types import F16, F32, dtype_of
+from irc.result import Result
+from irc.tools.float16.emulation import emulated
+from irc.tools.int8.fidelity import measure
+from irc.tools.int8.samples import hold_out, read_samples
+from irc.tools.verify.runner import Runner
+from onnx import ModelProto
+from rich.console import Console
+from rich.table import Table
+
+Tool = Callable[[ModelProto, Feeds], ModelProto]
+
+
+def by_irc(model: ModelProto, data: Feeds) -> ModelProto:
+    return irc.to_float16(model, inputs=data).model
+
+
+def by_onnxconverter_common(model: ModelProto, data: Feeds) -> ModelProto:
+    from onnxconverter_common.float16 import convert_float_to_float16
+
+    return convert_float_to_float16(model, keep_io_types=True)
+
+
+def by_onnxruntime(model: ModelProto, data: Feeds) -> ModelProto:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return convert_float_to_float16(model, keep_io_types=True)
+
+
+def by_onnxslim(model: ModelProto, data: Feeds) -> ModelProto:
+    import onnxslim
+
+    return onnxslim.slim(model, dtype="fp16")
+
+
+TOOLS: dict[str, Tool] = {
+    "irc": by_irc,
+    "onnxconverter-common": by_onnxconverter_common,
+    "onnxruntime": by_onnxruntime,
+    "onnxslim": by_onnxslim,
+}
+
+
+def cases(models: Path | None, ctranslate2: Path | None) -> Iterator[tuple[str, ModelProto, Feeds]]:
+    """Yield the nets by name, with data: models of the shared folder, Whisper, and nets by hand."""
+    for name, make in NETS.items():
+        model = make()
+        yield name, model, samples(model)
+    if models is not None:
+        images = np.load(models / "images.npz")["images"][:20].astype(np.float32)
+        for file, mean, std in (
+            ("mobilenet_v2", (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+            ("efficientnet_lite0", (127.0,) * 3, (128.0,) * 3),
+        ):
+            data = (images - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+            yield file, onnx.load(models / f"{file}.onnx"), {"x": data.astype(np.float32)}
+    if ctranslate2 is not None:
+        weights, data = read_ctranslate2(ctranslate2), mels()
+        for exponent in (0, 9):
+            yield f"Whisper tiny's encoder, 2^{exponent}", whisper(weights, exponent), data
+
+
+def row(tool: Tool, model: ModelProto, data: Feeds) -> str:
+    """Return dB, or that a result is not finite, and the share of operators in float32."""
+    batches = hold_out(read_samples(data, model), model)[1]
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    try:
+        module = from_model(tool(copy, data))
+        fidelity = measure(Runner(model, Path()), Runner(emulated(Result(module)), Path()), batches)
+    except Exception as error:  # of any tool
+        return f"fails: {type(error).__name__}"
+    least = min(one.sqnr for one in fidelity)
+    half = single = 0
+    for node in module.graph.operators():
+        types = [dtype_of(value.type) for value in node.outputs]
+        if node.op != "cast":
+            half += F16 in types
+            single += F32 in types
+    share = 100 * single / max(half + single, 1)
+    return f"{'not finite' if isnan(least) else f'{least:.1f} dB'}, {share:.1f} %"
+
+
+def main() -> None:
+    """Print a table: a row for each net, a column for each tool."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--whisper", type=Path)
+    options = parser.parse_args()
+    table = Table("net", *TOOLS, title="dB on unseen inputs, share of operators in float32")
+    for name, model, data in cases(options.models, options.whisper):
+        table.add_row(name, *(row(tool, model, data) for tool in TOOLS.values()))
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()
