@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,9 @@ from .predicted_ranges import measured_ranges, predicted_ranges
 
 MARGIN = 1.0
 """Bits between the greatest magnitude that is known of a value and 65504."""
+
+LEAST = 20.0
+"""Ratio in dB below which a result is in doubt."""
 
 KEPT = "kept by the user"
 """The reason of an operator that is named by --keep-float32."""
@@ -151,8 +155,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     reference = source if _inputs_of(source) == _inputs_of(single) else single
     fidelity = _measured(reference, folder, half, tests) if tests else ()
     records = conversion(module)
-    if not fidelity:
-        ctx.warnings.append(f"not compared with the float32 model: {measured_on}")
+    ctx.warnings.extend(_doubts(fidelity, measured_on))
     return HalfModel(
         half,
         records.converted,
@@ -167,6 +170,23 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
         (size, half.model.ByteSize()),
         tuple(ctx.warnings),
     )
+
+
+def _doubts(fidelity: Sequence[Fidelity], measured_on: str) -> Iterator[str]:
+    """Yield why the results may be of no use."""
+    if not fidelity:
+        yield f"not compared with the float32 model: {measured_on}"
+    for one in fidelity:
+        if isnan(one.sqnr):
+            yield (
+                f"the result {one.name!r} is not finite, or has another shape, on {measured_on}:"
+                " give more --inputs, or a larger --margin, if the float32 model is finite there"
+            )
+        elif one.sqnr < LEAST:
+            yield (
+                f"the result {one.name!r} has {one.sqnr:.1f} dB on {measured_on}: --keep-float32"
+                " leaves operators float32"
+            )
 
 
 def _inputs_of(model: ModelProto) -> list[bytes]:

@@ -67,37 +67,45 @@ class HalfModel:
         return f"{self.converted} of {total} operators float16, {share:.1f} % float32"
 
     def lines(self) -> Iterator[str]:
-        """Yield the report as lines of text."""
-        yield f"float16: {self._counted()}, {self.casts} casts"
-        yield f"values beyond float16 before: {self.beyond}"
+        """Yield the report as lines of a table."""
+        rows = list(self.rows())
+        width = max(len(head) for head, _ in rows)
+        yield from (f"{head.ljust(width)}  {text}" for head, text in rows)
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the rows of the report."""
+        yield "float16", f"{self._counted()}, {self.casts} casts"
+        yield "beyond float16", f"{self.beyond} values, before"
+        by_exponent: dict[int, list[ScaledComponent]] = {}
         for component in self.scaled:
-            count = "1 value" if component.values == 1 else f"{component.values} values"
-            yield (
-                f"scaled by 2^{component.exponent}: {count} from {component.first!r} on,"
-                f" of up to {component.most:.6g}"
-            )
+            by_exponent.setdefault(component.exponent, []).append(component)
+        for exponent, group in by_exponent.items():
+            values, most = sum(each.values for each in group), max(each.most for each in group)
+            count = "1 value" if values == 1 else f"{values} values"
+            names = listed([repr(each.first) for each in group], LISTED)
+            yield f"scaled by 2^{exponent}", f"{count} of up to {most:.6g}, from {names} on"
         for one in self.fidelity:
             unit = "dB predicted" if self.is_predicted else "dB"
             found = "not finite" if isnan(one.sqnr) else f"{one.sqnr:.1f} {unit}"
-            yield f"{one.name}: {found}{one.agreed_text()}, on {self.measured_on}"
+            yield one.name, f"{found}{one.agreed_text()}, on {self.measured_on}"
         groups: dict[str, list[StayedFloat32]] = {}
         for each in sorted(self.stayed, key=lambda each: each.reason, reverse=True):
             groups.setdefault(each.reason.partition(" by 2^")[0], []).append(each)
-        for group in groups.values():
-            named = [f"{each.op_type} {each.name!r}" for each in group]
-            yield f"stays float32: {listed(named, LISTED)}: {group[0].reason}"
+        for stayed in groups.values():
+            names = listed([f"{each.op_type} {each.name!r}" for each in stayed], LISTED)
+            yield "stays float32", f"{names}: {stayed[0].reason}"
         lost, subnormal = (
             sum(each.vanished for each in self.constants),
             sum(each.subnormal for each in self.constants),
         )
         if lost or subnormal:
             worst = max(self.constants, key=lambda each: (each.vanished, each.subnormal)).name
-            yield f"constants: {lost:,} elements 0, {subnormal:,} subnormal, most in {worst!r}"
+            yield "constants", f"{lost:,} elements 0, {subnormal:,} subnormal, most in {worst!r}"
         for constant in self.constants:
             if constant.note:
-                yield f"constant {constant.name!r}: {constant.note}"
+                yield "constant", f"{constant.name!r}: {constant.note}"
         before, after = self.sizes
-        yield f"size: {before:,} to {after:,} bytes"
+        yield "bytes", f"{before:,} to {after:,}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""

@@ -169,7 +169,7 @@ def test_the_command_writes_model_and_report(
     assert kinds == {"w1": TensorProto.FLOAT, "w2": TensorProto.FLOAT, "w3": TensorProto.FLOAT16}
     text = capsys.readouterr().err
     assert "1 of 5 operators float16, 80.0 % float32" in text
-    assert "stays float32: MatMul 'first', Tanh 'tanh', Mul 'product' and 1 more" in text
+    assert "stays float32   MatMul 'first', Tanh 'tanh', Mul 'product' and 1 more: range" in text
     document: dict[str, Any] = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert document["float16"]["converted"] == 1
     assert {each["op_type"] for each in document["float16"]["stayed"]} == {"MatMul", "Tanh", "Mul"}
@@ -244,3 +244,22 @@ def test_passes_alone_know_statistics() -> None:
     stayed = {each.name: each.reason for each in conversion(module).stayed}
     assert stayed["conv"] == "range exceeds float16 by 2^2"
     assert stayed["tanh"] == "range exceeds float16 by 2^2"
+
+
+def test_a_result_in_doubt_is_warned_of() -> None:
+    """Samples that say nothing of the data: one channel is never there."""
+    model, quiet = grown(100.0), DATA.copy()
+    quiet[:8] = 1e-3
+    quiet[4] = quiet[9] = 1e6
+    found = irc.to_float16(model, inputs={"x": quiet[[0, 1, 2, 3, 9]]}, keep_float32=[])
+    assert not found.is_finite
+    (warning,) = found.warnings
+    assert "the result 'y' is not finite" in warning
+
+
+def test_the_source_comes_back_from_the_fold_map(tmp_path: Path) -> None:
+    command = saved(tmp_path, grown(1e5))
+    assert main([*command, "--fold-map", str(tmp_path / "map.json"), "-q"]) == 0
+    back = [str(tmp_path / name) for name in ("half.onnx", "map.json", "back.onnx")]
+    assert main(["unfold", *back[:2], "-o", back[2]]) == 0
+    assert Path(back[2]).read_bytes() == (tmp_path / "model.onnx").read_bytes()
