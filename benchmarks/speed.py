@@ -110,7 +110,9 @@ def launch(arguments: Sequence[str], folder: Path, timeout: float, limit: int) -
     if not code:
         return Run(wall, cpu, int(peak))
     short_of_memory = any(sign in output for sign in ("MemoryError", "bad_alloc", "annot allocate"))
-    failure = "memory" if short_of_memory else "crash" if code < 0 else "error"
+    failure = "crash" if code < 0 else "error"
+    if short_of_memory:
+        failure = "memory"
     return Run(wall, cpu, int(peak), failure, f"exit status {code:.0f}: {output[-160:]}")
 
 

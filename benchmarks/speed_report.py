@@ -225,10 +225,10 @@ class Report:
         """Print which targets are met."""
         lines = []
         for title, measure, limit, value in targets(self.session):
-            verdict = "failed" if value is None else "met" if value <= limit else "missed"
-            lines.append(
-                (title, measure, f"{limit:g}", "" if value is None else f"{value:.2f}", verdict)
-            )
+            verdict, measured = "failed", ""
+            if value is not None:
+                verdict, measured = "met" if value <= limit else "missed", f"{value:.2f}"
+            lines.append((title, measure, f"{limit:g}", measured, verdict))
         self.show("Targets for irc", ["", "measure", "at most", "measured", ""], lines)
 
     def failures(self) -> None:

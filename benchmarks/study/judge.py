@@ -277,7 +277,9 @@ def feeds_of(model: ModelProto, kind: str, size: Sequence[int]) -> Arrays:
             raise ValueError(f"input {info.name!r} is no tensor of numbers")
         shape = []
         for i, dim in enumerate(tensor.shape.dim):
-            extent = dim.dim_value if dim.dim_value > 0 else other if i else first
+            extent = dim.dim_value
+            if extent <= 0:
+                extent = other if i else first
             shape.append(extents.setdefault(dim.dim_param, extent) if dim.dim_param else extent)
         if not tensor.HasField("shape"):
             shape = [first, *[other] * ((rank[0] if rank else 2) - 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
@@ -351,13 +351,11 @@ def mutations(document: Any) -> Iterator[tuple[str, Any]]:
     stack: list[tuple[Any, tuple[Any, ...]]] = [(document, ())]
     while stack:
         item, path = stack.pop()
-        pairs = (
-            item.items()
-            if isinstance(item, dict)
-            else enumerate(item[:2])
-            if isinstance(item, list)
-            else ()
-        )
+        pairs: Iterable[tuple[Any, Any]] = ()
+        if isinstance(item, dict):
+            pairs = item.items()
+        elif isinstance(item, list):
+            pairs = enumerate(item[:2])
         for key, value in pairs:
             places.append((*path, key))
             stack.append((value, (*path, key)))

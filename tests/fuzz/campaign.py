@@ -234,13 +234,9 @@ def batch(
         number, phase = status.read()
         report.executions += 1
         stack = out.with_suffix(".stack").read_text()[-5000:]
-        signalled = (
-            f"signal {os.WTERMSIG(ended)}"
-            if os.WIFSIGNALED(ended)
-            else "hang"
-            if "Timeout" in stack
-            else f"exit {ended}"
-        )
+        signalled = "hang" if "Timeout" in stack else f"exit {ended}"
+        if os.WIFSIGNALED(ended):
+            signalled = f"signal {os.WTERMSIG(ended)}"
         if phase == "source in runtime":
             report.outcomes[f"runtime: {signalled}"] += 1
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -435,9 +435,10 @@ class Protos:
             function = self.model.functions.add(name=f"f{i}", domain="d", input=["x"], output=["y"])
             function.opset_import.add(domain="", version=17)
             function.opset_import.add(domain="d", version=1)
-            callee = (
-                f"f{i if count == 1 else (i + 1) % count if rng.random() < 0.2 else max(i - 1, 0)}"
-            )
+            called = i
+            if count > 1:
+                called = (i + 1) % count if rng.random() < 0.2 else max(i - 1, 0)
+            callee = f"f{called}"
             function.node.add(
                 op_type=callee if i or count == 1 else "Relu",
                 domain="d" if i or count == 1 else "",
@@ -711,13 +712,11 @@ def mutate_document(document: Any, rng: Random) -> Any:
         stack = [document]
         while stack:
             item = stack.pop()
-            keys = (
-                item
-                if isinstance(item, dict)
-                else range(len(item))
-                if isinstance(item, list)
-                else ()
-            )
+            keys: Iterable[Any] = ()
+            if isinstance(item, dict):
+                keys = item
+            elif isinstance(item, list):
+                keys = range(len(item))
             places.extend((item, key) for key in keys)
             stack.extend(item[key] for key in keys)
         if not places:

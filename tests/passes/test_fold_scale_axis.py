@@ -333,7 +333,9 @@ def test_gemm(c: str, attrs: str, dtype: np.dtype[Any]) -> None:
     graph.input("x", [3, 3])
     make = GEMM_C[c]
     params = batch_norm(3, dtype=dtype)
-    extra = [""] if c == "empty" else [] if make is None else [graph.initializer(make(graph), "c")]
+    extra = [""] if c == "empty" else []
+    if make is not None and not extra:
+        extra = [graph.initializer(make(graph), "c")]
     weight = graph.random(3, 3)
     graph.node(
         "Gemm", ["x", graph.initializer(weight, "w"), *extra], "h", "gemm", **GEMM_ATTRS[attrs]

@@ -275,9 +275,9 @@ def blocks(*names: str) -> Any:
 
     def call(op: str, value: str, arrays: list[str], result: str) -> NodeProto:
         domain, _, name = op.rpartition("::")
-        attrs: dict[str, Any] = (
-            {"kernel_shape": [2, 2]} if op == "MaxPool" else {"alpha": 0.1} if "Leaky" in op else {}
-        )
+        attrs: dict[str, Any] = {"kernel_shape": [2, 2]} if op == "MaxPool" else {}
+        if "Leaky" in op:
+            attrs = {"alpha": 0.1}
         return helper.make_node(name, [value, *arrays], [result], domain=domain, **attrs)
 
     def arrays_of(op: str) -> list[Any]:

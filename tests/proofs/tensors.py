@@ -323,11 +323,9 @@ def folded(
         for i in range(1, flat.shape[-1]):
             found = np.frompyfunc(function, 2, 1)(found, flat[..., i])
     found = np.asarray(found, object)
-    return (
-        found.reshape([1 if a in axes else n for a, n in enumerate(array.shape)])
-        if keepdims
-        else found
-    )
+    if not keepdims:
+        return found
+    return found.reshape([1 if a in axes else n for a, n in enumerate(array.shape)])
 
 
 class Value:

@@ -68,9 +68,9 @@ class Reals(Field):
         return z3.BoolVal(False)
 
     def choose(self, condition: Any, a: Any, b: Any) -> Any:
-        return (
-            z3.If(condition, a, b) if isinstance(condition, z3.ExprRef) else a if condition else b
-        )
+        if isinstance(condition, z3.ExprRef):
+            return z3.If(condition, a, b)
+        return a if condition else b
 
     def every(self, claims: Iterable[Any]) -> Any:
         return z3.And(*claims)

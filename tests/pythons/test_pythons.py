@@ -44,8 +44,10 @@ def interpreter(version: str) -> Path | None:
         versions.glob(f"{version}.*/bin/python"),
         key=lambda path: [*map(int, re.findall(r"\d+", str(path)))],
     )
+    if found:
+        return found[-1]
     on_path = shutil.which(f"python{version}")
-    return found[-1] if found else Path(on_path) if on_path else None
+    return Path(on_path) if on_path else None
 
 
 def call(*command: object, cwd: Path | None = None) -> str:

@@ -928,9 +928,9 @@ def function_model(
     )
     graph.functions.append(function)
     hidden = "x"
-    given: dict[str, Any] = (
-        {} if reference is None else {"given": 0 if reference == "training_mode" else 0.5}
-    )
+    given: dict[str, Any] = {}
+    if reference is not None:
+        given["given"] = 0 if reference == "training_mode" else 0.5
     for i in range(times):
         out = "y" if i == times - 1 else f"t{i}"
         hidden = graph.node(

@@ -62,7 +62,9 @@ def net() -> ModelProto:
 def dotted(name: str) -> str:
     """Return the name that torch gives to a parameter; ONNX's text form has no dots."""
     module, _, part = name.partition("_")
-    return name if not part else f"fc.{part}" if module == "fc" else f"layer1.0.{module}.{part}"
+    if not part:
+        return name
+    return f"fc.{part}" if module == "fc" else f"layer1.0.{module}.{part}"
 
 
 def digits(folder: Path, names: Names) -> None:

@@ -289,7 +289,9 @@ class Writer:
         dims: list[int | str] = []
         for i, d in enumerate(x.dims):
             more = pads[i] + pads[rank + i]
-            dims.append(d if not more else d + more if isinstance(d, int) else self.symbol())
+            if more:
+                d = d + more if isinstance(d, int) else self.symbol()
+            dims.append(d)
         if self.opset < 11:
             return self.op("Pad", [x], tuple(dims), pads=list(pads), mode=mode)
         value = [self.scalar_of_pad()] if mode == "constant" and self.one_in(2) else []

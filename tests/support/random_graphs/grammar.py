@@ -182,7 +182,9 @@ class _Grower:
         return made, (shape[0], per_group * group, *out)
 
     def bias(self, channels: int) -> list[str]:
-        return [self.constant((channels,))] if self.one_in(2) else [""] if self.one_in(4) else []
+        if self.one_in(2):
+            return [self.constant((channels,))]
+        return [""] if self.one_in(4) else []
 
     def linear(self, name: str, shape: Shape) -> Slot | None:
         columns = self.upto(1, 4)
@@ -309,10 +311,9 @@ class _Grower:
             + (["wrap"] if self.graph.opset >= 19 else [])
         )
         fixed = 0 if self.one_in(4) else 2
-        most = [
-            0 if i < fixed else min(1, n - 1) if mode in ("reflect", "wrap") else 1
-            for i, n in enumerate(shape)
-        ]
+        # Those that reflect or wrap take elements of the data.
+        most = [min(1, n - 1) if mode in ("reflect", "wrap") else 1 for n in shape]
+        most[:fixed] = [0] * len(most[:fixed])
         pads = [self.upto(0, n) for n in most * 2]
         inputs = [name, self.ints(pads)]
         if mode == "constant" and self.one_in(2):
