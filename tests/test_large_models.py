@@ -413,17 +413,7 @@ def test_unchanged_tensors_are_not_read_at_all(
 
     monkeypatch.setattr(SourceFile, "read_into", counted)
     assert (
-        main(
-            [
-                "compile",
-                str(tmp_path / "i.onnx"),
-                "-o",
-                str(tmp_path / "o.onnx"),
-                "--passes",
-                "none",
-                "-q",
-            ]
-        )
+        main(f"compile {tmp_path / 'i.onnx'} -o {tmp_path / 'o.onnx'} --passes none -q".split())
         == 0
     )
     assert (tmp_path / "o.onnx").read_bytes() == network(4, 640).SerializeToString(
@@ -546,13 +536,7 @@ def test_external_data_in_attributes_and_branches_goes_along(large: Large, tmp_p
     back = str(tmp_path / "out" / "back.onnx")
     assert (
         main(
-            [
-                "unfold",
-                str(tmp_path / "out" / "o.onnx"),
-                str(tmp_path / "out" / "o.json"),
-                "-o",
-                back,
-            ]
+            f"unfold {tmp_path / 'out' / 'o.onnx'} {tmp_path / 'out' / 'o.json'} -o {back}".split()
         )
         == 0
     )

@@ -115,15 +115,9 @@ def test_importing_irc_imports_nothing_heavy() -> None:
 
 def test_compiling_does_not_import_what_it_does_not_need(tmp_path: Path) -> None:
     model = harness.ROOT / "examples" / "digits_cnn.onnx"
-    command = [
-        "compile",
-        str(model),
-        "-q",
-        "-o",
-        str(tmp_path / "o.onnx"),
-        "--fold-map",
-        str(tmp_path / "m.json"),
-    ]
+    command = (
+        f"compile {model} -q -o {tmp_path / 'o.onnx'} --fold-map {tmp_path / 'm.json'}".split()
+    )
     code = (
         f"import sys; from irc.tools.cli.main import main; main({command!r});heavy = ('networkx',"
         " 'onnx', 'onnxruntime', 'rich', 'hashlib', 'tempfile');"

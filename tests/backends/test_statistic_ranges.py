@@ -246,14 +246,9 @@ def test_every_form_has_the_part(tmp_path: Path) -> None:
     options = {"input_ranges": {"x": (-1, 1)}}
 
     def exported(form: str) -> str:
-        command = [
-            "foldmap",
-            "export",
-            str(tmp_path / "m.onnx"),
-            str(tmp_path / "map.json"),
-            "--to",
-            form,
-        ]
+        command = (
+            f"foldmap export {tmp_path / 'm.onnx'} {tmp_path / 'map.json'} --to {form}".split()
+        )
         assert main([*command, "-o", str(tmp_path / form), "--input-range", "x=-1:1"]) == 0
         return (tmp_path / form).read_text()
 

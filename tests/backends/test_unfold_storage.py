@@ -46,14 +46,7 @@ def there_and_back(folder: Path, *, passes: str = "default", options: tuple[str,
     out, back = folder / "out", folder / "back"
     out.mkdir()
     back.mkdir()
-    command = [
-        "compile",
-        str(folder / "i.onnx"),
-        "-o",
-        str(out / "o.onnx"),
-        "--fold-map",
-        str(out / "o.json"),
-    ]
+    command = f"compile {folder / 'i.onnx'} -o {out / 'o.onnx'} --fold-map {out / 'o.json'}".split()
     assert main([*command, "--passes", passes, "-q", *options]) == 0
     assert (
         main(["unfold", str(out / "o.onnx"), str(out / "o.json"), "-o", str(back / "i.onnx")]) == 0

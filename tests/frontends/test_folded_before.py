@@ -79,15 +79,7 @@ def test_a_fold_map_without_statistics(tmp_path: Path, capsys: pytest.CaptureFix
     for name, model in models.items():
         onnx.save(model, tmp_path / f"{name}.onnx")
         assert (
-            main(
-                [
-                    "compile",
-                    str(tmp_path / f"{name}.onnx"),
-                    "--fold-map",
-                    str(tmp_path / "m.json"),
-                    "-q",
-                ]
-            )
+            main(f"compile {tmp_path / f'{name}.onnx'} --fold-map {tmp_path / 'm.json'} -q".split())
             == 0
         )
         lines = capsys.readouterr().err.splitlines()

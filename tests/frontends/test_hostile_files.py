@@ -370,26 +370,12 @@ def test_hostile_node_names_do_not_become_paths(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "m.onnx").write_bytes(made.SerializeToString())
-    words = [
-        "compile",
-        str(folder / "m.onnx"),
-        "-o",
-        str(folder / "o.onnx"),
-        "--dump-ir",
-        str(folder / "ir"),
-    ]
+    words = f"compile {folder / 'm.onnx'} -o {folder / 'o.onnx'} --dump-ir {folder / 'ir'}".split()
     assert not main(
         [*words, "--fold-map", str(folder / "map.json"), "--report", str(folder / "r.html")]
     )
     assert not main(
-        [
-            "align",
-            str(folder / "m.onnx"),
-            str(folder / "m.onnx"),
-            "--dump",
-            str(folder / "tensors"),
-            "-q",
-        ]
+        f"align {folder / 'm.onnx'} {folder / 'm.onnx'} --dump {folder / 'tensors'} -q".split()
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["work"]
     assert sorted(path.name for path in folder.iterdir()) == [

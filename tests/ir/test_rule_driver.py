@@ -319,16 +319,7 @@ def test_a_reason_names_the_operators_that_a_rule_looks_for() -> None:
 def test_the_command_prints_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(everything(), tmp_path / "m.onnx")
     assert (
-        main(
-            [
-                "compile",
-                str(tmp_path / "m.onnx"),
-                "-o",
-                str(tmp_path / "o.onnx"),
-                "-q",
-                "--debug-rules",
-            ]
-        )
+        main(f"compile {tmp_path / 'm.onnx'} -o {tmp_path / 'o.onnx'} -q --debug-rules".split())
         == 0
     )
     printed = capsys.readouterr().err

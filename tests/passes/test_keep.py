@@ -223,20 +223,7 @@ def test_kept_values_of_random_graphs_have_the_same_numbers(seed: int) -> None:
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.onnx"
     assert (
-        main(
-            [
-                "compile",
-                str(EXAMPLE),
-                "-o",
-                str(out),
-                "--keep",
-                "stem/bn",
-                "--keep",
-                "head/fc1:0",
-                "--verify",
-            ]
-        )
-        == 0
+        main(f"compile {EXAMPLE} -o {out} --keep stem/bn --keep head/fc1:0 --verify".split()) == 0
     )
     assert "6 folded, 2 kept" in capsys.readouterr().err
     assert {"stem/bn", "head/bn"} <= {node.name for node in onnx.load(out).graph.node}

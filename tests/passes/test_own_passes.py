@@ -101,16 +101,9 @@ def test_the_command_line_runs_a_pass_of_another_module(
     source = hard_swish_model(tmp_path / "m.onnx")
     out, map_ = tmp_path / "out.onnx", tmp_path / "map.json"
     passes = f"SimplifyInference,{package}:FuseOwnHardSwish{{x=1}}"
-    arguments = [
-        "compile",
-        str(tmp_path / "m.onnx"),
-        "-o",
-        str(out),
-        "--passes",
-        passes,
-        "--fold-map",
-        str(map_),
-    ]
+    arguments = (
+        f"compile {tmp_path / 'm.onnx'} -o {out} --passes {passes} --fold-map {map_}".split()
+    )
     assert main([*arguments, "--verify", "--verify-ir"]) == 0
     compiled = onnx.load(out)
     assert [node.op_type for node in compiled.graph.node] == ["Conv", "HardSwish"]

@@ -129,19 +129,6 @@ def test_many_models_have_their_own_data_files(source: Path, tmp_path: Path) -> 
     other = tmp_path / "j.onnx"
     onnx.save(network(), other)
     (tmp_path / "out").mkdir()
-    assert (
-        main(
-            [
-                "compile",
-                str(source),
-                str(other),
-                "-o",
-                str(tmp_path / "out"),
-                "--external-data",
-                "-q",
-            ]
-        )
-        == 0
-    )
+    assert main(f"compile {source} {other} -o {tmp_path / 'out'} --external-data -q".split()) == 0
     for name in ("i", "j"):
         assert outside(tmp_path / "out" / f"{name}.irc.onnx")

@@ -226,19 +226,7 @@ def test_equalized_models_have_a_history_and_come_back(
         str(tmp_path / name) for name in ("out.onnx", "map.json", "back.onnx")
     )
     assert (
-        main(
-            [
-                "compile",
-                str(EXAMPLE),
-                "-o",
-                output,
-                "--fold-map",
-                fold_map,
-                "--passes",
-                PASSES,
-                "-q",
-            ]
-        )
+        main(f"compile {EXAMPLE} -o {output} --fold-map {fold_map} --passes {PASSES} -q".split())
         == 0
     )
     data = json.loads(Path(fold_map).read_text())

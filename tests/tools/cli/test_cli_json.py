@@ -189,17 +189,7 @@ def test_the_document_and_the_report_have_the_folds_that_overridable_initializer
         ("net.onnx", ["--freeze-initializers"], 0),
         (EXAMPLE, [], 0),
     ):
-        command = [
-            "compile",
-            source,
-            "-o",
-            "o.onnx",
-            "--json",
-            "j.json",
-            "--report",
-            "r.html",
-            *options,
-        ]
+        command = [*f"compile {source} -o o.onnx --json j.json --report r.html".split(), *options]
         done = irc(*command, cwd=tmp_path)
         assert json.loads((tmp_path / "j.json").read_text())["held_back"] == folds
         assert f'"held_back":{folds},' in (tmp_path / "r.html").read_text()

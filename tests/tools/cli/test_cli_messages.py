@@ -84,16 +84,7 @@ def test_what_stands_in_a_body_is_not_called_absent(
     path = str(tmp_path / "m.onnx")
     onnx.save(model, path)
     assert (
-        main(
-            [
-                "compile",
-                path,
-                "-o",
-                str(tmp_path / "o.onnx"),
-                "--fold-map",
-                str(tmp_path / "m.json"),
-            ]
-        )
+        main(f"compile {path} -o {tmp_path / 'o.onnx'} --fold-map {tmp_path / 'm.json'}".split())
         == 0
     )
     assert main(["inspect", path]) == 0
@@ -325,14 +316,7 @@ def test_layers_in_bodies_stay_float_and_are_counted(
         y = If (c) <then_branch = t () => ({IMAGE} p) {{ [inner] p = Conv (x, w, b) }},
                     else_branch = e () => ({IMAGE} q) {{ q = Identity (x) }}> }}"""
     onnx.save(model_of(body), tmp_path / "m.onnx")
-    words = [
-        "quantize",
-        str(tmp_path / "m.onnx"),
-        "-o",
-        str(tmp_path / "q.onnx"),
-        "--input-range",
-        "x=-1:1",
-    ]
+    words = f"quantize {tmp_path / 'm.onnx'} -o {tmp_path / 'q.onnx'} --input-range x=-1:1".split()
     assert main(words) == 0
     out = "".join(capsys.readouterr())
     assert "layers: 0 static, 0 dynamic, 1 float; " in out

@@ -324,19 +324,7 @@ def test_a_failure_leaves_no_copy_of_the_data(folder: Path) -> None:
     source = kept()
     assert (
         main(
-            [
-                "compile",
-                source,
-                "-o",
-                "new/",
-                "--rtol",
-                "0",
-                "--verify",
-                "--passes",
-                "default",
-                "--fold-map",
-                "gone/m.json",
-            ]
+            f"compile {source} -o new/ --rtol 0 --verify --passes default --fold-map gone/m.json".split()
         )
         == 1
     )

@@ -392,18 +392,7 @@ def test_operators_and_attributes_that_onnx_lacks_cause_a_warning(
 ) -> None:
     (tmp_path / "m.irc").write_text(TEXT.format(line))
     assert (
-        main(
-            [
-                "compile",
-                str(tmp_path / "m.irc"),
-                "-o",
-                str(tmp_path / "o.onnx"),
-                "--passes",
-                "none",
-                "-q",
-            ]
-        )
-        == 0
+        main(f"compile {tmp_path / 'm.irc'} -o {tmp_path / 'o.onnx'} --passes none -q".split()) == 0
     )
     found = [text for text in capsys.readouterr().err.splitlines() if "ONNX has no" in text]
     assert len(found) == (warning is not None)

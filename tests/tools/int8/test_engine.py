@@ -418,14 +418,9 @@ def test_exported_ranges_have_the_type_of_their_tensor(tmp_path: Path) -> None:
         "aimet-encodings",
         "nncf",
     ):
-        command = [
-            "foldmap",
-            "export",
-            str(tmp_path / "m.onnx"),
-            str(tmp_path / "map.json"),
-            "--to",
-            form,
-        ]
+        command = (
+            f"foldmap export {tmp_path / 'm.onnx'} {tmp_path / 'map.json'} --to {form}".split()
+        )
         ends = ["--input-range", "x=-100000:100000", "--range", "wide=-1e39:1e39"]
         assert main([*command, "-o", str(tmp_path / form), *ends]) == 0
     data = json.loads((tmp_path / "ort-calibration").read_text())["data"]

@@ -145,13 +145,7 @@ def test_layers_before_a_limit_are_compared(
     found = quantized(model)
     found.save(tmp_path / "int8.onnx", prepared=tmp_path / "float.onnx")
     np.savez(tmp_path / "data.npz", **inputs())
-    command = [
-        "align",
-        str(tmp_path / "float.onnx"),
-        str(tmp_path / "int8.onnx"),
-        "--data",
-        str(tmp_path / "data.npz"),
-    ]
+    command = f"align {tmp_path / 'float.onnx'} {tmp_path / 'int8.onnx'} --data {tmp_path / 'data.npz'}".split()
     assert main([*command, "--json", "-", "-q"]) == 0
     layers = {layer["layer"]: layer for layer in json.loads(capsys.readouterr().out)["layers"]}
     assert layers.keys() == {"first", "second"}

@@ -100,17 +100,7 @@ def test_the_report_measures_the_files(
 ) -> None:
     output, samples = path.with_name("int8.onnx"), path.with_name("test.npz")
     np.savez(samples, x=chain.inputs[:21])
-    command = [
-        "quantize",
-        str(path),
-        "-o",
-        str(output),
-        "--test-data",
-        str(samples),
-        "--json",
-        "-",
-        *RANGE,
-    ]
+    command = [*f"quantize {path} -o {output} --test-data {samples} --json -".split(), *RANGE]
     assert main(command) == 0
     out, err = capsys.readouterr()
     (found,) = json.loads(out)["fidelity"]

@@ -362,13 +362,7 @@ def test_no_output_takes_an_inputs_place(
     by_onnxruntime(source, tmp_path)
     np.savez(tmp_path / "map.npz", **state_of(source))
     before = (tmp_path / "map.npz").read_bytes()
-    arguments = [
-        "foldmap",
-        "recover",
-        str(tmp_path / "folded.onnx"),
-        "--from",
-        str(tmp_path / "map.npz"),
-    ]
+    arguments = f"foldmap recover {tmp_path / 'folded.onnx'} --from {tmp_path / 'map.npz'}".split()
     assert main([*arguments, "-o", str(tmp_path / "map.json")]) == 2
     assert "would replace a file that is read" in capsys.readouterr().err
     assert (tmp_path / "map.npz").read_bytes() == before

@@ -37,17 +37,7 @@ def test_what_rounding_can_move_by_all_of_it_is_not_called_verified(
     assert undecided_share(rows) == pytest.approx(2 / 3)
     source = tmp_path / "a.onnx"
     onnx.save(lost(1), source)
-    command = [
-        "compile",
-        str(source),
-        "-o",
-        str(tmp_path / "b.onnx"),
-        "--passes",
-        "none",
-        "--verify",
-        "--json",
-        "-",
-    ]
+    command = f"compile {source} -o {tmp_path / 'b.onnx'} --passes none --verify --json -".split()
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert "verification is inconclusive: no result of the model can be compared" in err

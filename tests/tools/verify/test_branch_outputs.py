@@ -27,14 +27,9 @@ def branching(first: str = "Exp", second: str = "Neg") -> ModelProto:
 def aligned(first: ModelProto, second: ModelProto, folder: Path) -> dict[str, Any]:
     onnx.save(first, folder / "a.onnx")
     onnx.save(second, folder / "b.onnx")
-    arguments = [
-        "align",
-        str(folder / "a.onnx"),
-        str(folder / "b.onnx"),
-        "-q",
-        "--json",
-        str(folder / "rows.json"),
-    ]
+    arguments = (
+        f"align {folder / 'a.onnx'} {folder / 'b.onnx'} -q --json {folder / 'rows.json'}".split()
+    )
     main([*arguments, "--html", str(folder / "page.html")])
     found: dict[str, Any] = json.loads((folder / "rows.json").read_text())
     return found
@@ -97,16 +92,9 @@ def test_a_branch_that_no_inputs_take_is_named(
     found = aligned(first, second, tmp_path)
     assert (found["first_divergence"], found["warnings"]) == (None, [UNTAKEN])
     assert capsys.readouterr().err == f"warning: {UNTAKEN}\n"
-    command = [
-        "compile",
-        str(tmp_path / "a.onnx"),
-        "-o",
-        str(tmp_path / "c.onnx"),
-        "--verify",
-        "-q",
-        "--json",
-        "-",
-    ]
+    command = (
+        f"compile {tmp_path / 'a.onnx'} -o {tmp_path / 'c.onnx'} --verify -q --json -"
+    ).split()
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["warnings"] == [UNTAKEN]

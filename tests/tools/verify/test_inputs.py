@@ -95,16 +95,9 @@ def test_a_frozen_initializer_is_told_unless_that_is_asked_for(
     assert main(["bisect", source, "--freeze-initializers", "-q"]) == 0
     assert (
         main(
-            [
-                "compile",
-                source,
-                "-o",
-                output,
-                "--passes",
-                "FreezeInitializers,default",
-                "--verify=end",
-                "-q",
-            ]
+            (
+                f"compile {source} -o {output} --passes FreezeInitializers,default --verify=end -q"
+            ).split()
         )
         == 0
     )
@@ -381,14 +374,7 @@ def test_sequences_and_optional_inputs_are_generated(body: str, tmp_path: Path) 
     onnx.save(right, tmp_path / "a.onnx")
     assert (
         main(
-            [
-                "align",
-                str(tmp_path / "a.onnx"),
-                str(tmp_path / "a.onnx"),
-                "-q",
-                "--json",
-                str(tmp_path / "a.json"),
-            ]
+            f"align {tmp_path / 'a.onnx'} {tmp_path / 'a.onnx'} -q --json {tmp_path / 'a.json'}".split()
         )
         == 0
     )

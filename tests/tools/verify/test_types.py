@@ -73,14 +73,9 @@ def test_bfloat16_is_given_and_handed_from_part_to_part(tmp_path: Path) -> None:
     ]
     assert verified(model).verdicts[-1].tensors == 1
     onnx.save(model, tmp_path / "a.onnx")
-    command = [
-        "align",
-        str(tmp_path / "a.onnx"),
-        str(tmp_path / "a.onnx"),
-        "-q",
-        "--dump",
-        str(tmp_path / "dump"),
-    ]
+    command = (
+        f"align {tmp_path / 'a.onnx'} {tmp_path / 'a.onnx'} -q --dump {tmp_path / 'dump'}".split()
+    )
     assert main(command) == 0
     index = json.loads((tmp_path / "dump" / "index.json").read_text())
     (entry,) = [

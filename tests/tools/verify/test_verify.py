@@ -321,17 +321,7 @@ def test_a_deviation_leaves_no_output(
     dropped_bias(monkeypatch)
     output = tmp_path / "out.onnx"
     assert (
-        main(
-            [
-                "compile",
-                str(EXAMPLE),
-                "-o",
-                str(output),
-                "--verify",
-                "--fold-map",
-                str(tmp_path / "m.json"),
-            ]
-        )
+        main(f"compile {EXAMPLE} -o {output} --verify --fold-map {tmp_path / 'm.json'}".split())
         == 1
     )
     message = capsys.readouterr().err
@@ -347,17 +337,7 @@ def test_align_prints_dumps_and_judges(tmp_path: Path, capsys: pytest.CaptureFix
         str(tmp_path / name) for name in ("out.onnx", "map.json", "rows.json")
     )
     assert main(["compile", str(EXAMPLE), "-o", output, "--fold-map", fold_map, "-q"]) == 0
-    command = [
-        "align",
-        str(EXAMPLE),
-        output,
-        "--map",
-        fold_map,
-        "--json",
-        table,
-        "--dump",
-        str(tmp_path / "dump"),
-    ]
+    command = f"align {EXAMPLE} {output} --map {fold_map} --json {table} --dump {tmp_path / 'dump'}".split()
     assert main(command) == 0
     text = capsys.readouterr().out
     assert "19 tensors agree within their rounding bounds" in text
@@ -395,31 +375,15 @@ def test_align_writes_a_page(tmp_path: Path) -> None:
 
 def test_a_report_of_a_verified_compile_has_the_alignment(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    command = [
-        "compile",
-        str(EXAMPLE),
-        "-o",
-        str(tmp_path / "out.onnx"),
-        "--verify=end",
-        "--report",
-        str(page),
-        "-q",
-    ]
+    command = (
+        f"compile {EXAMPLE} -o {tmp_path / 'out.onnx'} --verify=end --report {page} -q"
+    ).split()
     assert main(command) == 0
     assert '"tensor":"stem/bn:0"' in page.read_text()
 
 
 def test_a_summary_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [
-        "compile",
-        str(EXAMPLE),
-        "-o",
-        str(tmp_path / "out.onnx"),
-        "--verify=end",
-        "--json",
-        "-",
-        "-q",
-    ]
+    command = f"compile {EXAMPLE} -o {tmp_path / 'out.onnx'} --verify=end --json - -q".split()
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["operators"] == [27, 19]
@@ -944,16 +908,9 @@ def test_results_of_which_nothing_can_be_said_are_warned_of(
     for index, rest in enumerate([("", ""), (", float[64] z", "z = Abs(x)")]):
         source, summary = tmp_path / f"{index}.onnx", tmp_path / f"{index}.json"
         onnx.save(text(body.format(*rest)), source)
-        command = [
-            "compile",
-            str(source),
-            "-o",
-            str(tmp_path / "out.onnx"),
-            "--verify",
-            "-q",
-            "--json",
-            str(summary),
-        ]
+        command = (
+            f"compile {source} -o {tmp_path / 'out.onnx'} --verify -q --json {summary}".split()
+        )
         assert main(command) == 0
         found.append(json.loads(summary.read_text()))
         last = found[-1]["verified"][-1]
