@@ -236,7 +236,7 @@ def test_folded_external_data_goes_to_one_aligned_file(large: Large, tmp_path: P
     (tmp_path / "out").mkdir()
     onnx.save(network(), tmp_path / "inner.onnx")
     place = tmp_path / "i.onnx"
-    onnx.save(network(), place, save_as_external_data=True, location="i.bin", size_threshold=1024)
+    harness.save_external(network(), place, "i.bin", 1024)
     irc.compile(tmp_path / "inner.onnx").save(tmp_path / "expected.onnx")
     for folder in (tmp_path, tmp_path / "out"):
         target = folder / "o.onnx"
@@ -267,20 +267,8 @@ def test_folded_external_data_goes_to_one_aligned_file(large: Large, tmp_path: P
 
 def test_data_that_a_copy_of_the_old_model_reads_stays(large: Large, tmp_path: Path) -> None:
     large(1024)
-    onnx.save(
-        network(),
-        tmp_path / "a.onnx",
-        save_as_external_data=True,
-        location="a.bin",
-        size_threshold=1024,
-    )
-    onnx.save(
-        network(2),
-        tmp_path / "b.onnx",
-        save_as_external_data=True,
-        location="b.bin",
-        size_threshold=1024,
-    )
+    harness.save_external(network(), tmp_path / "a.onnx", "a.bin", 1024)
+    harness.save_external(network(2), tmp_path / "b.onnx", "b.bin", 1024)
     target = tmp_path / "o.onnx"
     names = []
     for name in ("a", "a", "b"):
@@ -545,13 +533,7 @@ def test_external_data_in_attributes_and_branches_goes_along(large: Large, tmp_p
 
 def test_weights_that_are_scaled_twice_stay_outside(large: Large, tmp_path: Path) -> None:
     large(1024)
-    onnx.save(
-        network(),
-        tmp_path / "i.onnx",
-        save_as_external_data=True,
-        location="i.bin",
-        size_threshold=1024,
-    )
+    harness.save_external(network(), tmp_path / "i.onnx", "i.bin", 1024)
     irc.compile(tmp_path / "i.onnx", "default,CrossLayerEqualization,FoldConstant").save(
         tmp_path / "o.onnx"
     )

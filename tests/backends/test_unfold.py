@@ -207,9 +207,7 @@ def test_tensors_in_any_field_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ["same", "other"])
 def test_external_data_stay_outside_unless_they_were_folded(there: str, tmp_path: Path) -> None:
     source = tmp_path / "in.onnx"
-    onnx.save(
-        onnx.load(EXAMPLE), source, save_as_external_data=True, location="in.bin", size_threshold=0
-    )
+    harness.save_external(onnx.load(EXAMPLE), source, "in.bin")
     target = tmp_path if there == "same" else tmp_path / "out"
     target.mkdir(exist_ok=True)
     (target / "in.bin").exists() or (target / "in.bin").write_bytes(b"something else")

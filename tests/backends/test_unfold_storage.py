@@ -65,13 +65,7 @@ def test_files_come_back_byte_for_byte(
         if place == "both":
             weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
             weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight), weight.name))
-        onnx.save(
-            model,
-            tmp_path / "i.onnx",
-            save_as_external_data=True,
-            location="i.bin",
-            size_threshold=100,
-        )
+        harness.save_external(model, tmp_path / "i.onnx", "i.bin", 100)
     else:
         onnx.save(model, tmp_path / "i.onnx")
     back = there_and_back(tmp_path, passes=passes, options=options)
@@ -103,13 +97,7 @@ def test_every_type_goes_back_into_its_field(dtype: int) -> None:
 
 
 def external(tmp_path: Path) -> tuple[str, str, Path]:
-    onnx.save(
-        network(),
-        tmp_path / "i.onnx",
-        save_as_external_data=True,
-        location="i.bin",
-        size_threshold=100,
-    )
+    harness.save_external(network(), tmp_path / "i.onnx", "i.bin", 100)
     there_and_back(tmp_path)
     return str(tmp_path / "out" / "o.onnx"), str(tmp_path / "out" / "o.json"), tmp_path
 

@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+import harness
 import numpy as np
 import onnx
 import pytest
@@ -216,7 +217,7 @@ def test_data_that_is_folded_away_is_kept_for_the_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    onnx.save(source(), "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    harness.save_external(source(), "m.onnx", "w.bin")
     before = files(tmp_path)
     assert irc("compile", "m.onnx", "-o", "w.bin", "-q") == 2
     assert files(tmp_path) == before

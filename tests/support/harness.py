@@ -72,6 +72,11 @@ def take_all_for_large(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("irc.passes.fold_constant.LAZY", 1)
 
 
+def save_external(model: ModelProto, path: Path | str, data: str, threshold: int = 0) -> None:
+    """Save a model with its tensors of at least `threshold` bytes in the file `data` beside it."""
+    onnx.save(model, path, save_as_external_data=True, location=data, size_threshold=threshold)
+
+
 def session(model: ModelProto) -> onnxruntime.InferenceSession:
     """onnxruntime without graph optimisations."""
     options = onnxruntime.SessionOptions()

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import faults
+import harness
 import irc
 import irc.support.files
 import numpy as np
@@ -461,9 +462,7 @@ def test_cleaning_up_leaves_what_a_live_process_writes(name: str, tmp_path: Path
 
 def test_external_data_that_is_replaced_while_it_is_in_use_is_an_error(tmp_path: Path) -> None:
     source = tmp_path / "i.onnx"
-    onnx.save(
-        network(1, 8), source, save_as_external_data=True, location="i.bin", size_threshold=1024
-    )
+    harness.save_external(network(1, 8), source, "i.bin", 1024)
     result = irc.compile(source, "none")
     data = source.with_name("i.bin").read_bytes()
     source.with_name("other").write_bytes(bytes(len(data)))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import harness
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
@@ -690,13 +691,7 @@ class TestModels:
     def test_external_data(self, tmp_path: Path) -> None:
         node = helper.make_node("Add", ["x", "w"], ["y"])
         model = make_model([node], {"x": self.x}, ["y"], constants={"w": self.x})
-        onnx.save(
-            model,
-            tmp_path / "m.onnx",
-            save_as_external_data=True,
-            location="w.bin",
-            size_threshold=0,
-        )
+        harness.save_external(model, tmp_path / "m.onnx", "w.bin")
         loaded = onnx.load(tmp_path / "m.onnx", load_external_data=False)
         np.testing.assert_array_equal(
             evaluate(loaded, {"x": self.x}, base_dir=tmp_path)["y"], 2 * self.x

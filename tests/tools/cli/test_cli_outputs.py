@@ -26,13 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder: the example as `net.onnx`, its weights in a file, and as text."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLE, "net.onnx")
-    onnx.save(
-        onnx.load(EXAMPLE),
-        "far.onnx",
-        save_as_external_data=True,
-        location="far.bin",
-        size_threshold=0,
-    )
+    harness.save_external(onnx.load(EXAMPLE), "far.onnx", "far.bin")
     Path("link.onnx").symlink_to("net.onnx")
     return tmp_path
 

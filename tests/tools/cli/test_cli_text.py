@@ -334,13 +334,7 @@ def test_contradictions_are_usage_errors(arguments: list[str], folder: Path) -> 
 def test_the_weights_of_the_source_are_not_replaced(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    onnx.save(
-        onnx.load("net.onnx"),
-        "far.onnx",
-        save_as_external_data=True,
-        location="w.npz",
-        size_threshold=0,
-    )
+    harness.save_external(onnx.load("net.onnx"), "far.onnx", "w.npz")
     assert main(["dump", "far.onnx", "-o", "far.irc", "--data", "w.npz"]) == 2
     assert "w.npz: this output would replace a file that is read" in capsys.readouterr().err
     assert main(["compile", "far.onnx", "-o", "o.onnx", "-q"]) == 0

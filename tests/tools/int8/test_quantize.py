@@ -418,9 +418,7 @@ def test_initializers_that_callers_may_override_become_constants(path: Path, cha
 
 def test_external_data(path: Path, chain: Chain) -> None:
     stored = path.with_name("stored.onnx")
-    onnx.save(
-        chain.model(), stored, save_as_external_data=True, location="weights.bin", size_threshold=0
-    )
+    harness.save_external(chain.model(), stored, "weights.bin")
     assert (
         main(["quantize", str(stored), "-o", str(path.with_name("int8.onnx")), *RANGE, "-q"]) == 0
     )

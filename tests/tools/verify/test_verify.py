@@ -509,7 +509,7 @@ def test_external_data_stand_in_the_reproducer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source = tmp_path / "in.onnx"
-    onnx.save(network(), source, save_as_external_data=True, location="in.bin", size_threshold=0)
+    harness.save_external(network(), source, "in.bin")
     dropped_bias(monkeypatch)
     assert main(["compile", str(source), "-o", str(tmp_path / "out.onnx"), "--verify", "-q"]) == 1
     shown = tmp_path / "elsewhere"
