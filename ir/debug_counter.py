@@ -55,10 +55,14 @@ class DebugCounter(Struct, eq=False):
         """Count an application of `rule` at the node called `where`."""
         self.count += 1
         self.last = rule, where
-        if self.log is not None:
-            self.log.append((rule, where))
+        self.record(rule, where)
         if self.trace is not None:
             self.trace(where, rule, APPLIED)
+
+    def record(self, rule: str, where: str) -> None:
+        """Log an edit, if there is a log, that is no application of its own."""
+        if self.log is not None:
+            self.log.append((rule, where))
 
     def note_computed(self, name: str, array: Array) -> None:
         """Keep the elements of a constant that a runtime computed, if there is a log."""

@@ -48,8 +48,10 @@ class Rewriter:
         rewriter.replace(node.output, y)                          # erases `node`
 
     `root` is the node that is being rewritten, whose origins new nodes take over. `rule` is the
-    name under which erased nodes are recorded. Passes ask `debug_counter` before they apply a rule,
-    and notify it afterwards.
+    name under which erased nodes are recorded. Passes ask `debug_counter` before they apply a rule.
+    They edit within a `step`, which counts the rule, or in a rule of a RuleDriver, which counts it
+    itself. While the rewrites of the module are recorded, for a certificate, all other edits are
+    refused: every rewrite is in the record. Passes of other packages are recorded by their names.
     """
 
     def __init__(self, module: Module) -> None:
@@ -58,6 +60,9 @@ class Rewriter:
         self._changed = False
         self.root: Node | None = None
         self.rule = ""
+        self._step = ""
+        self._has_edited = False
+        self._is_recorded = module.debug_counter.log is not None
         self._reason = ""
         self.decline: Callable[[str], bool] = (
             _no_reason if self.debug_counter.trace is None else self._keep_reason
@@ -70,8 +75,34 @@ class Rewriter:
 
     @changed.setter
     def changed(self, value: bool) -> None:
+        if value:
+            self._begin_edit()
         self._changed = value
-        self.module.changed |= value
+
+    def step(self, rule: str, where: str, *, is_counted: bool = True) -> _Step:
+        """Edit within this context by `rule` at the operator called `where`.
+
+        At its end the rule is counted, unless nothing was edited, or an error was raised. Edits
+        that other applications entail are recorded, but not counted.
+        """
+        return _Step(self, rule, where, is_counted=is_counted)
+
+    def _begin_edit(self) -> None:
+        """Note that the module changes. Raises IRError outside of a step that is recorded."""
+        if self._is_recorded and not (self.rule or self._step):
+            self._record_foreign()
+        self._changed = self._has_edited = self.module.changed = True
+
+    def _record_foreign(self) -> None:
+        provenance, counter = self.module.provenance, self.debug_counter
+        if not provenance.is_foreign:
+            raise IRError(
+                f"{provenance.running} edits the module outside of a step, so no certificate would"
+                " name the rewrite: open one by Rewriter.step, or apply a rule by a RuleDriver"
+            )
+        entry = (provenance.running, "the module")
+        if entry not in (counter.log or ())[-1:]:
+            counter.record(*entry)
 
     # new nodes
 
@@ -196,13 +227,13 @@ class Rewriter:
 
         The result takes the name of the operand, which takes the fresh name of the result.
         """
+        self._begin_edit()
         old, new = node.operand(), node.output
         for user in [user for user in old.users if user is not node]:
             user.replace_input(old, new)
         fresh = new.name
         new.take_name(old)
         old.rename(fresh)
-        self._changed = self.module.changed = True
 
     # changes of a node
 
@@ -211,10 +242,10 @@ class Rewriter:
 
         Old operands without users are erased.
         """
+        self._begin_edit()
         before = node.inputs
         node.set_inputs(inputs)
         self._erase_unread(before, node, MERGED)
-        self._changed = self.module.changed = True
 
     def set_attr(self, node: Node, name: str, value: object) -> None:
         """Set one attribute. Raises IRError for an unknown one, or one of another kind."""
@@ -222,13 +253,13 @@ class Rewriter:
         plain = None if info is None else plain_attributes(info, {name: value})
         if plain is None:
             plain = self._checked_attribute(node, info, name, value)
+        self._begin_edit()
         node.attrs = {**node.attrs, **plain}
-        self._changed = self.module.changed = True
 
     def drop_attr(self, node: Node, name: str) -> None:
         """Remove one attribute."""
+        self._begin_edit()
         node.attrs = {key: value for key, value in node.attrs.items() if key != name}
-        self._changed = self.module.changed = True
 
     def set_metadata(self, node: Node, key: str, value: str) -> None:
         """Set one entry of the metadata of a node.
@@ -237,8 +268,8 @@ class Rewriter:
         """
         if not (isinstance(key, str) and isinstance(value, str)):
             raise IRError(f"{node.description}: the metadata {key!r}: {value!r} are not text")
+        self._begin_edit()
         node.metadata[key] = value
-        self._changed = self.module.changed = True
 
     # fewer nodes
 
@@ -247,14 +278,14 @@ class Rewriter:
 
         `heir` inherits their origins.
         """
+        self._begin_edit()
         self._erase(node, heir, MERGED if heir else "")
-        self._changed = self.module.changed = True
 
     def erase_function(self, key: FunctionKey) -> None:
         """Erase a function that is never called."""
+        self._begin_edit()
         for node in self.module.functions.pop(key).graph.walk():
             self._bequeath(node, None, "")
-        self._changed = self.module.changed = True
 
     # for rules
 
@@ -274,13 +305,13 @@ class Rewriter:
     # making a node
 
     def _insert(self, node: Node, before: Node) -> Node:
+        self._begin_edit()
         if self.root is not None:
             node.origins, node.inherited = self.root.origins, self.root.inherited
             if node.name and node.name == self.root.name:
                 node.take_marks(self.root)
         assert before.graph is not None
         before.graph.insert_before(before, node)
-        self._changed = self.module.changed = True
         if self.module.provenance.is_foreign:
             self.module.provenance.foreign.add(node)
         return node
@@ -387,6 +418,7 @@ class Rewriter:
     def _replace(
         self, old: Value, new: Value, take_name: bool, heir: Node | None, note: str
     ) -> None:
+        self._begin_edit()
         for user in list(old.users):
             user.replace_input(old, new)
         if take_name:
@@ -397,7 +429,6 @@ class Rewriter:
         node = old.node
         if node is not None and not node.is_read:
             self._erase(node, heir, note)
-        self._changed = self.module.changed = True
 
     def _erase(self, node: Node, heir: Node | None, note: str) -> None:
         inputs, captured = node.inputs, self._drop_regions(node) if node.regions else ()
@@ -492,6 +523,35 @@ class _Rewriting:
         at: TracebackType | None,
     ) -> None:
         self._rewriter.root = self._outer
+
+
+class _Step:
+    """The context of `Rewriter.step`."""
+
+    __slots__ = ("_had_edited", "_is_counted", "_outer", "_rewriter", "_rule", "_where")
+
+    def __init__(self, rewriter: Rewriter, rule: str, where: str, *, is_counted: bool) -> None:
+        self._rewriter = rewriter
+        self._rule = rule
+        self._where = where
+        self._is_counted = is_counted
+        self._outer = rewriter._step
+        self._had_edited = rewriter._has_edited
+
+    def __enter__(self) -> None:
+        self._rewriter._step, self._rewriter._has_edited = self._rule, False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        rewriter, counter = self._rewriter, self._rewriter.debug_counter
+        if kind is None and rewriter._has_edited:
+            (counter.note if self._is_counted else counter.record)(self._rule, self._where)
+        rewriter._step = self._outer
+        rewriter._has_edited |= self._had_edited
 
 
 def _is_operand(value: Value, node: Node) -> bool:

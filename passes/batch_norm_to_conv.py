@@ -70,7 +70,8 @@ def _round(module: Module, ctx: PassContext) -> bool:
     layers = fold_records(module).layers
     idle = [node for node in made if node not in layers]
     for node in idle:
-        rewriter.replace(node.output, node.operand())
+        with rewriter.step("drop idle Conv", node.description, is_counted=False):
+            rewriter.replace(node.output, node.operand())
     return len(idle) < len(made)
 
 
@@ -106,7 +107,8 @@ def _identity_before(affine: AffineOp, rewriter: Rewriter) -> Node:
     assert shape is not None and dtype is not None and isinstance(shape[1], int)
     ones = round_to(np.ones((shape[1], 1, *[1] * (len(shape) - 2))), dtype)
     hint = affine.result.name
-    with rewriter.rewriting(first):
+    step = rewriter.step("insert Conv", first.description, is_counted=False)
+    with step, rewriter.rewriting(first):
         weight = rewriter.rounded(ones, dtype, before=first, hint=f"{hint}.weight")
         conv = rewriter.make(
             "nn.conv",
@@ -116,6 +118,6 @@ def _identity_before(affine: AffineOp, rewriter: Rewriter) -> Node:
             hint=hint,
             type_=data.type,
         )
-    inputs = [conv.output if value is data else value for value in first.inputs]
-    rewriter.set_inputs(first, inputs)
+        inputs = [conv.output if value is data else value for value in first.inputs]
+        rewriter.set_inputs(first, inputs)
     return conv

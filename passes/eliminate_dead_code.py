@@ -80,8 +80,8 @@ def drop_unused_functions(rewriter: Rewriter) -> bool:
         ]
     for key in unused:
         if not rewriter.debug_counter.exhausted:
-            rewriter.erase_function(key)
-            rewriter.debug_counter.note("drop_unused_functions", f"function {'::'.join(key[:2])}")
+            with rewriter.step("drop_unused_functions", f"function {'::'.join(key[:2])}"):
+                rewriter.erase_function(key)
     return bool(unused)
 
 

@@ -184,7 +184,8 @@ class _Constants:
         """Erase the operators computed by a runtime whose results nothing reads any more."""
         for node in reversed(self.computed):
             if node.graph is not None and not node.is_read:
-                rewriter.erase(node)
+                with rewriter.step("write_computed", node.description, is_counted=False):
+                    rewriter.erase(node)
         self.computed.clear()
 
     def holds(self, node: Node) -> bool:

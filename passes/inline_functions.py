@@ -70,10 +70,9 @@ class InlineFunctions(Pass):
             call = waiting.pop()
             if inliner.rewriter.debug_counter.exhausted:
                 break
-            inliner.rewriter.debug_counter.note("expand", call.description)
-            waiting.extend(
-                node for node in inliner.expand(call) if inliner.callee(node) is not None
-            )
+            with inliner.rewriter.step("expand", call.description):
+                made = inliner.expand(call)
+            waiting.extend(node for node in made if inliner.callee(node) is not None)
         if inliner.rewriter.changed:
             drop_unused_functions(inliner.rewriter)
             complete_types(module)

@@ -131,9 +131,8 @@ class _Merger:
         except Refused as refused:
             counter.decline("merge branches", label, refused.refusal.detail)
             return None
-        left = self._commit(root, total, choices)
-        counter.note("merge branches", label)
-        return left
+        with self.rewriter.step("merge branches", label):
+            return self._commit(root, total, choices)
 
     def _choices(self, total: Sum) -> list[MergeChoice]:
         """Return branches that are one layer, of each value that has some.

@@ -96,10 +96,11 @@ class _Converter:
         for node in nodes:
             if counter.exhausted:
                 break
-            counter.note("to float16", counter.label(node) or node.op)
-            self.convert(node, self.selection.forms[node])
+            with self.rewriter.step("to float16", counter.label(node) or node.op):
+                self.convert(node, self.selection.forms[node])
             self.records.converted += node.op != "nn.batch_norm_to_affine"
-        self.widen()
+        with self.rewriter.step("to float16", "the results", is_counted=False):
+            self.widen()
         self.rename_constants()
         for node in self.graph.operators():
             if node in self.selection.reasons and is_float32_operator(node):

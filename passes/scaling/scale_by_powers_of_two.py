@@ -57,6 +57,6 @@ class ScaleByPowersOfTwo(Pass):
         if not chosen or module.debug_counter.exhausted:
             return False
         commit = ScalingCommit(plan, chosen, str(self))
-        commit.run()
-        module.debug_counter.note("scale", f"graph {module.graph.name!r}")
+        with commit.rewriter.step("scale", f"graph {module.graph.name!r}"):
+            commit.run()
         return commit.rewriter.changed

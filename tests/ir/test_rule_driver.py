@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import irc
 import numpy as np
 import onnx
 import pytest
@@ -17,10 +20,10 @@ from irc.ir.matching import elements, result_of, static_shape
 from irc.ir.provenance import Declined
 from irc.ir.rule_driver import RuleDriver, Rules, rule
 from irc.ir.text.parser import parse
-from irc.passes import PassContext, Sequential, TraceRules, parse_pipeline
+from irc.passes import Pass, PassContext, Sequential, TraceRules, parse_pipeline
 from irc.passes.catalog import CATALOG
 from irc.passes.simplify.rule_set import CLEAN_UP, RULES
-from irc.support.errors import PassError
+from irc.support.errors import IRError, PassError
 from irc.tools.cli.main import main
 from irc.tools.verify.bisection import bisect
 from onnx import ModelProto
@@ -367,3 +370,84 @@ def test_the_trace_names_what_is_in_the_file() -> None:
     assert traced
     assert traced <= known
     assert not any("%" in line or ".scaled" in line for line in lines)
+
+
+EDITS: dict[str, Callable[[Rewriter, Node], object]] = {
+    "make": lambda rewriter, node: rewriter.make("negative", node.inputs, before=node),
+    "constant": lambda rewriter, node: rewriter.constant(1.0, before=node),
+    "replace": lambda rewriter, node: rewriter.replace(node.output, node.operand()),
+    "forward": lambda rewriter, node: rewriter.forward(node.output, node.operand()),
+    "set_inputs": lambda rewriter, node: rewriter.set_inputs(node, node.inputs),
+    "set_attr": lambda rewriter, node: rewriter.set_attr(node, "axis", 1),
+    "drop_attr": lambda rewriter, node: rewriter.drop_attr(node, "axis"),
+    "set_metadata": lambda rewriter, node: rewriter.set_metadata(node, "acme.unit", "npu"),
+    "erase": lambda rewriter, node: rewriter.erase(node),
+    "changed": lambda rewriter, node: setattr(rewriter, "changed", True),
+}
+
+SOFTMAX = """graph @main(%x: f32[2,3]) {
+  %a = nn.softmax(%x) {axis=0} : f32[2,3]
+  %b = negative(%a) : f32[2,3]
+  %y = nn.relu(%x) : f32[2,3]
+  return(%y)
+}
+"""
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edits_outside_of_a_step_are_refused_while_rewrites_are_recorded(name: str) -> None:
+    module = parse(SOFTMAX)
+    module.debug_counter.log = log = []
+    rewriter, text = Rewriter(module), to_text(module)
+    softmax, negative, *_ = module.graph
+    node = negative if name == "erase" else softmax
+    with pytest.raises(IRError, match="outside of a step"):
+        EDITS[name](rewriter, node)
+    assert to_text(module) == text and not rewriter.changed and not module.changed
+    with rewriter.step("edit", node.description):
+        EDITS[name](rewriter, node)
+    assert rewriter.changed and [rule for rule, _ in log] == ["edit"]
+
+
+def test_a_step_is_counted_if_it_edits() -> None:
+    module = parse(SOFTMAX)
+    module.debug_counter.log = log = []
+    rewriter = Rewriter(module)
+    softmax, negative, *_ = module.graph
+    with rewriter.step("nothing", "no operator"):
+        pass
+    with pytest.raises(IRError, match="'axes'"), rewriter.step("error", "no operator"):
+        rewriter.set_attr(softmax, "axes", 1)
+    assert module.debug_counter.count == 0
+    with rewriter.step("outer", "the graph"):
+        rewriter.set_attr(softmax, "axis", 0)
+        with rewriter.step("inner", negative.description):
+            rewriter.erase(negative)
+    assert [rule for rule, _ in log] == ["inner", "outer"] and module.debug_counter.count == 2
+
+
+@dataclass(frozen=True)
+class DropNegatives(Pass):
+    """1. `negative(negative(x))` becomes x."""
+
+    def run(self, module: Module, ctx: PassContext) -> bool:
+        rewriter = Rewriter(module)
+        for node in module.graph:
+            inner = node["data"].node if node.op == "negative" else None
+            if inner is not None and inner.op == "negative":
+                rewriter.forward(node.output, inner["data"])
+        return rewriter.changed
+
+
+def test_a_pass_of_another_package_is_recorded_by_its_name() -> None:
+    graph = Graph()
+    graph.input("x", [2])
+    graph.node("Neg", ["x"], "a")
+    graph.node("Neg", ["a"], "b")
+    graph.node("Sigmoid", ["b"], "y")
+    graph.output("y", [2])
+    model = graph.model()
+    result = irc.compile(model, [DropNegatives()], certificate=True)
+    document = result.certificate()
+    assert [rewrite[:2] for rewrite in document["rewrites"]] == [["DropNegatives", "the module"]]
+    irc.certify(model, result.model, document)

@@ -122,6 +122,7 @@ def check_case(case: Case) -> None:
     run = parse_pipeline(case.pipeline)
     attempts: list[tuple[str, str]] = []
     module.debug_counter.trace = lambda _, rule, reason: attempts.append((rule, reason))
+    module.debug_counter.log = []  # so edits outside of a step are errors
     run(module)
     module.debug_counter.trace = None
     verify(module)

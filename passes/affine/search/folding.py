@@ -78,12 +78,10 @@ class ChainFolder:
                 continue
             moved = True
             self.finder.known.pop(node, None)
-            rest = self._commit(choice, ops)
+            with self.rewriter.step("fold forward" if choice.forward else "fold backward", label):
+                rest = self._commit(choice, ops)
             left.extend(rest)
             self._remember_rest(rest, ops)
-            self.rewriter.debug_counter.note(
-                "fold forward" if choice.forward else "fold backward", label
-            )
         return moved, left
 
     def _remember_rest(self, firsts: Sequence[Node], ops: list[AffineOp]) -> None:
@@ -108,10 +106,9 @@ class ChainFolder:
             # Its data may be another value by now.
             now = self.finder.renewed(undone[0]) if undone else None
             label = counter.label(op.nodes[0]) if undone else ""
-            if now is None or counter.exhausted or not self.rewriter.forward(op.result, now.data):
+            if now is None or counter.exhausted or not self._drop(op.result, now.data, label):
                 left.append(op)
                 continue
-            counter.note("drop identity", label)
             del left[len(left) - len(undone) + 1 :]
         if len(left) == len(ops):
             return left
@@ -127,10 +124,13 @@ class ChainFolder:
                 continue
             first, label = chain.ops[0], counter.label(node)
             undoes = is_identity(affine_of([before, first]))
-            if undoes and self.rewriter.forward(first.result, before.data):
-                counter.note("drop identity", label)
-                changed = True
+            changed |= undoes and self._drop(first.result, before.data, label)
         return changed
+
+    def _drop(self, result: Value, data: Value, label: str) -> bool:
+        """Let readers of an affine that is none read its data; return whether they may."""
+        with self.rewriter.step("drop identity", label):
+            return self.rewriter.forward(result, data)
 
     def _commit(self, choice: Choice, ops: Sequence[AffineOp]) -> list[Node]:
         """Write the choice, and return the first node of the chain that is left, if one is."""
