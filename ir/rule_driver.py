@@ -40,7 +40,7 @@ AffineEffect = Literal["untouched", "merges", "obstructs"]
 
 - `untouched`: no affine goes or changes, and nothing new comes between an affine and a layer.
 - `merges`: an affine may go, or become part of another operator.
-- `obstructs`: no affine goes, but a fold may need what the rule removes.
+- `obstructs`: no affine goes, but a fold may need an operator that the rule removes.
 """
 
 ANY = "*"

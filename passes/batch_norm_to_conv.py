@@ -27,7 +27,7 @@ RANKS = (3, 4, 5)
 
 @dataclass(frozen=True)
 class BatchNormToConv(Pass):
-    """Turn what is left of scales and shifts per channel into depthwise 1x1 Convs.
+    """Turn the scales and shifts per channel that are left into depthwise 1x1 Convs.
 
     For devices that have neither BatchNormalization nor a Mul or Add per channel. Run it last:
     `default,BatchNormToConv`.

@@ -6,8 +6,8 @@ compute A(v) wherever it computed v, with no operator for A. It exists if v has 
 - v is the result of a layer whose weight and bias are constant and can take A, or
 - v is the result of an operator that A passes through, and there are plans for its operands.
 
-Forward it is a way to make all readers of A(v) compute what they did from v. What each operator
-does with an affine stands in one table, `passes.affine.table`.
+Forward it is a way to make all readers of A(v) compute the same from v. One table,
+`passes.affine.rules.table`, has a rule for each operator that an affine meets.
 
 Two phases. Planning asks every question that can fail, on the actual numbers at each point and on
 every branch, and changes nothing. Committing cannot fail: it leaves the weight as `multiply(w,
@@ -51,8 +51,8 @@ class FoldScaleAxis(Pass):
        two nodes of a lowered BatchNormalization. Consecutive affines along one axis form a chain;
        each link has no reader but the next.
     2. A chain goes backward into the layers that produce its data, through every operator that lets
-       it pass (the table in `passes.affine.table`). No value in between may have another reader, or
-       be a result of the graph. Readers of the shape or dtype alone do not count.
+       it pass (the table in `passes.affine.rules.table`). No value in between may have another
+       reader, or be a result of the graph. Readers of the shape or dtype alone do not count.
     3. Else, with `forward`, it goes into the layers that read it, all of them, in the same way.
     4. Else its scale goes one way and its shift the other.
     5. Else a part of it goes: a beginning of the chain backward, an end of it forward, or the scale

@@ -34,8 +34,9 @@ SEEMS_FOLDED = (
 def folded_before(model: ModelProto, *, guess: bool = False) -> str | None:
     """Return one line on BatchNormalizations that another tool folded, None if nothing shows any.
 
-    The line has the remedy. A result of irc does not count: its source tells what was folded. With
-    `guess`, a model without BatchNormalization all of whose Convs have a bias counts as folded.
+    The line has the remedy. A result of irc does not count: its source tells which were folded.
+    With `guess`, a model without BatchNormalization all of whose Convs have a bias counts as
+    folded.
     """
     if is_compiled(model):
         return None

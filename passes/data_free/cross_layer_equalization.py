@@ -6,8 +6,8 @@ diagonal S > 0. The S that gives both weights the same range in every channel i 
 sqrt(r1_i r2_i), where r is max |W| over a channel.
 
 The paper has a Relu between two convolutions. Here any operator is allowed that a scale passes by
-the rules in `passes.affine.table`. A probe tells which layers are reached and where each channel
-goes: it is a plan for a scale that differs in every channel and so names it.
+the rules in `passes.affine.rules.table`. A probe tells which layers are reached and where each
+channel goes: it is a plan for a scale that differs in every channel and so names it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many layers lie between a value and what is known of the values that it is made from.
+"""How many layers lie between a value and the facts that its range follows from.
 
-What is known is a statistic, a given range, a constant, or the bounds of an operator such as a
+A fact is a statistic, a given range, a constant, or the bounds of an operator such as a
 Sigmoid, whatever its data. One layer behind a statistic, mean and deviation follow from known ones.
 Behind a second layer, or a layer that reads values of which only the range is known, they follow
 from guesses: an image fills its range, a one-hot vector is nearly always 0.
@@ -29,7 +29,7 @@ WIDE = 64.0
 
 
 class Evidence:
-    """The bounds of operators, and the number of layers behind what is known of each value."""
+    """The bounds of operators, and the number of layers behind the facts of each value."""
 
     def __init__(self, module: Module) -> None:
         self.evaluator: ConstantEvaluator = module.constants
@@ -48,7 +48,7 @@ class Evidence:
     def layers(
         self, node: Node, value: Value, known: Mapping[Value, int], rough: Set[Value]
     ) -> int:
-        """Return the number of layers between a result and what is known, at most FAR.
+        """Return the number of layers between a result and the facts behind it, at most FAR.
 
         `known` has the numbers of the operands, `rough` those of which only the range is known.
         """

@@ -106,7 +106,7 @@ class RangeWalk:
         self.decisive = decisive_values(module, self.evaluator)
         self.evidence = Evidence(module)
         self.layers: dict[Value, int] = {}
-        """The number of layers between each value and what is known."""
+        """The number of layers between each value and the facts behind it."""
         self.exact: set[Value] = set()
         """Values whose range holds for all data in the given ranges."""
         self.rough: set[Value] = set()

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def compile_one(options: argparse.Namespace, summary: Summary, *, is_saved: bool = True) -> None:
     """Compile `options.model` and write all output files, or none and the error to the summary.
 
-    Without `is_saved` the model is not written, only what is made beside it. Raises an IRError for
+    Without `is_saved` the model is not written, only the other files. Raises an IRError for
     a model that cannot be compiled or verified, and UsageError for options that contradict each
     other.
     """

@@ -44,7 +44,7 @@ GOOD = 20.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A quantized model, what it covers, and how near its results are to the float model's."""
+    """A quantized model, its coverage, and how near its results are to the float model's."""
 
     model: ModelProto
     prepared: Prepared

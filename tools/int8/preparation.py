@@ -39,7 +39,7 @@ MAX_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A float model whose nodes have names, and what is known of its activations."""
+    """A float model whose nodes have names, and the facts of its activations."""
 
     model: ModelProto
     known: Activations

@@ -22,9 +22,9 @@ C] and its data [C].
 
     # BatchNormalization is the affine s = gamma / sqrt(var + epsilon), t = beta - s * mean.
 
-What is left is rounding, and what must not happen: a weight that overflows, vanishes or is shared,
-a channel count that does not fit. Each function checks everything that can fail, on the actual
-numbers, and returns the `Fold` to write. It raises Refused if the layer cannot absorb the
+The rest is rounding, and cases that must not happen: a weight that overflows, vanishes or is
+shared, a channel count that does not fit. Each function checks everything that can fail, on the
+actual numbers, and returns the `Fold` to write. It raises Refused if the layer cannot absorb the
 affine.
 """
 
