@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Node
-from ...ir.matching import elements, known_shape, result_of
+from ...ir.graph import Node, producer_of
+from ...ir.matching import check_only_reader, elements, known_shape, result_of
 from ...ir.ops.inference import integer_of
+from ...ir.ops.reshaping import permutation
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.types import shape_of
+from ...ir.tensor import Array
+from ...ir.types import Dim, shape_of
 from .layout import inverse
 from .rules import int_vector
 from .shape_evaluator import ShapeEvaluator
@@ -15,33 +18,53 @@ from .shape_evaluator import ShapeEvaluator
 
 @rule(
     affine="untouched",
-    reads=("take",),
+    reads=("take", "transpose"),
     identity=(
         "conv(take(x, i, 1), w, b, 1, d, p) == conv(x, take(w, inverse(i), 1), b, 1, d, p) if"
-        " is_order(i, x.shape[1])"
+        " is_order(i, x.shape[1]);"
+        " conv(transpose(take(x, i, q[1]), q), w, b, 1, d, p) =="
+        " conv(transpose(x, q), take(w, inverse(i), 1), b, 1, d, p) if is_order(i, x.shape[q[1]])"
     ),
 )
 def order_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """conv(take(x, i, axis=1), w) -> conv(x, take(w, inverse of i, axis=1)), as for BGR and RGB"""
-    take = result_of(node.operand(), "take", only_for=node)
-    rank = len(known_shape(take.operand()))
-    order, weight = elements(take["indices"], evaluator), node.operand(1)
-    if integer_of(take, "axis", 0) not in (1, 1 - rank) or integer_of(node, "group", 1) != 1:
-        return rewriter.decline("it takes no channels, or the channels are in groups")
-    shape = shape_of(weight.type)
-    if shape is None or order.ndim != 1 or shape[1:2] != (order.size,):
-        return rewriter.decline("it takes another number of channels than the layer reads")
-    channels = known_shape(take.operand())[1]
-    if channels != order.size or sorted((order % order.size).tolist()) != list(range(order.size)):
-        return rewriter.decline("it takes no channel once and each of them")
+    data, reader, axis = node.operand(), node, 1
+    moved = producer_of(data, "transpose")
+    if moved is not None:
+        check_only_reader(data, node)
+        perm = permutation(moved) or ()
+        if len(perm) < 2:
+            return rewriter.decline("the rank of the data of the Transpose is unknown")
+        data, reader, axis = moved.operand(), moved, perm[1]
+    take = result_of(data, "take", only_for=reader)
+    shape = known_shape(take.operand())
+    places, weight = elements(take["indices"], evaluator), node.operand(1)
+    if integer_of(take, "axis", 0) not in (axis, axis - len(shape)):
+        return rewriter.decline("it takes no channels")
+    order = _order(places, shape[axis])
+    extents = shape_of(weight.type)
+    if integer_of(node, "group", 1) != 1 or extents is None or extents[1:2] != (len(order),):
+        return rewriter.decline("the channels are in groups, or as many as the layer does not read")
     if not evaluator.is_constant(weight) or weight.sole_user() is not node:
         return rewriter.decline("the weight is not constant, or has other readers")
-    places = int_vector(inverse(tuple((order % order.size).tolist())), node, rewriter, "order")
+    indices = int_vector(inverse(order), node, rewriter, "order")
     made = rewriter.make(
-        "take", [weight, places], {"axis": 1}, before=node, hint=weight.name, type_=weight.type
+        "take", [weight, indices], {"axis": 1}, before=node, hint=weight.name, type_=weight.type
     )
-    rewriter.set_inputs(node, [take.operand(), made.output, *node.inputs[2:]])
+    source = take.operand()
+    if reader is not node:  # its result has the channels in another order, and another name
+        attrs, hint = {"perm": permutation(reader) or ()}, reader.output.name
+        source = rewriter.make("transpose", [source], attrs, before=node, hint=hint).output
+    rewriter.set_inputs(node, [source, made.output, *node.inputs[2:]])
     return True
+
+
+def _order(places: Array, extent: Dim) -> tuple[int, ...]:
+    """Return the order in which all channels are taken. Declines if one is not, or is twice."""
+    order = tuple((places % max(places.size, 1)).tolist()) if places.ndim == 1 else ()
+    if not order or extent != len(order) or sorted(order) != list(range(len(order))):
+        raise Declined("it takes no channel once and each of them")
+    return order
 
 
 RULES: Rules[ShapeEvaluator] = {"nn.conv": (order_into_conv,)}

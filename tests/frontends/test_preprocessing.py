@@ -295,6 +295,8 @@ def test_a_layout_of_the_model_is_known_by_its_channels() -> None:
     g.output("y", None)
     made = irc.compile(g.model(), preprocess="uint8,nhwc,torchvision").model
     assert operators(made) == ["Cast", "Transpose", "Conv"]
+    made = irc.compile(g.model(), preprocess="uint8,nhwc,bgr,torchvision", verify=True).model
+    assert operators(made) == ["Cast", "Transpose", "Conv"]
     made = irc.compile(g.model(), preprocess="uint8,nchw,torchvision").model
     assert operators(made) == ["Cast", "Conv"], "two Transposes undo each other"
 

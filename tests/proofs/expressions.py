@@ -479,6 +479,15 @@ SIMPLIFY: dict[str, Domain] = {
             b=[const(1)],
             d=[(1,)],
             p=[(0, 0), (1, 0)],
+        )
+        + every(
+            x=[data(1, 2, 2), data(1, 2, 3)],
+            i=[[1, 0], [1, 1], [2, 0, 1]],
+            w=[const(1, 2, 2), const(1, 3, 1)],
+            b=[const(1)],
+            d=[(1,)],
+            p=[(0, 0)],
+            q=[(0, 2, 1)],
         ),
         size="2 or 3 channels of 2",
     ),
