@@ -14,7 +14,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from mutations.conditions import STAMPS, Mutant, conditions, place
 from mutations.known import Known, digest
-from mutations.page import REPORT, as_cell, is_equivalent, noticed_before, render, row, short, where
+from mutations.page import (
+    REPORT,
+    as_cell,
+    earlier,
+    is_equivalent,
+    noticed_before,
+    render,
+    row,
+    short,
+    where,
+)
 from mutations.runs import ROOT, copy_package
 from mutations.trials import Outcome, Trials
 
@@ -50,9 +60,9 @@ def main() -> int:
 
 
 def run(trials: Trials, chosen: Sequence[Mutant]) -> int:
-    """Try the chosen mutants, and write the page if these are all.
+    """Try the chosen mutants, and write the page. Return whether some test is missing.
 
-    Return whether some test is missing.
+    The others keep the outcome that they have on the page.
     """
     begun = time.monotonic()
 
@@ -96,9 +106,9 @@ def run(trials: Trials, chosen: Sequence[Mutant]) -> int:
         for mutant, outcome in trials.each(tests):
             outcomes[mutant] = outcome
             say(f"{len(outcomes)} of {len(chosen)}  {row(mutant, outcome)}")
-    if len(chosen) == len(trials.mutants):
-        REPORT.write_text(render(chosen, outcomes, failing))
-        say(f"written: {REPORT.relative_to(ROOT)}")
+    others = {mutant: earlier(mutant, before) for mutant in trials.mutants}
+    REPORT.write_text(render(trials.mutants, others | outcomes, failing))
+    say(f"written: {REPORT.relative_to(ROOT)}")
     return int(any(_is_open(mutant, outcome) for mutant, outcome in outcomes.items()))
 
 

@@ -2,12 +2,13 @@
 
 Conditions that lead to a refusal, statements that write provenance.
 
-A condition is the test of an `if` one side of which ends by raising Refused, by returning a
-Refusal, or None where a function of the affine algebra declines so, or of a conditional expression
-one side of which is a Refusal. Dropping it means that the refusal never happens: the test keeps its
-effects, and its outcome is replaced. A function of no result that ends by raising Refused is
-counted, too: its last statement is dropped. `raise Refused.of(refusal)` only hands on a refusal,
-and is not counted: the condition that made the refusal is.
+A condition is the test of an `if` one side of which ends by raising Refused or Declined, by
+returning `decline(reason)` or a Refusal, or None where a function of the affine algebra declines
+so, or of a conditional expression one side of which is a Refusal. Dropping it means that the
+refusal never happens: the test keeps its effects, and its outcome is replaced. A function of no
+result that ends by raising Refused is counted, too: its last statement is dropped. `raise
+Refused.of(refusal)` only hands on a refusal, and is not counted: the condition that made the
+refusal is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from pathlib import Path
 
 MODULES = (
     "passes/affine/*/*.py",
+    "passes/branches/*.py",
+    "passes/simplify/*.py",
+    "ir/matching.py",
     "passes/data_free/layer_pair.py",
     "passes/simplify_inference.py",
     "frontends/onnx/lowering.py",
@@ -37,6 +41,9 @@ DECLINING = tuple(
     )
 )
 """Modules whose functions decline by returning None."""
+
+REFUSALS = ("Declined", "Refusal", "Refused", "decline")
+"""What a condition leads to: a refusal, its exception, or a rule that declines with a reason."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ def is_refusal(expression: ast.expr | None, refusers: set[str]) -> bool:
     """Whether an expression is, or holds, a Refusal or the exception that carries one."""
     match expression:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-            return name in ("Refusal", "Refused") or name in refusers
+            return name in REFUSALS or name in refusers
         case ast.Name(id=name):
             return "refusal" in name
         case ast.Tuple(elts=items) | ast.BoolOp(values=items):

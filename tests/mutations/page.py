@@ -15,6 +15,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "is_inference_batch_norm",
         "node.opset < 14 and declared > 1",
     ): "the last condition refuses the same nodes in fewer words",
+    (
+        "composed",
+        "last.kind == 'nn.conv_transpose'",
+    ): "what is composed are matrices, and the Convs of MergeLayers",
 }
 """Mutants that change nothing, by function and condition, with the reason."""
 
@@ -32,6 +36,12 @@ def noticed_before(text: str) -> dict[tuple[str, str], str]:
         if "::" in line
     ]
     return {(cells[0], cells[1]): cells[-1].strip("`") for cells in rows if len(cells) == 3}
+
+
+def earlier(mutant: Mutant, before: Mapping[tuple[str, str], str]) -> Outcome:
+    """Return the outcome that a mutant has on an earlier page, undecided if it has none."""
+    test = before.get(where(mutant), "").replace("\\|", "|")
+    return Outcome(test, late="" if test or is_equivalent(mutant) else "not tried yet")
 
 
 def row(mutant: Mutant, outcome: Outcome) -> str:
@@ -80,9 +90,9 @@ def render(
     text = (
         "# Conditions of legality, dropped one at a time\n\nWritten by `make test-mutations`"
         " (`tests/mutations`, which says how): a row for every condition that makes a fold\nbe"
-        " refused, and for every statement that writes provenance, with a test that fails without"
-        f" it.\n\n{len(rows)} conditions and statements: {len(rows) - sum(counts)} noticed,"
-        f" {equivalent} equivalent, {survived} survived"
+        " refused or a rule decline, and for every statement that writes provenance, with a test"
+        f" that fails without it.\n\n{len(rows)} conditions and statements:"
+        f" {len(rows) - sum(counts)} noticed, {equivalent} equivalent, {survived} survived"
     )
     text += f", {undecided} undecided.\n" if undecided else ".\n"
     if failing:
