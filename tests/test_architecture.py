@@ -190,3 +190,15 @@ def test_rules_and_passes_ask_for_no_opset() -> None:
         if isinstance(node, ast.Attribute) and node.attr in ("opset", "opsets")
     }
     assert readers == set(OPSET_READERS)
+
+
+def test_no_conditional_expression_stands_in_another() -> None:
+    nested = [
+        f"{MODULES[name].relative_to(ROOT)}:{inner.lineno}"
+        for name, tree in TREES.items()
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.IfExp)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.IfExp) and inner is not outer
+    ]
+    assert nested == []
