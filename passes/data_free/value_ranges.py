@@ -247,7 +247,7 @@ class RangeWalk:
             linear = self.likely.linear(node) if decisive or rough else None
             terms = terms if linear is None else linear.fan_in
             if (decisive or rough) and math.isfinite(terms):
-                return max(self.sigmas, math.sqrt(terms))
+                return max(self.sigmas, math.sqrt(max(terms, 0)))
             return self.sigmas
         if width > ASTRONOMICAL * (2 * self.sigmas * likely.std.max() + abs(likely.mean).max()):
             return self.sigmas

@@ -48,6 +48,7 @@ class ConvertToFloat16(Pass):
     """
 
     name: ClassVar[str] = "ConvertToFloat16"
+    after: ClassVar[tuple[str, ...]] = ("FoldScaleAxis", "FoldConstant", "ScaleByPowersOfTwo")
     io: str = "float32"
     margin: float = 0.0
     accumulate: str = "float32"

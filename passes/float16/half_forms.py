@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir.evaluate import UNREADABLE
 from ...ir.foreign_operators import Schema
 from ...ir.graph import Node, Value, call_key
 from ...ir.making import newest_form, schema_of
@@ -9,6 +10,7 @@ from ...ir.module import Module
 from ...ir.ops import op_info
 from ...ir.ops.reshaping import CAST_TARGETS
 from ...ir.record import Record
+from ...ir.tensor import Tensor
 from ...ir.types import F16, F32, F64, TensorType, dtype_of
 
 NO_FORM = "no float16 form in ONNX"
@@ -59,7 +61,7 @@ def _form(node: Node, module: Module) -> HalfForm | str:
     if node.op == "cast":
         return _cast_form(node)
     if node.op == "full":
-        return HalfForm(results=frozenset((0,)) if is_single(node.output) else frozenset())
+        return _filled_form(node)
     return _form_by_schema(node, *_schemas(node, module))
 
 
@@ -68,6 +70,18 @@ def _cast_form(node: Node) -> HalfForm:
     return HalfForm(
         frozenset((0,)) if reads else frozenset(), frozenset((0,)) if makes else frozenset()
     )
+
+
+def _filled_form(node: Node) -> HalfForm | str:
+    """Return the form of a ConstantOfShape, whose number is an attribute that can be read."""
+    if not is_single(node.output):
+        return HalfForm()
+    value = node.attrs.get("value")
+    try:
+        is_number = value is None or (isinstance(value, Tensor) and value.numpy().size == 1)
+    except UNREADABLE:
+        return NO_FORM
+    return HalfForm(results=frozenset((0,))) if is_number else NO_FORM
 
 
 def _form_by_schema(node: Node, form: Schema | None, old: Schema | None) -> HalfForm | str:

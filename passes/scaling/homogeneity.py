@@ -17,7 +17,7 @@ and every step commutes with a power of two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
@@ -43,6 +43,11 @@ class Homogeneity(Struct, eq=False):
     equations: list[Terms] = field(default_factory=list)
     constants: dict[int, Terms] = field(default_factory=dict)
     epsilon: Terms | None = None
+
+    def values(self) -> Iterator[Value]:
+        """Yield the values that have a part in it."""
+        for terms in (*self.equations, *self.constants.values(), self.epsilon or {}):
+            yield from terms
 
     def same(self, *values: Value) -> None:
         """Let values have one exponent."""
@@ -71,14 +76,19 @@ def homogeneity(node: Node, module: Module) -> Homogeneity:
     makes_numbers = bool(node.outputs) and is_single(node.outputs[0])
     if rule is not None and (makes_numbers or node.op in ASKING) and _has_plain_floats(node):
         found = rule(node, module)
-    if found is None:
+    if found is None or not all(map(_has_exponent, found.values())):
         found = Homogeneity()
         values = dict.fromkeys((*node.inputs, *node.outputs))
-        found.zero(*(value for value in values if is_single(value) and not is_constant(value)))  # type: ignore[arg-type]
+        found.zero(*(value for value in values if value is not None and _has_exponent(value)))
         for index, value in enumerate(node.inputs):
             if is_constant(value) and is_single(value):
                 found.constants[index] = {}
     return found
+
+
+def _has_exponent(value: Value) -> bool:
+    """Return whether a value may be multiplied: an invalid model may mix element types."""
+    return is_single(value) and not is_constant(value)
 
 
 def _has_plain_floats(node: Node) -> bool:

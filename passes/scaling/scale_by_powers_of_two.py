@@ -35,6 +35,7 @@ class ScaleByPowersOfTwo(Pass):
     """
 
     name: ClassVar[str] = "ScaleByPowersOfTwo"
+    after: ClassVar[tuple[str, ...]] = ("FoldScaleAxis", "FoldConstant")
     margin: float = 0.0
     exponent: int = 0
     accumulate: str = "float32"

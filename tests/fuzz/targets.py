@@ -69,6 +69,8 @@ PASSES = (
         "FreezeInitializers,default",
         "default,UnfuseBias,default",
         "default,BatchNormToConv",
+        "default,ScaleByPowersOfTwo{exponent=-5}",
+        "ScaleByPowersOfTwo{exponent=9},ConvertToFloat16",
     ),
     *(
         "CrossLayerEqualization,default",
