@@ -323,7 +323,7 @@ def scale_weight(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     """multiply(w, factor){folded} -> the product, computed in float64 and rounded once"""
     if not is_folded_weight(node):
         return rewriter.decline("no fold made it to scale a weight")
-    weight, scale = node.operand(), elements(node.operand(1), constants.evaluator)
+    weight, scale = node["lhs"], elements(node["rhs"], constants.evaluator)
     data = constants.evaluator.tensor(weight)
     if data is None:
         return rewriter.decline("the weight is not constant")

@@ -106,7 +106,7 @@ def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvalua
 @rule(affine="merges", identity="power(x, c) == x if c == 1 and keeps_shape(x, c)")
 def drop_power_of_one(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """power(x, 1) -> x"""
-    data, exponent = node.operand(), elements(node.inputs[1], evaluator)
+    data, exponent = node["base"], elements(node["exponent"], evaluator)
     if exponent.dtype.kind == "O" or (exponent != 1).any():
         return rewriter.decline("its exponent is not one")
     check_keeps_shape(data, exponent)

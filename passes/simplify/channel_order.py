@@ -38,7 +38,7 @@ def order_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
         data, reader, axis = moved.operand(), moved, perm[1]
     take = result_of(data, "take", only_for=reader)
     shape = known_shape(take.operand())
-    places, weight = elements(take["indices"], evaluator), node.operand(1)
+    places, weight = elements(take["indices"], evaluator), node["weight"]
     if integer_of(take, "axis", 0) not in (axis, axis - len(shape)):
         return rewriter.decline("it takes no channels")
     order = _order(places, shape[axis])

@@ -39,7 +39,7 @@ def take_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
     others = [a for a in perm if a != chosen]
     if others != sorted(others):
         return rewriter.decline("the Transpose changes the order of the other axes")
-    rewriter.set_inputs(node, [transpose.operand(), node.inputs[1]])
+    rewriter.set_inputs(node, [transpose.operand(), node["indices"]])
     rewriter.set_attr(node, "axis", chosen)
     return True
 

@@ -73,7 +73,7 @@ def transpose_of_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluat
 )
 def take_all(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(x, [0]) -> x, take(x, 0) -> squeeze(x), along an axis of extent 1"""
-    data, indices = node.operand(), evaluator.array(node.inputs[1])
+    data, indices = node.operand(), evaluator.array(node["indices"])
     shape, axis = shape_of(data.type), integer_of(node, "axis", 0)
     if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] != 1:
         return rewriter.decline("its axis has an extent other than 1, or an unknown one")

@@ -51,7 +51,7 @@ def concat_of_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
         if split is None or tuple(inputs[start : start + len(split.outputs)]) != split.outputs:
             continue
         if _same_axis(node, integer_of(split, "axis", 0)):
-            inputs[start : start + len(split.outputs)] = [split.inputs[0]]
+            inputs[start : start + len(split.outputs)] = [split["data"]]
             break
     else:
         return rewriter.decline("its operands are not all parts of a Split along the same axis")

@@ -231,7 +231,7 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
 @rule(affine="untouched", identity="expand(x, n) == x if repeats_nothing(n, x)")
 def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """expand(x, s) -> x, or identity(x) as a result of the graph, if s repeats nothing"""
-    data, pieces = node.operand(), evaluator.pieces(node.inputs[1])
+    data, pieces = node.operand(), evaluator.pieces(node["shape"])
     rank = len(known_shape(data))
     if pieces is None or pieces.ndim != 1 or len(pieces) > rank:
         return rewriter.decline("its target shape is unknown, or has a higher rank than its data")

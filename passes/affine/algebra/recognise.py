@@ -120,7 +120,7 @@ def _batch_norm(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
         return None
     data, _, affine = found
     s, t, beta, mean = (
-        evaluator.exact(v) for v in (*affine.outputs, affine.inputs[1], affine.inputs[2])
+        evaluator.exact(v) for v in (*affine.outputs, affine["beta"], affine["mean"])
     )
     if s is None or t is None or beta is None or mean is None:
         return None
