@@ -30,6 +30,7 @@ from .ir.graph import Value
 from .ir.module import Module, check_module
 from .ir.payload import FilePart
 from .ir.tensor import Array, ScaledTensor
+from .passes.affine.algebra.stored import UnroundedConstants
 from .passes.affine.records.fold_records import fold_records
 from .support.errors import EmitError, UsageError
 from .support.files import FileTransaction, replacing, writing
@@ -124,10 +125,13 @@ class Result:
         }
         evaluator = ConstantEvaluator(beside=self.module.constants)
 
+        unrounded = self.module.provenance.table(UnroundedConstants).numbers
+
         def exact(name: str) -> Array | None:
             while name not in constants and "/" in name:
                 name = name.partition("/")[2]
-            return evaluator.exact(constants.get(name))
+            value = constants.get(name)
+            return unrounded[value] if value in unrounded else evaluator.exact(value)
 
         return exact
 

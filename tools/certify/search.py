@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -22,7 +22,6 @@ from .checker.program import Array, Datum, Operation, Program, Unproved, product
 from .checker.proof import Proof
 from .checker.recomputation import BY_TYPE, recomputed
 from .checker.reduced_axes import REDUCTIONS
-from .checker.reordering import VIEWS
 from .checker.transposition import BROADCASTING, ELEMENTWISE
 from .checker.unproved import UNPROVED
 from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
@@ -40,12 +39,6 @@ FIRST = ("constant", "equal operand", "taken branch")
 """Identities that need nothing of the source."""
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
-
-MAX_AHEAD = 256
-"""Most values behind one whose readers may be affines that moved up to it."""
-
-CROSSED = frozenset((*CROSSINGS, *CLAMPS, *VIEWS, "Conv", "ConvTranspose"))
-"""Operators that an affine may cross; convolutions have one channel in each group then."""
 
 MAX_TURNED = 4
 """Most readers of a value with permuted axes that are tried."""
@@ -470,27 +463,6 @@ class Search(Proof):
             dict.fromkeys(found), key=lambda each: stem(each.label) != stem(result.label)
         )[:MAX_TRIED]
 
-    def _ahead(self, value: Datum) -> Iterator[list[dict[str, Any]]]:
-        """Yield the source's affines after a value, as parts of a claim: they may have moved up.
-
-        Each is yielded behind those before it, behind the last of them, and alone; the nearest
-        first.
-        """
-        start: tuple[Datum, tuple[str, ...]] = (value, ())
-        seen, queue = {start}, deque([start])
-        while queue and len(seen) < MAX_AHEAD:
-            here, labels = queue.popleft()
-            for reader in (each for same in self._same(here) for each in same.readers):
-                longer = labels
-                if own_line(reader) is not None:
-                    longer = (*labels, reader.label)
-                    yield from ([{"of": each} for each in longer[i:]] for i in range(len(longer)))
-                elif reader.kind not in CROSSED:
-                    continue
-                new = {(each, longer) for each in reader.outputs} - seen
-                seen |= new
-                queue.extend(sorted(new, key=lambda state: state[0].index))
-
     def _same(self, value: Datum) -> list[Datum]:
         """Return the values of the source in the class of one."""
         if self._classes is None:
@@ -517,12 +489,6 @@ class Search(Proof):
                 yield {"identity": "rounded affine", "source": target.label, "only": "scale"}
             if operation.kind in ("Add", "Sub"):
                 yield {"identity": "rounded affine", "source": target.label, "only": "shift"}
-        for target in targets:  # a Neg may have moved
-            yield {
-                "identity": "rounded affine",
-                "source": target.label,
-                "applies": [{"scale": -1.0}],
-            }
         if own is not None and own[1].rank == base[1].rank:
             first = next(
                 (
@@ -564,8 +530,6 @@ class Search(Proof):
                 yield from ([*claim[:i], *claim[i + 1 :]] for i in range(len(claim)))
         yield []
         yield from ([{"value": each.label}] for each in members[:MAX_TRIED] if each.label != label)
-        for parts in islice(self._ahead(source.outputs[0]), MAX_TRIED):
-            yield from (parts, [{**each, "only": "scale"} for each in parts])
 
     def _counterparts(self, operation: Operation) -> list[Operation]:
         """Return source operations of the same kind on operands related to its operands."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.tensor import Array
+from .checker.layer_constants import numbers_of
 from .checker.lines import Line, along
 from .checker.program import Datum, Operation, Stored, Unproved
 from .checker.weighted_layers import parameters, weights_of
@@ -36,6 +37,8 @@ def _unrounded(value: Datum, exact: Exact) -> Datum:
 def affine_between(source: Operation, result: Operation) -> Line | None:
     """Return the affine from one layer to another with the same data, None if unknown."""
     given, made, rank = weights_of(source), weights_of(result), source.outputs[0].rank or 0
+    if result.kind == "DequantizeLinear":
+        return _between_scales(source, result, rank)
     if given is None or made is None:
         try:
             pairs = [parameters(each, Line.identity(rank)) for each in (source, result)]
@@ -60,6 +63,17 @@ def affine_between(source: Operation, result: Operation) -> Line | None:
     scale = np.where(old == 0, 1.0, new / np.where(old == 0, 1.0, old))
     line = Line.of(scale, new_bias - scale * old_bias, np.abs(new_bias) + np.abs(scale * old_bias))
     return line if line.is_finite else None
+
+
+def _between_scales(source: Operation, result: Operation, rank: int) -> Line | None:
+    old, new = (numbers_of(each.operand(1)) for each in (source, result))
+    if old is None or new is None or old.exact.size != new.exact.size or not old.exact.all():
+        return None
+    ratio, axis = (new.exact / old.exact).reshape(-1), int(result.attributes.get("axis", 1))
+    if ratio.size > 1 and not -rank <= axis < rank:
+        return None
+    scale = along(ratio, axis % rank, rank) if ratio.size > 1 else ratio.reshape((1,) * rank)
+    return Line.of(scale, np.zeros((1,) * rank))
 
 
 def stated(line: Line) -> dict[str, Any]:
