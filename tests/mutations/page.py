@@ -19,6 +19,14 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "composed",
         "last.kind == 'nn.conv_transpose'",
     ): "what is composed are matrices, and the Convs of MergeLayers",
+    (
+        "merge_affines",
+        "{_GROUP.get(producer.op), _GROUP.get(node.op)} == {'add', 'multiply'}",
+    ): "the last branch declines the same; this reads no constant for it",
+    (
+        "_Operands.floats",
+        "not constant.all()",
+    ): "the total would be infinite or no number, which _total refuses",
 }
 """Mutants that change nothing, by function and condition, with the reason."""
 
