@@ -311,5 +311,8 @@ def test_cli_says_where_it_went_and_refuses_a_certificate(
     assert "went into Conv 'c', behind a Pad" in capsys.readouterr().err
     assert main(["compile", str(path), str(out), *words, "--certificate", str(out) + ".json"]) == 2
     assert "--passes none" in capsys.readouterr().err
+    assert main(["verify", str(path), str(out), *words]) == 0
+    assert main(["verify", str(path), str(out), *words[:1], "x:uint8,nhwc,tf", "-q"]) == 1
+    capsys.readouterr()
     assert main(["dump", str(path), *words]) == 0
     assert "subtract(" in capsys.readouterr().out

@@ -143,14 +143,16 @@ the order of the model's channels, or a preset: torchvision
 """The words of --preprocess."""
 
 
-def add_preprocess(command: Arguments) -> None:
-    """Add --preprocess."""
+def add_preprocess(command: Arguments, of_model: str = "") -> None:
+    """Add --preprocess, for an input `of_model`."""
     command.add_argument(
         "--preprocess",
         action="append",
         default=[],
         metavar="NAME:uint8,nhwc,...",
-        help=f"insert operators that make an input of what is given: {WORDS} (repeatable)",
+        help=(
+            f"insert operators that make an input {of_model}of what is given: {WORDS} (repeatable)"
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from .options import (
     add_input_shapes,
     add_inputs,
     add_limits,
+    add_preprocess,
     add_thorough,
     add_tolerance,
     check_once,
@@ -35,6 +36,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument("second", metavar="B")
     add_inputs(command)
     add_input_shapes(command)
+    add_preprocess(command, "of A ")
     add_thorough(command)
     add_tolerance(command)
     command.add_argument("-q", "--quiet", action="store_true", help="print nothing")
@@ -55,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
             options.second,
             inputs=options.inputs or None,
             input_shapes=input_shapes_of(options) or None,
+            preprocess=options.preprocess,
             tolerance=tolerance_of(options),
             thorough=options.thorough,
             limits=limits_of(options),

@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 from ...backends.foldmap.fold_map import FoldMap
 from ...compiler import read_onnx
+from ...frontends import load
 from ...ir.module import Module
 from ...ir.tensor import Array
 from ...result import emit
@@ -30,6 +31,7 @@ from .inputs import (
 from .tolerance import Tolerance
 
 if TYPE_CHECKING:
+    from ...frontends.onnx.input_preprocessing import Preprocess
     from ...frontends.onnx.input_shapes import InputShapes
 
 Model = str | Path | ModelProto | Module
@@ -43,6 +45,7 @@ def align(
     inputs: Inputs | None = None,
     fold_map: FoldMap | str | Path | None = None,
     input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
     tolerance: Tolerance | None = None,
     thorough: bool = False,
     limits: Limits = DEFAULT_LIMITS,
@@ -52,14 +55,15 @@ def align(
 
     A model is a path, a ModelProto or a Module. `inputs` are arrays by name or files, by default
     generated ones. With the fold map of `second`, tensors that it does not compute are explained.
-    `limits` hold for reading; `advance` is called with the name of each set of inputs.
+    `preprocess` inserts operators into `first`, as in `irc.load`. `limits` hold for reading;
+    `advance` is called with the name of each set of inputs.
 
     `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
     explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read,
     UsageError if an input has fixed extents in `second` only and neither inputs nor shapes are
     given.
     """
-    one, base_dir = _read(first, input_shapes, limits)
+    one, base_dir = _read(first, input_shapes, limits, preprocess)
     two, other_dir = _read(second, input_shapes, limits)
     if not inputs:
         check_extents(one, two)
@@ -81,6 +85,7 @@ def verify(
     *,
     inputs: Inputs | None = None,
     input_shapes: InputShapes | None = None,
+    preprocess: Preprocess | None = None,
     tolerance: Tolerance | None = None,
     thorough: bool = False,
 ) -> Alignment:
@@ -94,6 +99,7 @@ def verify(
         second,
         inputs=inputs,
         input_shapes=input_shapes,
+        preprocess=preprocess,
         tolerance=tolerance,
         thorough=thorough,
     )
@@ -140,8 +146,14 @@ def check_extents(first: ModelProto, second: ModelProto) -> None:
 
 
 def _read(
-    model: Model, input_shapes: InputShapes | None, limits: Limits
+    model: Model,
+    input_shapes: InputShapes | None,
+    limits: Limits,
+    preprocess: Preprocess | None = None,
 ) -> tuple[ModelProto, Path]:
+    if preprocess:
+        module = load(model, limits, input_shapes=input_shapes, preprocess=preprocess)
+        return emit(module).model, module.base_dir
     if isinstance(model, str | Path):
         return read_onnx(model, limits, input_shapes)
     if isinstance(model, Module):
