@@ -30,6 +30,7 @@ def _doubts(node: Node, module: Module) -> Iterator[str]:
     domain, _, op_type = ("", "", info.onnx or "") if info is not None else node.op.partition("::")
     graph, schemas = node.graph, module.foreign
     is_call = (domain, op_type, node.overload) in module.functions
+    # Only of ONNX's own domain is it known which operators there are.
     if graph is None or not op_type or domain or is_call:
         return
     opset = graph.opsets.get("", 1)

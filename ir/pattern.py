@@ -265,6 +265,7 @@ class _Operator(_Named):
         self, found: Value | None, reader: Node | None, state: _State, search: _Attempt
     ) -> Ways:
         node = None if found is None else found.node
+        # Any result, or the one that the pattern names.
         is_result = found is not None and self.result in (None, found.index)
         if found is None or node is None or node.op not in self.ops or not is_result:
             names = " or ".join(ONNX_NAMES.get(op, op.removeprefix("::")) for op in self.ops)

@@ -196,6 +196,7 @@ class RuleDriver(Generic[C]):
             if tried is None:
                 tried = known[op] = _Tried(self._rules.get(op, self._any))
             rules = tried.rules
+            # The first result decides for nearly all nodes, without a walk over the others.
             if erase_dead and not (node.outputs and node.output.users) and not node.is_read:
                 rules = (erase_unread, *rules)
             elif not rules or not (tried.everywhere or is_watched or tried.is_tried_at(node)):

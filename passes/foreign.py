@@ -27,6 +27,7 @@ Dropout is among the foreign operators only in training mode.
 def standard_type(node: Node, module: Module) -> str | None:
     """Return the type of a foreign node of ONNX's default domain, None for others."""
     domain, _, op_type = node.op.partition("::")
+    # An overload is a function of the model. In-house operators have no `::`.
     if domain or not op_type or node.overload or node.graph is None:
         return None
     if ("", op_type, "") in module.functions:

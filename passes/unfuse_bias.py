@@ -42,6 +42,7 @@ class UnfuseBias(Pass):
 def has_vector_bias(node: Node) -> bool:
     """Return whether a layer has a bias with one value for each of its known channels."""
     shape, result = input_shape(node, "bias"), shape_of(node.output.type)
+    # The channels of the result are its second axis.
     if shape is None or len(shape) != 1 or result is None or len(result) < 2:
         return False
     # alpha * (a @ b) + beta * bias

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from ...frontends.onnx.codec.external_data import is_byte_count
 from ...frontends.onnx.codec.protos import ModelProto, TensorProto
 from ...frontends.onnx.codec.streaming import contains_placeholder, materialize
 from ...frontends.onnx.codec.tensors import (
@@ -302,7 +303,7 @@ def rebuild_source(
 
 def _check_place(stored: StoredOutside) -> None:
     for text in (str(stored.offset), stored.length):
-        if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
+        if text is not None and not is_byte_count(text):
             raise ValueError(f"{text[:40]!r} is not a number of bytes")
 
 

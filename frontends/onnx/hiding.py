@@ -133,6 +133,7 @@ def hidden_in(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def _elements(tensor: TensorProto) -> Array | None:
+    # The fields of the types that axes, shapes and scales have. A stripped tensor has no data.
     has_data = tensor.raw_data or tensor.float_data or tensor.int64_data or tensor.int32_data
     if not has_data and 0 not in tensor.dims:
         return None

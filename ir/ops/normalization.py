@@ -305,6 +305,7 @@ def batch_norm_of(add: Node) -> tuple[Value, Node, Node] | None:
     product, shift = add["lhs"], add["rhs"]
     affine = producer_of(shift, "nn.batch_norm_to_affine")
     multiply = None if affine is None else producer_of(product, "multiply")
+    # The first result is the scale, the second the shift.
     if affine is None or multiply is None or shift.index != 1 or product.sole_user() is not add:
         return None
     if multiply["rhs"] is not affine.output:

@@ -59,6 +59,7 @@ def _reduction(function: Callable[..., Array], *, of_integers: bool) -> Evaluate
         data, axes = operand(inputs), listed_operand(node, inputs, "axes")
         dtype = input_dtype(node)
         has_integers = of_integers and data.dtype.kind in "iu"
+        # Of no elements a maximum is an error, and a sum 0.
         if dtype is None or not data.size or not (dtype.is_float or has_integers):
             raise NotEvaluable(f"a reduction of {dtype} elements")
         if not axes and node.attrs.get("noop_with_empty_axes", 0):

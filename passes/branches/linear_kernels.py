@@ -167,6 +167,7 @@ def turned(array: Array, group: int) -> Array:
 
 def _axes(node: Node, kernel: tuple[int, ...], extra: Sequence[int] = ()) -> tuple[Axis, ...]:
     pads, window = explicit_pads(node, kernel), window_of(node, len(kernel))
+    # Taps have offsets from the start of the data; negative pads would cut some of the data off.
     if pads is None or window is None or min(pads) < 0 or not prod(kernel):
         raise Refused("unsupported_attr", f"{node.description}: its pads depend on the data")
     found = []

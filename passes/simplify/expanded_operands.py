@@ -99,6 +99,7 @@ def _unexpanded(
 def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluator) -> bool:
     """Return whether every extent of `target` is 1, or the extent that `other` has there."""
     shape, pieces = shape_of(other.type), evaluator.pieces(target)
+    # A target of higher rank would add axes to the result.
     if shape is None or pieces is None or pieces.ndim != 1 or len(pieces) > len(shape):
         return False
     first = len(shape) - len(pieces)

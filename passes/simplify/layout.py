@@ -128,6 +128,7 @@ def reduce_transposed(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator)
 def move_region(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """transpose(op(transpose(x, inverse of p)), p) -> op(x)"""
     perm, seed = _permutation(node), node.operand().node
+    # Two Transposes in a row are another rule's.
     if seed is None or node.graph is None or seed.graph is not node.graph or seed.op == "transpose":
         return rewriter.decline(
             "its data is an input, or the result of another Transpose or of an outer graph"

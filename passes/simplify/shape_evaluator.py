@@ -213,6 +213,7 @@ _MAX_CHAIN = 32
 def data_of_shape(value: Value) -> Value | None:
     """Return an operand that a value of known rank certainly has the shape of, or None."""
     node, dims = value.node, shape_of(value.type)
+    # Of several results the shapes differ, as of a Split.
     if node is None or dims is None or len(node.outputs) != 1 or not node.inputs:
         return None
     if has_trait(node, Trait.ELEMENTWISE):

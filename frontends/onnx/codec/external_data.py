@@ -109,6 +109,13 @@ def _subject(proto: TensorProto) -> str:
     return f"tensor {clipped(proto.name)}: external data {clipped(external_location(proto))}"
 
 
+def is_byte_count(text: object) -> bool:
+    """Return whether the text of an entry is a number of bytes of at most 19 digits."""
+    if not isinstance(text, str):  # protobuf gives bytes if a string is not UTF-8
+        return False
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
 def _range(proto: TensorProto, size: int) -> tuple[int, int]:
     """Return offset and length of an external tensor in a file of `size` bytes.
 
@@ -121,7 +128,7 @@ def _range(proto: TensorProto, size: int) -> tuple[int, int]:
         if entry.key in ("offset", "length")
     )
     for key, text in numbers.items():
-        if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+        if not is_byte_count(text):
             raise ModelError(f"{_subject(proto)}: {key} {clipped(text)} is not a number of bytes")
     offset = int(numbers["offset"])
     length = int(numbers.get("length", max(size - offset, 0)))

@@ -73,6 +73,7 @@ def group_norm_result(node: Node, affine: Affine, params: Parameters) -> Fold:
         raise Refused("axis_mismatch", detail)
     assert channels is not None
     data = input_shape(node)
+    # The groups are equal parts of the channels, axis 1 of the data.
     if groups < 1 or channels % groups or data is None or len(data) < 2 or data[1] != channels:
         raise Refused(
             "channel_mismatch", f"{node.description}: {channels} channels in {groups} groups"

@@ -57,6 +57,7 @@ def _epsilon(parts: NormParts, number: float, params: Parameters) -> Constants:
     """Return the constant epsilon / number^2 of the operator that adds it."""
     add, index = parts.epsilon, parts.epsilon_index
     dtype, exact = dtype_of(add.output.type), params.evaluator.exact(add.operand(index))
+    # Without a factor below 1 the data are larger, and so are their squares.
     if dtype is None or exact is None or (dtype is F16 and abs(number) < 1):
         detail = f"{add.description}: squares of its data may exceed their type"
         raise Refused("overflow", detail)
