@@ -148,7 +148,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     beyond = sum(known.most > most for known in ranges.values())
     give_ranges(module, ranges)
     _keep(module, wishes.keep_float32)
-    size = result.model.ByteSize()
+    size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
     Sequential(wishes.passes)(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
