@@ -322,3 +322,29 @@ def test_no_type_has_fewer_digits(
         _step(identity, name, name, step=i) for i, (name, identity) in enumerate(steps.items(), 1)
     )
     assert is_proved(*pair, *named, opset=19) is holds
+
+
+UNIT = """(float[1, 2, 3] x) => (float[1, 2, 3] y) <float[2, 1] k = {{{numbers}}}> {{
+    {before}  v = LpNormalization<axis = 1, p = 2>({data})  {after} }}"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "op", "after", "holds"),
+    [
+        ("2, 2", "Mul", "Identity", True),
+        ("-2, -2", "Mul", "Neg", True),
+        ("-2, -2", "Mul", "Identity", False),
+        ("2, 3", "Mul", "Identity", False),
+        ("2, 2", "Add", "Identity", False),
+        ("0, 0", "Mul", "Identity", False),
+        ("1e30, 1e30", "Mul", "Identity", False),
+    ],
+)
+def test_a_normalization_without_an_epsilon_drops_one_number(
+    numbers: str, op: str, after: str, holds: bool
+) -> None:
+    source = UNIT.format(numbers=numbers, before="", data="x", after="y = Identity(v)")
+    result = UNIT.format(
+        numbers=numbers, before=f"u = {op}(x, k)", data="u", after=f"y = {after}(v)"
+    )
+    assert is_proved(source, result, _step("crosses", "v", "v", step=1)) is holds
