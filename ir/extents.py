@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import reduce
-from math import gcd
+from math import gcd, prod
 
 MAX_TERMS = 12
 """Products in the longest sum."""
@@ -100,7 +100,26 @@ class Positive(Formula):
         return f"max({self.operand},0)"
 
 
-Atom = str | Extent | Quotient | Positive
+class FirstNonzero(Formula):
+    """The first of some pieces that is not 0, or 0: the extent that a 0 in a Reshape copies."""
+
+    __slots__ = ("nesting", "operands")
+
+    def __init__(self, operands: tuple[Known, ...]) -> None:
+        self.operands = operands
+        self.nesting = 1 + max(map(_nesting, operands))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FirstNonzero) and self.operands == other.operands
+
+    def __hash__(self) -> int:
+        return hash((FirstNonzero, self.operands))
+
+    def __str__(self) -> str:
+        return f"or({','.join(map(_atom_text, self.operands))})"
+
+
+Atom = str | Extent | Quotient | Positive | FirstNonzero
 """A factor of a product: an integer that is not negative."""
 
 Factors = frozenset[tuple[Atom, int]]
@@ -145,7 +164,7 @@ def _product_text(factors: Factors, coefficient: int) -> str:
     return f"mul({','.join(texts)})" if len(texts) > 1 else texts[0]
 
 
-def _atom_text(atom: Atom) -> str:
+def _atom_text(atom: Known) -> str:
     return symbol_text(atom) if isinstance(atom, str) else str(atom)
 
 
@@ -176,8 +195,9 @@ def quote(text: str) -> str:
     return "".join(out)
 
 
-def _nesting(atom: Atom) -> int:
-    return 0 if isinstance(atom, str | Extent) else atom.nesting
+def _nesting(piece: Known) -> int:
+    """Return how deep quotients, maxima and alternatives are inside each other."""
+    return getattr(piece, "nesting", 0)
 
 
 def _terms(piece: Known) -> dict[Factors, int]:
@@ -308,16 +328,19 @@ def _floor(terms: dict[Factors, int], divisor: int) -> Piece:
 def truncated_quotient(a: Piece, b: Piece) -> Piece:
     """Return a / b without its fraction, as ONNX divides integers."""
     low = least(a)
-    if low is None or low < 0:
-        return None
-    return quotient(a, b)
+    if low is not None and low >= 0:
+        return quotient(a, b)
+    # Between -b and 0 the quotient is 0.
+    is_near = low is not None and isinstance(b, int) and -b < low
+    return quotient(maximum(a, 0), b) if is_near else None
 
 
 def remainder(a: Piece, b: Piece) -> Piece:
     """Return the remainder of a / b, for a >= 0 and a number b > 0."""
-    if not isinstance(b, int) or b <= 0:
+    low = least(a)
+    if not isinstance(b, int) or b <= 0 or low is None or low < 0:
         return None
-    return difference(a, product(b, truncated_quotient(a, b)))
+    return difference(a, product(b, quotient(a, b)))
 
 
 def maximum(a: Piece, b: Piece) -> Piece:
@@ -328,6 +351,27 @@ def maximum(a: Piece, b: Piece) -> Piece:
 def minimum(a: Piece, b: Piece) -> Piece:
     """Return the lesser one of two pieces."""
     return difference(a, _positive(difference(a, b)))
+
+
+def first_nonzero(*pieces: Piece) -> Piece:
+    """Return the first piece that is not 0, or 0; None if a piece may be below 0."""
+    found: list[Known] = []
+    for piece in pieces:
+        if piece is None:
+            return None
+        found += piece.operands if isinstance(piece, FirstNonzero) else [piece]
+    found = [piece for piece in dict.fromkeys(found) if piece != 0]
+    for i, piece in enumerate(found):
+        low = least(piece)
+        if low is None or low < 0:
+            return None
+        if low > 0:  # it is not 0: the rest is never reached
+            found = found[: i + 1]
+            break
+    if len(found) < 2:
+        return found[0] if found else 0
+    alternatives = FirstNonzero(tuple(found))
+    return alternatives if alternatives.nesting <= MAX_NESTING else None
 
 
 def _positive(piece: Piece) -> Piece:
@@ -358,8 +402,9 @@ def least(piece: Piece) -> int | None:
     """Return a lower bound of a piece, None if none is known."""
     if piece is None or isinstance(piece, int):
         return piece
-    if isinstance(piece, str | Extent | Positive):
-        return 0
+    if not isinstance(piece, Polynomial):
+        assert isinstance(piece, Atom)
+        return _least_atom(piece)
     terms = _terms(piece)
     maxima = {factors: atom for factors in terms if (atom := _only_maximum(factors)) is not None}
     if 0 < len(maxima) <= MAX_MAXIMA:
@@ -399,12 +444,15 @@ def _added(terms: dict[Factors, int], others: dict[Factors, int], count: int) ->
 
 
 def _least_product(factors: Factors) -> int:
-    found = 1
-    for atom, power in factors:
-        if not isinstance(atom, Quotient):
-            return 0
-        found *= ((least(atom.dividend) or 0) // atom.divisor) ** power
-    return found
+    return prod(_least_atom(atom) ** power for atom, power in factors)
+
+
+def _least_atom(atom: Atom) -> int:
+    if isinstance(atom, Quotient):
+        return (least(atom.dividend) or 0) // atom.divisor
+    if isinstance(atom, FirstNonzero):
+        return 1 if least(atom.operands[-1]) else 0
+    return 0
 
 
 def most(piece: Piece) -> int | None:
@@ -426,6 +474,19 @@ def are_equal(a: Piece, b: Piece) -> bool | None:
     return False if is_greater or is_less else None
 
 
+def absorbs(a: Piece, b: Piece) -> bool:
+    """Return whether a and b broadcast to a in every run in which they broadcast."""
+    if a is None or b is None:
+        return False
+    # Where a is 0, or(a,c) broadcasts with it only if c is 0 or 1.
+    if isinstance(b, FirstNonzero):
+        return b.operands[0] == a
+    # min(a,c) is a, or it is c and less: then it has to be 1. It is 1 where a is, if c is positive.
+    apart = difference(a, b)
+    bound = difference(a, apart.operand) if isinstance(apart, Positive) else None
+    return isinstance(bound, int) and bound > 0
+
+
 def is_less(a: Piece, b: Piece) -> bool | None:
     """Return whether a < b in every run, or in none; None elsewhere."""
     apart = difference(b, a)
@@ -443,6 +504,9 @@ def atoms(piece: Piece) -> Iterator[str | Extent]:
         yield from atoms(piece.dividend)
     elif isinstance(piece, Positive):
         yield from atoms(piece.operand)
+    elif isinstance(piece, FirstNonzero):
+        for operand in piece.operands:
+            yield from atoms(operand)
     elif isinstance(piece, Polynomial):
         for factors, _ in piece.terms:
             for atom, _ in factors:
@@ -454,5 +518,6 @@ FUNCTIONS: dict[str, Callable[..., Piece]] = {
     "mul": product,
     "floordiv": quotient,
     "max": maximum,
+    "or": first_nonzero,
 }
 """The functions of which the text of a formula is made."""

@@ -14,10 +14,14 @@ from .types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of, static_dims
 _DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
 
 
-def infer_types(node: Node, evaluator: ConstantEvaluator) -> None:
-    """Fill in unknown dtypes, ranks and extents of a node's results by the operator table."""
+def infer_types(node: Node, evaluator: ConstantEvaluator, *, again: bool = False) -> None:
+    """Fill in unknown dtypes, ranks and extents of a node's results by the operator table.
+
+    If `again`, extents that are known may become plainer: the operands have changed.
+    """
     outputs, decides_rank = node.outputs, node.op in _DECIDE_RANK
-    if is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs):
+    are_known = is_known(outputs[0].type) if len(outputs) == 1 else _are_known(outputs)
+    if are_known and not again:
         if not decides_rank or _has_rank_of_weight(node):
             return
     info = op_info(node.op)

@@ -15,9 +15,11 @@ from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
 from ..ir.tensor import Tensor
+from ..ir.types import dtype_of
 from ..support.errors import ModelError, UsageError
 from .foreign import is_deterministic
 from .infra import Pass, PassContext
+from .simplify.shape_evaluator import ShapeEvaluator
 
 Key = Hashable
 
@@ -36,6 +38,7 @@ class EliminateCommonSubexpr(Pass):
     2. Constants of equal type and elements become one. The elements of a constant are read only if
        another constant has its type. With `constants=keep` constants stay.
     3. Constants of at most 1 KiB that operators read are the same operand if they are equal.
+    4. Integers that are computed from extents in two ways are computed once.
     """
 
     name: ClassVar[str] = "EliminateCommonSubexpr"
@@ -61,6 +64,8 @@ class EliminateCommonSubexpr(Pass):
                 if is_watched or seen.first_equal(node) is not None
             )
             RuleDriver(rewriter, OPERATORS, seen).run(again)
+            extents = _EqualExtents(module)
+            RuleDriver(rewriter, EXTENTS, extents).run(filter(extents.are_known, graph.operators()))
         return rewriter.changed
 
 
@@ -138,9 +143,48 @@ def merge_operators(node: Node, rewriter: Rewriter, seen: _EqualOperators) -> bo
     return rewriter.decline("its result cannot be replaced in the interface of the graph")
 
 
+class _EqualExtents:
+    """The first value with each list of numbers that are computed from extents."""
+
+    def __init__(self, module: Module) -> None:
+        self.evaluator = ShapeEvaluator(module.constants)
+        self.first: dict[Key, Value] = {}
+
+    def are_known(self, node: Node) -> bool:
+        """Return whether all elements of the result are known, and depend on extents."""
+        if len(node.outputs) != 1 or node.regions:
+            return False
+        pieces = self.evaluator.pieces(node.output)
+        if pieces is None or not pieces.size:
+            return False
+        elements = pieces.ravel().tolist()
+        return None not in elements and not all(isinstance(piece, int) for piece in elements)
+
+    def first_equal(self, value: Value) -> Value:
+        """Return the first value with the elements of `value`, which are known."""
+        pieces = self.evaluator.pieces(value)
+        assert pieces is not None
+        key = (dtype_of(value.type), pieces.shape, tuple(pieces.ravel().tolist()))
+        known = self.first.setdefault(key, value)
+        if known.node is None or known.node.graph is not None:
+            return known
+        self.first[key] = value  # the one before went with its last reader
+        return value
+
+
+@rule(affine="untouched")
+def merge_extents(node: Node, rewriter: Rewriter, seen: _EqualExtents) -> bool:
+    """[N, 4], shape(x) -> shape(x), where the shape of x is [N, 4]"""
+    known = seen.first_equal(node.output)
+    if known is node.output:
+        return rewriter.decline("no value before has the same elements")
+    return rewriter.forward(node.output, known)
+
+
 CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}
 OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
-"""The rules for each operator, in the two rounds over a graph."""
+EXTENTS: Rules[_EqualExtents] = {ANY: (merge_extents,)}
+"""The rules for each operator, in the rounds over a graph."""
 
 
 def _key(node: Node) -> Key:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from ..extents import absorbs
 from ..graph import Node
 from ..types import F64, UNKNOWN, Dim, DType, Shape, TensorType, Type, dtype_of, shape_of
 from .row import Constants, complete_by_types
@@ -120,7 +121,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
     if b == 1 or a == b:
         return a
     if isinstance(a, int) == isinstance(b, int):
-        return None
+        return next((x for x, y in ((a, b), (b, a)) if absorbs(x, y)), None)
     return a if isinstance(a, int) else b
 
 

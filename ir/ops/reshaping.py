@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...support.statement import states
-from ..extents import exact_quotient, least, product
+from ..extents import FirstNonzero, exact_quotient, first_nonzero, least, product
 from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..tensor import Array, numpy_dtype, round_to
@@ -63,27 +63,35 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
     if target is None:
         return (TensorType(dtype, target_shape(node, "shape", constants)),)
     copies = not node.attrs.get("allowzero")
-    copied = dict(enumerate(shape or ())) if copies else {}
-    dims = [_target_extent(dim, copied.get(i), copies=copies) for i, dim in enumerate(target)]
+    dims = [_target_extent(dim, i, shape, copies=copies) for i, dim in enumerate(target)]
     if target.count(-1) == 1 and shape is not None:
         kept = [i for i, dim in enumerate(target) if dim == 0 and copies]
         taken = [dim for i, dim in enumerate(dims) if i not in kept and target[i] != -1]
-        rest = [dim for i, dim in enumerate(shape) if i not in kept]
-        dims[target.index(-1)] = None if 0 in shape else _remaining_extent(rest, taken)
+        left = [dim for i, dim in enumerate(shape) if i not in kept]
+        dims[target.index(-1)] = None if 0 in shape else _remaining_extent(left, taken)
+    elif shape is not None:
+        # The number of elements stays: it tells one extent beside numbers, whatever a 0 copies.
+        rest = [i for i, dim in enumerate(dims) if not isinstance(dim, int) or dim == 0]
+        if len(rest) == 1 and isinstance(dims[rest[0]], FirstNonzero | None):
+            numbers = [dim for i, dim in enumerate(dims) if i != rest[0]]
+            dims[rest[0]] = _remaining_extent(list(shape), numbers) or dims[rest[0]]
     return (TensorType(dtype, tuple(dims)),)
 
 
-def _target_extent(dim: Dim, copied: Dim, *, copies: bool) -> Dim:
-    """Return the extent that an element of a target stands for.
+def _target_extent(dim: Dim, axis: int, shape: Shape, *, copies: bool) -> Dim:
+    """Return the extent that an element of a target stands for, None if unknown or below 0.
 
-    One that may be 0 or below stands for itself only if it is the extent that a 0 would copy, or if
-    a 0 copies none.
+    If 0 `copies`, it stands for the extent of the data along the same axis.
     """
-    if dim == 0:
-        return copied if copies else 0
     low = least(dim)
-    is_sure = dim == copied or (low is not None and low >= copies)
-    return dim if is_sure else None
+    if low is None or low < 0:
+        return None
+    if not copies or low > 0:
+        return dim
+    if shape is None:
+        return None
+    # A 0 that has no axis to copy is an error: at the other runs the element is not 0.
+    return first_nonzero(dim, shape[axis]) if axis < len(shape) else dim
 
 
 def _remaining_extent(extents: list[Dim], taken: list[Dim]) -> Dim:

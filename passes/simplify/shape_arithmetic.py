@@ -55,6 +55,7 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     )
     infer_types(node, evaluator)  # a -1 no longer tells the extents of the target
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
+    infer_types(node, evaluator, again=True)
     return True
 
 
@@ -247,6 +248,30 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
     )  # a result of the graph, without the operators of the target
 
 
+@rule(affine="untouched", identity="expand(x, n) == expand(x, repeats(n, x.shape))")
+def constant_repeats(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """expand(x, [shape(x)[0], 4]) -> expand(x, [1, 4]), where x keeps its other extents"""
+    target = node["shape"]
+    pieces, rank = evaluator.pieces(target), len(known_shape(node.operand()))
+    if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
+        return rewriter.decline(
+            "its target shape is a constant already, or is not computed from extents"
+        )
+    found = repeats(pieces.tolist(), [piece_of(node.operand(), axis) for axis in range(rank)])
+    numbers = [piece for piece in found if isinstance(piece, int)]
+    if len(numbers) < len(found) or min(numbers, default=0) < 0:
+        return rewriter.decline("an extent of its target is not one of its data")
+    infer_types(node, evaluator)  # a 1 no longer tells the extents of the target
+    rewriter.set_inputs(node, [node.operand(), int_vector(numbers, node, rewriter, "shape")])
+    return True
+
+
+def repeats(wanted: Sequence[Piece], shape: Sequence[Piece]) -> list[Piece]:
+    """Return a target shape of an Expand with 1 for the extents that its data has already."""
+    kept = [None] * (len(wanted) - len(shape)) + list(shape)[-len(wanted) :]
+    return [1 if piece == known else piece for piece, known in zip(wanted, kept, strict=True)]
+
+
 def open_end(node: Node) -> int:
     """Return the greatest end of a `strided_slice` in its type, which is an open end."""
     ends = node["ends"]
@@ -371,7 +396,7 @@ _ARITHMETIC = (
 _FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", *_ARITHMETIC)
 
 RULES: Rules[ShapeEvaluator] = {
-    "broadcast_to": (drop_expand, fold_extents, forward_extents),
+    "broadcast_to": (drop_expand, constant_repeats, fold_extents, forward_extents),
     "cast": (fold_extents, forward_extents),
     "image.resize": (drop_resize,),
     "nn.batch_flatten": (drop_reshape, merge_reshapes),

@@ -7,7 +7,7 @@ import numpy as np
 from ...ir.graph import Node, Value
 from ...ir.matching import elements, known_shape, result_of
 from ...ir.ops import has_trait, is_legal
-from ...ir.ops.inference import integer_of
+from ...ir.ops.inference import integer_of, listed, normal_axes
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
 from ...ir.ops.views import slices_of
@@ -109,6 +109,25 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 @rule(
     affine="untouched",
     reads=("take",),
+    identity="unsqueeze(take(x, i, a), [a]) == take(x, [i], a) if is_scalar(i)",
+)
+def unsqueeze_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """unsqueeze(take(x, i), 0) -> take(x, [i]), if nothing reads the element without the axis"""
+    take = result_of(node.operand(), "take")
+    index, rank = elements(take["indices"], evaluator), len(known_shape(take.operand()))
+    axes, axis = listed(node, "axes", evaluator), integer_of(take, "axis", 0)
+    added = None if axes is None else normal_axes(axes, rank)
+    if index.ndim or added is None or added != normal_axes((axis,), rank):
+        return rewriter.decline("it adds another axis, or there is more than one index")
+    if any(user.op != "expand_dims" for user in take.output.users) or take.output.is_returned:
+        return rewriter.decline("the Gather has other readers")
+    indices = int_vector([int(index)], node, rewriter, "indices")
+    return substitute(node, rewriter, "take", [take.operand(), indices], {"axis": axis})
+
+
+@rule(
+    affine="untouched",
+    reads=("take",),
     identity="slice(take(x, i, 0), b, e, 0, d) == take(x, picked(i, selected(b, e, d, len(i))), 0)",
 )
 def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
@@ -131,6 +150,7 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 
 RULES: Rules[ShapeEvaluator] = {
+    "expand_dims": (unsqueeze_of_take,),
     "shape_of": (shape_of_same, shape_of_transpose),
     "take": (merge_takes,),
     "strided_slice": (slice_of_take,),

@@ -10,14 +10,17 @@ import pytest
 from irc.ir.extents import (
     MAX_TERMS,
     Extent,
+    FirstNonzero,
     Piece,
     Polynomial,
     Positive,
     Quotient,
+    absorbs,
     are_equal,
     atoms,
     difference,
     exact_quotient,
+    first_nonzero,
     is_less,
     least,
     maximum,
@@ -49,6 +52,9 @@ def evaluated(piece: Piece, numbers: Numbers) -> int:
             return evaluated(piece.dividend, numbers) // piece.divisor
         case Positive():
             return max(0, evaluated(piece.operand, numbers))
+        case FirstNonzero():
+            operands = [evaluated(operand, numbers) for operand in piece.operands]
+            return next((number for number in operands if number), 0)
     assert isinstance(piece, Polynomial)
     found = 0
     for factors, count in piece.terms:
@@ -64,6 +70,7 @@ BINARY: dict[str, tuple[Callable[[Piece, Piece], Piece], Callable[[int, int], in
     "multiply": (product, lambda a, b: a * b),
     "minimum": (minimum, min),
     "maximum": (maximum, max),
+    "first_nonzero": (first_nonzero, lambda a, b: a or b),
 }
 
 BY_NUMBER: dict[str, tuple[Callable[[Piece, Piece], Piece], Callable[[int, int], int]]] = {
@@ -130,6 +137,14 @@ EQUAL = {
         difference("N", minimum("N", 1)),
         maximum(0, total("N", -1)),
     ),
+    "the first of three that is not 0": (
+        first_nonzero("N", first_nonzero("M", "N", 0, 4), 5),
+        first_nonzero(first_nonzero("N", "M"), 4),
+    ),
+    "a quotient without its fraction that may be of -1": (
+        truncated_quotient(total("N", -1), 8),
+        quotient(maximum(total("N", -1), 0), 8),
+    ),
     "a factor that cancels": (
         exact_quotient(product("N", "M", 8), product("M", 2)),
         product(4, "N"),
@@ -153,7 +168,7 @@ def test_expressions_that_some_sizes_make_equal_are_not_compared() -> None:
 
 
 def test_a_quotient_of_what_may_be_negative_is_not_rounded() -> None:
-    assert truncated_quotient(total("N", -1), 2) is None
+    assert truncated_quotient(total("N", -2), 2) is None
     assert truncated_quotient(total("N", 1), 2) == quotient(total("N", 1), 2)
     assert remainder(total("N", -1), 2) is None and quotient("N", 0) is None
     assert exact_quotient(product(3, "N"), 2) is None and exact_quotient("N", "M") is None
@@ -175,3 +190,32 @@ def test_a_long_expression_is_unknown() -> None:
     names = [f"s{i}" for i in range(MAX_TERMS + 1)]
     assert total(*names) is None and total(*names[1:]) is not None
     assert total(None, 1) is None and product(None, 0) is None
+
+
+ABSORBED = {
+    "the extent that a 0 copied": ("N", first_nonzero("N", "M")),
+    "a slice of a table of positions": ("N", minimum("N", 512)),
+    "another formula": (product(2, "N"), first_nonzero(product(2, "N"), 3)),
+}
+NOT_ABSORBED = {
+    "an alternative": ("M", first_nonzero("N", "M")),
+    "a slice that may be empty": ("N", minimum("N", 0)),
+    "a slice of another table": ("N", minimum("N", "M")),
+    "the shorter one": (minimum("N", 7), "N"),
+    "another symbol": ("N", "M"),
+}
+
+
+@pytest.mark.parametrize("which", ABSORBED)
+def test_an_extent_that_broadcasts_to_another_in_all_runs(which: str) -> None:
+    a, b = ABSORBED[which]
+    assert absorbs(a, b)
+    for numbers in ENVIRONMENTS:
+        x, y = evaluated(a, numbers), evaluated(b, numbers)
+        if x == y or 1 in (x, y):
+            assert x == (x if y == 1 else y)
+
+
+@pytest.mark.parametrize("which", NOT_ABSORBED)
+def test_an_extent_that_may_broadcast_to_something_else(which: str) -> None:
+    assert not absorbs(*NOT_ABSORBED[which])

@@ -382,6 +382,24 @@ SIMPLIFY: dict[str, Domain] = {
         MOVED,
         size=SMALL,
     ),
+    "unsqueeze_of_take": Domain(
+        tuple(
+            {"x": data(*s), "i": i, "a": a}
+            for s in [(2, 3), (3, 2), (3,)]
+            for i in (0, -1, [0, 1])
+            for a in range(-len(s), len(s))
+        ),
+        MOVED,
+        size="ranks 1 and 2",
+    ),
+    "constant_repeats": Domain(
+        every(
+            x=[data(2, 3), data(1, 2), data(2), data(1, 0)],
+            n=[[3], [2, 3], [1, 1], [2], [2, 1], [1, 1, 2], [3, 2], [2, 0], [4, 2, 3]],
+        ),
+        MOVED,
+        size="ranks 1 to 3, extents 0 to 4",
+    ),
     "take_all": Domain(
         tuple(
             {"x": data(*s), "i": i, "a": a}

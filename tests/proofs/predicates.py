@@ -21,7 +21,7 @@ from irc.passes.simplify.layout import inverse
 from irc.passes.simplify.reshaped_regions import _varying
 from irc.passes.simplify.rules import broadcasts_into
 from irc.passes.simplify.sequences import _sizes_of
-from irc.passes.simplify.shape_arithmetic import _EXACT_COORDINATES, _constant_target
+from irc.passes.simplify.shape_arithmetic import _EXACT_COORDINATES, _constant_target, repeats
 
 from .operators import target
 from .tensors import Claim, Tensor, Undefined
@@ -255,7 +255,7 @@ PREDICATES: dict[str, Any] = {
                 extents,
                 constant_target,
             ),
-            *(ends_alike, picked, repeats_nothing, selected, order, inverse, target, prod),
+            *(ends_alike, picked, repeats, repeats_nothing, selected, order, inverse, target, prod),
         )
     },
     "all": all_true,

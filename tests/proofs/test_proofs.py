@@ -72,6 +72,7 @@ UNSEEN = {
     ("drop_computed_zero_bias", 0): "the bias has to be computed",
     ("drop_zero_state", 0): "the state has to be computed",
     ("constant_target", 0): "the target has to be computed",
+    ("constant_repeats", 0): "the target has to be computed",
     ("cast_of_full", 0): "the shape has to be computed",
     ("constant_mask", 0): "it is the second result",
     ("inline_branch", 0): "the branches are graphs",
