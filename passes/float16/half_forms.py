@@ -50,6 +50,8 @@ def _form(node: Node, module: Module) -> HalfForm | str:
     domain = node.op.partition("::")[0] if "::" in node.op else ""
     if call_key(node) in module.functions:
         return "a call of a function"
+    if node.is_hidden:
+        return "it is to be kept"
     if domain:
         return f"an operator of {domain}"
     if node.regions:

@@ -263,3 +263,12 @@ def test_the_source_comes_back_from_the_fold_map(tmp_path: Path) -> None:
     back = [str(tmp_path / name) for name in ("half.onnx", "map.json", "back.onnx")]
     assert main(["unfold", *back[:2], "-o", back[2]]) == 0
     assert Path(back[2]).read_bytes() == (tmp_path / "model.onnx").read_bytes()
+
+
+def test_operators_that_passes_leave_alone_stay_float32(tmp_path: Path) -> None:
+    command = [*saved(tmp_path, grown(1.0)), "--keep", "tanh", "--passes", "none"]
+    report = tmp_path / "report.json"
+    assert main([*command, "--json", str(report), "-q"]) == 0
+    (stayed,) = json.loads(report.read_text("utf-8"))["float16"]["stayed"]
+    assert (stayed["node"], stayed["reason"]) == ("tanh", "it is to be kept")
+    assert is_valid(onnx.load(tmp_path / "half.onnx")) is None
