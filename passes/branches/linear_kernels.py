@@ -241,6 +241,13 @@ def identity(like: LinearKernel) -> LinearKernel:
     return LinearKernel(like.kind, weight, zeros, like.channels, axes, None, (0,) * len(like.extra))
 
 
+@states(
+    "conv(conv(x, v, b), w, c, 1, d, q) =="
+    " conv(x, product(w, v), c + response(b, w, 1), 1, d, q) if (b == 0) | unpadded(q);"
+    " conv(conv(x, w, c, 1, d, q), u, b) =="
+    " conv(x, product(u, w), b + response(c, u, 1), 1, d, q);"
+    " (y @ m) @ n == y @ (m @ n)"
+)
 def composed(last: LinearKernel, first: LinearKernel) -> LinearKernel:
     """Return the kernel of `last` of the result of `first`. Raises Refused if there is none.
 

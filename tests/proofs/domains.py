@@ -146,6 +146,14 @@ def unit(w: Tensor, pads: Sequence[int]) -> Tensor:
     return w.like(found)
 
 
+def product(last: Tensor, first: Tensor) -> Tensor:
+    """Return the weight of two convolutions in a row, of which one has a kernel of one element."""
+    rows, columns = last.shape[0], first.shape[1]
+    left = last.like(last.array.reshape(rows, -1, 1, last.shape[2]))
+    right = first.like(first.array.reshape(1, -1, columns, first.shape[2]))
+    return OPS["sum"](left * right, [1], 0)  # type: ignore[no-any-return]
+
+
 def filled(x: Tensor, t: Tensor, axis: int) -> Tensor:
     """Return data of the shape of x that are t along an axis."""
     return t.like(np.broadcast_to(OPS["along"](t, axis, x.rank).array, x.shape))
@@ -230,6 +238,7 @@ FUNCTIONS: dict[str, Any] = {
             response_transposed,
             wider,
             unit,
+            product,
             filled,
             with_ones,
             with_response,
@@ -588,6 +597,7 @@ def _layers() -> dict[str, Domain]:
         "conv_result": Domain(conv, size=size),
         "conv_data": Domain(conv + padded, size=size),
         "added": Domain(_branches(), size="2 channels, 3 positions"),
+        "composed": Domain(_in_a_row(), size="2 channels, 3 positions; matrices of 2 x 2"),
         "conv_transpose_result": Domain(transposed, size=size),
         "conv_transpose_data": Domain(transposed, size=size),
         "dense_result": Domain(gemm + without + no_beta, size="matrices of 2 x 2"),
@@ -635,6 +645,20 @@ def _branches() -> tuple[Instance, ...]:
     shared = {"x": data(1, 2, 3), "c": const(2), "h": (1,)}
     beside = [{"w": const(2, 2, k), "q": q} for k, q in ((3, (1, 1)), (2, (1, 0)), (1, (0, 0)))]
     return (*sums, *named(*beside, **shared))
+
+
+def _in_a_row() -> tuple[Instance, ...]:
+    """Convolutions in a row, of which one has a kernel of one element, and matrices."""
+    convs = [
+        {
+            "x": data(1, 2, 3), "w": const(2, 2, k), point: const(2, 2, 1),
+            "b": const(2), "c": const(2), "d": (d,), "q": q,
+        }
+        for point in "vu"
+        for k, q in ((2, (0, 0)), (2, (1, 0)), (3, (1, 1)))
+        for d in (1, 2)
+    ]  # fmt: skip
+    return (*convs, {"y": data(2, 2), "m": const(2, 2), "n": const(2, 2)})
 
 
 def _joined_backward() -> tuple[Instance, ...]:

@@ -12,7 +12,7 @@ from irc.passes.affine.rules.clipping import clip_shifted
 from irc.passes.affine.rules.derived_rules import derived_backward, derived_forward
 from irc.passes.affine.rules.table import AFFINE_RULES
 from irc.passes.affine.search.chains import affine_of
-from irc.passes.branches.linear_kernels import added
+from irc.passes.branches.linear_kernels import added, composed
 from irc.passes.simplify.rule_set import RULES
 from irc.passes.simplify_inference import lower_batch_norm
 
@@ -95,6 +95,7 @@ def _ways() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "multiply", affine_of
     yield "clip", clip_shifted
     yield "add", added
+    yield "nn.conv", composed
 
 
 def _file(function: Callable[..., Any]) -> str:
