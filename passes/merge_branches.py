@@ -229,10 +229,10 @@ class _Merger:
         addends = [*[(1.0, merged) for _, merged in made], *left]
         with self.rewriter.rewriting(root):
             result = self._sum(addends, root, with_one=_adds_all(total, addends[1:]))
-        name = root.output.name if len(addends) == 1 else ""
+        whole = root.output if len(addends) == 1 else None
         for choice, (layer, merged) in zip(choices, made, strict=True):
             parts = [(each.term, each.layers) for each in choice.branches]
-            record_sum(self.module, layer, merged, parts, name)
+            record_sum(self.module, layer, merged, parts, whole)
         self.rewriter.replace(root.output, result, take_name=True, heir=made[0][0])
         for layer, _ in made:
             layer.name = self.module.unique_node_name(layer, layer.output.name)

@@ -70,7 +70,7 @@ def merge_layers(node: Node, rewriter: Rewriter, params: Parameters) -> bool:
         rewriter, kernel, op, before.operand(), node, node, node.output.name
     )
     term = Term(node, before.operand(), np.ones(()), np.zeros(()), 0)
-    record_sum(rewriter.module, layer, result, [(term, (node, before))], "")
+    record_sum(rewriter.module, layer, result, [(term, (node, before))], None)
     rewriter.replace(node.output, result, take_name=True, heir=layer)
     layer.name = rewriter.module.unique_node_name(layer, layer.output.name)
     return True

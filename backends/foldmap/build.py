@@ -29,7 +29,7 @@ from ...passes.affine.records.fold_records import (
     fold_records,
 )
 from ...passes.affine.records.source_affines import AFFINES, collect_sources, each_statistic, scopes
-from ...passes.affine.records.statistics import Statistic, statistics_of_terms
+from ...passes.affine.records.statistics import Statistic, statistic_refs, statistics_of_terms
 from ...support.version import __version__
 from .digests import tensor_digest
 from .fold_map import FoldMap
@@ -301,7 +301,10 @@ class MapBuilder:
                 self.branch_entry(branch, statistic, f"{number}.B{i}")
                 for i, (branch, statistic) in enumerate(pairs)
             ]
-            entry["sum"] = self.sum_entry(layer, known, number)
+            result = layer.node.output
+            if remainder is not None and layer.shift_add is not None:
+                result = layer.shift_add
+            entry["sum"] = self.sum_entry(layer, result, known, number)
         return entry
 
     def branch_entry(self, branch: Branch, known: Statistic | None, ref: str) -> BranchEntry:
@@ -318,18 +321,29 @@ class MapBuilder:
         }
 
     def sum_entry(
-        self, layer: Layer, known: Sequence[Statistic | None], ref: str
+        self, layer: Layer, result: Value, known: Sequence[Statistic | None], ref: str
     ) -> SumEntry | None:
         """Return the statistic of a sum of branches: its mean, and a bound of its deviation."""
         every = [each for each in known if each is not None]
         if not layer.sum_name or len(every) < len(known):
             return None
-        return {
+        entry: SumEntry = {
             "output": layer.sum_name,
             "origin": "bound",
             "mean": self.arrays.add(f"{ref}.mean", np.sum([each.mean for each in every], axis=0)),
             "bound": self.arrays.add(f"{ref}.bound", np.sum([each.std for each in every], axis=0)),
         }
+        reference = statistic_refs(self.module).get(result)
+        if reference is not None and reference.is_bound:
+            own = reference.statistic()
+            if own is not None:
+                entry["result"] = {
+                    "axis": own.axis,
+                    "mean": self.arrays.add(f"{ref}.result.mean", own.mean),
+                    "bound": self.arrays.add(f"{ref}.result.bound", own.std),
+                    "source": f"A{own.source}",
+                }
+        return entry
 
     def _bias(self, layer: Layer, name: str) -> BiasEntry:
         return {

@@ -244,13 +244,29 @@ class BranchEntry(TypedDict):
     std: ArrayEntry | None
 
 
+class SumResultEntry(TypedDict):
+    """Mean and bound of the deviation of the result of a layer of the folded model.
+
+    `source` is the BatchNormalization of the first branch.
+    """
+
+    axis: Natural
+    mean: ArrayEntry
+    bound: ArrayEntry
+    source: SourceId
+
+
 class SumEntry(TypedDict):
-    """The sum of the branches in the source model: its mean, and a bound of its deviation."""
+    """The sum of the branches in the source model: its mean, and a bound of its deviation.
+
+    `result` has those of the layer's result, which an equalization may have scaled.
+    """
 
     output: str
     origin: Literal["bound"]
     mean: ArrayEntry
     bound: ArrayEntry
+    result: NotRequired[SumResultEntry]
 
 
 class LayerEntry(TypedDict):

@@ -168,6 +168,22 @@ class FoldMap:
             raise FoldMapError(f"the statistics of {tensor!r} differ in length")
         return Statistic(entry["axis"], mean, std, gamma, int(entry["source"][1:]))
 
+    def bounds(self) -> dict[str, Statistic]:
+        """Return mean and bound of the deviation of sums of branches, by tensor of the main graph.
+
+        The tensors are results of layers of the folded model. No BatchNormalization kept these.
+        """
+        found = {}
+        for layer in self.layers:
+            total = layer.get("sum")
+            known = None if total is None else total.get("result")
+            if known is not None and not layer["scope"]:
+                mean, bound = self.arrays.get(known["mean"]), self.arrays.get(known["bound"])
+                source = int(known["source"][1:])
+                name = layer["output"]["name"]
+                found[name] = Statistic(known["axis"], mean, bound, bound, source)
+        return found
+
     def output_stats(
         self, layer: str | None = None, *, module: str | None = None
     ) -> Statistic | None:

@@ -124,9 +124,10 @@ def activations(
     }
     stored = ((value, fold_map.statistic(name)) for name, value in values.items())
     statistics = {value: known for value, known in stored if known is not None}
-    means = propagate(module, statistics, sigmas=sigmas)
+    bounds = {values[name]: known for name, known in fold_map.bounds().items() if name in values}
+    means = propagate(module, {**bounds, **statistics}, sigmas=sigmas)
     by_value = {values[name]: known for name, known in given.items()}
-    ranges_by_value = value_ranges(module, statistics, by_value, sigmas=sigmas)
+    ranges_by_value = value_ranges(module, statistics, by_value, sigmas=sigmas, bounds=bounds)
     found = {
         name: _activation(ranges_by_value.get(value), means.get(value))
         for name, value in values.items()

@@ -19,12 +19,12 @@ def record_sum(
     layer: Node,
     result: Value,
     merged: Sequence[tuple[Term, Sequence[Node]]],
-    name: str,
+    total: Value | None,
 ) -> None:
     """Record that `layer` is the sum of the terms `merged`, each with its layers.
 
-    Each term keeps the affines that were folded into its layers before. The sum was the value
-    `name`, if that is not empty.
+    Each term keeps the affines that were folded into its layers before. `total` is the value that
+    was the sum, None if it was a part of one.
     """
     records = fold_records(module)
     branches: list[Branch] = []
@@ -38,6 +38,8 @@ def record_sum(
         if not inner:
             branches.append(_branch(module, term, layers, known, [*earlier, *folds]))
         branches.extend(inner)
+    if total is not None:
+        _record_bound(module, total, branches)
     base = merged[0][1][0]
     weight, bias = weight_of(layer), bias_of(layer)
     first = branches[0]
@@ -54,8 +56,17 @@ def record_sum(
         shift_add=None if result is layer.output else result,
         imported=base.message,
         branches=branches,
-        sum_name=name,
+        sum_name="" if total is None else total.name,
     )
+
+
+def _record_bound(module: Module, total: Value, branches: Sequence[Branch]) -> None:
+    """Record the sum of the statistics of all branches, if it has no statistic of its own."""
+    table = module.provenance.table(StatisticTable)
+    terms = tuple([table.terms[branch] for branch in branches if branch in table.terms])
+    if len(terms) == len(branches):
+        bound = StatisticRef(terms[0].source, terms[0].result, terms=terms)
+        table.refs.setdefault(total, bound)
 
 
 def _last_axis(layer: Node) -> int:
@@ -117,7 +128,7 @@ def _statistic(module: Module, term: Term) -> StatisticRef | None:
     """Return the statistic of a term in its sum."""
     refs = statistic_refs(module)
     for affine, (scale, shift) in zip(term.affines, term.after, strict=True):
-        if affine.result in refs:
+        if affine.result in refs and not refs[affine.result].is_bound:
             return refs[affine.result].applied(scale, shift)
     known = refs.get(term.value)
-    return None if known is None else known.applied(term.scale, term.shift)
+    return None if known is None or known.is_bound else known.applied(term.scale, term.shift)

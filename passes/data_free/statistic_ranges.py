@@ -14,7 +14,7 @@ from ...ir.ops import has_trait
 from ...ir.ops.bounds import representable
 from ...ir.ops.row import Trait
 from ...ir.types import shape_of
-from ..affine.records.source_affines import known_statistics
+from ..affine.records.source_affines import known_bounds, known_statistics
 from ..affine.records.statistics import Statistic
 from .intervals import ends_of
 from .likely import LikelyMoments
@@ -25,13 +25,15 @@ from .operator_intervals import OperatorIntervals
 def propagate(
     module: Module, known: Mapping[Value, Statistic] | None = None, *, sigmas: float = 6.0
 ) -> dict[Value, Moments]:
-    """Return the moments that follow from `known`, by default `known_statistics(module)`.
+    """Return the moments that follow from `known`, by default all that the module knows.
 
-    A known statistic takes precedence over a derived one. Values without moments are graph inputs,
-    values computed from them alone up to the first known statistic, and results of operators
-    without a rule here. O(size of the weights of the layers whose results are not known).
+    These are statistics, and the bounds of sums. A known statistic takes precedence over a derived
+    one. Values without moments are graph inputs, values computed from them alone up to the first
+    known statistic, and results of operators without a rule here. O(size of the weights of the
+    layers whose results are not known).
     """
-    known = known_statistics(module) if known is None else known
+    if known is None:
+        known = {**known_bounds(module), **known_statistics(module)}
     propagator = Propagator(module.constants, sigmas)
     propagator.found.update(statistic_moments(module, known, sigmas))
     for graph in module.graphs():

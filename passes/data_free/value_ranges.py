@@ -65,6 +65,7 @@ def value_ranges(
     given: Mapping[Value, tuple[float, float]],
     *,
     sigmas: float,
+    bounds: Mapping[Value, Statistic] | None = None,
 ) -> dict[Value, ValueRange]:
     """Return a range for every value for which one follows from statistics and `given` ranges.
 
@@ -76,8 +77,10 @@ def value_ranges(
       an interval is known of its data. A sum of n products is then cut to sqrt(n) deviations: by
       Cauchy-Schwarz, operands with the usual norm do not pass them. If it decides and nothing but
       an interval is known of its data, it is not cut.
+    - A value of which this would be a guess, or nothing, has the range of its `bounds`, if known.
     """
     walk = RangeWalk(module, known, given, sigmas)
+    walk.bounds = statistic_moments(module, bounds or {}, sigmas)
     with np.errstate(all="ignore"):
         walk.visit_graph(module.graph)
     return {
@@ -103,6 +106,8 @@ class RangeWalk:
         self.operators = OperatorIntervals(self.likely)
         self.origins: dict[Value, Origin] = {}
         self.known = statistic_moments(module, known, sigmas)
+        self.bounds: dict[Value, Moments] = {}
+        """Moments with bounds of deviations, for values of which nothing else is sure."""
         self.decisive = decisive_values(module, self.evaluator)
         self.evidence = Evidence(module)
         self.layers: dict[Value, int] = {}
@@ -151,6 +156,10 @@ class RangeWalk:
             else:
                 interval = intervals[index] if index < len(intervals) else UNBOUNDED
                 self.settle(node, index, value, interval, found.get(value), is_likely=is_likely)
+                if self.origins.get(value, Origin.GUESS) is Origin.GUESS and value in self.bounds:
+                    self.forget(value)
+                    self.layers[value] = 0
+                    self.record(value, self.bounds[value], Origin.BOUND)
         self.later = {value: moments for value, moments in found.items() if value.node is not node}
 
     def forget(self, value: Value) -> None:

@@ -109,11 +109,24 @@ def known_statistics(module: Module) -> dict[Value, Statistic]:
     return dict(each_statistic(module))
 
 
-def each_statistic(module: Module) -> Iterator[tuple[Value, Statistic]]:
-    """Yield the values of `known_statistics` with their statistics, computed in batches."""
+def known_bounds(module: Module) -> dict[Value, Statistic]:
+    """Return mean and bound of the deviation of sums of branches that became one layer."""
+    return dict(each_statistic(module, bounds=True))
+
+
+def each_statistic(module: Module, *, bounds: bool = False) -> Iterator[tuple[Value, Statistic]]:
+    """Yield the values of `known_statistics` with their statistics, computed in batches.
+
+    With `bounds` they are those of `known_bounds`.
+    """
     collect_sources(module)
     refs = statistic_refs(module)
-    values = [value for graph in module.graphs() for value in values_of(graph) if value in refs]
+    values = [
+        value
+        for graph in module.graphs()
+        for value in values_of(graph)
+        if value in refs and refs[value].is_bound is bounds
+    ]
     for i in range(0, len(values), TOGETHER):
         some = values[i : i + TOGETHER]
         with np.errstate(all="ignore"):  # of numbers that a model may hold

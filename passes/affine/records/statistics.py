@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -44,12 +44,19 @@ class StatisticRef(Record):
     """The origin of the statistic of a value, which `statistics` computes when it is asked for.
 
     The value is the data of the BatchNormalization `source`, or its `result`, after the affines
-    `steps`, each a scale and a shift of shape [C] or [].
+    `steps`, each a scale and a shift of shape [C] or []. With `terms` it is their sum instead, of
+    which the mean is known, and a bound of the deviation: the sum of theirs.
     """
 
     source: SourceAffine
     result: bool
     steps: tuple[tuple[Array | float, Array | float], ...] = ()
+    terms: tuple[StatisticRef, ...] = ()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the deviation is a bound, which no BatchNormalization kept."""
+        return bool(self.terms)
 
     def applied(self, scale: Array | float, shift: Array | float) -> StatisticRef:
         """Return the reference for scale * x + shift."""
@@ -102,7 +109,8 @@ def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
     costs as much as one on many.
     """
     alike: dict[int, list[tuple[SourceAffine, list[Array]]]] = {}
-    for source in {id(reference.source): reference.source for reference in references}.values():
+    parts = [part for reference in references for part in reference.terms or (reference,)]
+    for source in {id(part.source): part.source for part in parts}.values():
         vectors = _parameters(source)
         if vectors is not None:
             alike.setdefault(vectors[0].size, []).append((source, vectors))
@@ -110,9 +118,32 @@ def statistics(references: Sequence[StatisticRef]) -> list[Statistic | None]:
     for group in alike.values():
         known.update(_together(group))
     return [
-        _through(known.get((id(reference.source), reference.result)), reference)
+        _through(
+            _total(known, reference.terms) if reference.is_bound else _own(known, reference),
+            reference,
+        )
         for reference in references
     ]
+
+
+def _own(known: Mapping[tuple[int, bool], Statistic], reference: StatisticRef) -> Statistic | None:
+    """Return the statistic of the data or the result of a BatchNormalization."""
+    return known.get((id(reference.source), reference.result))
+
+
+def _total(
+    known: Mapping[tuple[int, bool], Statistic], terms: Sequence[StatisticRef]
+) -> Statistic | None:
+    """Return mean and bound of a sum, None if a term is unknown or has other channels."""
+    found = [_through(_own(known, term), term) for term in terms]
+    every = [each for each in found if each is not None]
+    if len(every) < len(terms) or len({(each.axis, each.mean.shape) for each in every}) > 1:
+        return None
+    mean, bound = (
+        np.sum(vectors, axis=0)
+        for vectors in ([each.mean for each in every], [each.std for each in every])
+    )
+    return Statistic(every[0].axis, mean, bound, bound, every[0].source)
 
 
 def _through(known: Statistic | None, reference: StatisticRef) -> Statistic | None:
