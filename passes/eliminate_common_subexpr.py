@@ -52,9 +52,11 @@ class EliminateCommonSubexpr(Pass):
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter = Rewriter(module)
         for graph in module.graphs():
-            # Constants first: operators are equal only if they read the same values.
+            # Constants and extents first: operators are equal only if they read the same values.
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
+            extents = _EqualExtents(module)
+            RuleDriver(rewriter, EXTENTS, extents).run(filter(extents.are_known, graph.operators()))
             seen, is_watched = _EqualOperators(), rewriter.debug_counter.is_watched
             # Most operators are the first of their kind: the driver is not asked about these unless
             # somebody listens.
@@ -64,8 +66,6 @@ class EliminateCommonSubexpr(Pass):
                 if is_watched or seen.first_equal(node) is not None
             )
             RuleDriver(rewriter, OPERATORS, seen).run(again)
-            extents = _EqualExtents(module)
-            RuleDriver(rewriter, EXTENTS, extents).run(filter(extents.are_known, graph.operators()))
         return rewriter.changed
 
 
