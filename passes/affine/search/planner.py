@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from heapq import heappop, heappush
+from math import prod
 
 from msgspec.structs import replace
 
@@ -217,12 +218,12 @@ class Planner:
     def _within_unit(self, node: Node, transfer: Transfer) -> Transfer:
         """Return the transfer as a unit admits it.
 
-        At the end of a unit a constant may change, and stays a vector.
+        At the end of a unit a constant may change, and stays a vector or a number.
         """
         unit = self.units.get(node)
         if unit is None:
             return transfer
-        are_vectors = all(array.size == array.shape[-1] for _, array in transfer.constants)
+        are_vectors = all(array.size == prod(array.shape[-1:]) for _, array in transfer.constants)
         if node not in unit.ends or not are_vectors:
             raise Refused(CODE, unit.obstacle(node))
         constants = tuple((i, _of_rank(array, node.operand(i))) for i, array in transfer.constants)
@@ -368,4 +369,4 @@ def _with_note(refusal: Refusal, prefix: str) -> Refusal:
 def _of_rank(array: Array, operand: Value) -> Array:
     """Return a vector on the last axis at the rank of `operand`, which the result may need."""
     rank = len(shape_of(operand.type) or ())
-    return array.reshape((1,) * (rank - 1) + (-1,))
+    return array if array.ndim == rank == 0 else array.reshape((1,) * (rank - 1) + (-1,))
