@@ -155,10 +155,12 @@ def merge_axes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     )
 
 
+_OF_AXES = ("expand_dims", "squeeze")
+_OTHERS = [op for op in ops_with(Trait.RESHAPES) if op not in _OF_AXES]
+
 RULES: Rules[ShapeEvaluator] = {
-    **dict.fromkeys(ops_with(Trait.RESHAPES), (reshape_of_transpose,)),
-    "expand_dims": (drop_inverse, merge_axes, reshape_of_transpose),
-    "squeeze": (drop_inverse, merge_axes, reshape_of_transpose),
+    **dict.fromkeys(_OTHERS, (reshape_of_transpose,)),
+    **dict.fromkeys(_OF_AXES, (drop_inverse, merge_axes, reshape_of_transpose)),
     "take": (take_all,),
     "transpose": (transpose_of_reshape,),
 }

@@ -393,7 +393,7 @@ _ARITHMETIC = (
     *("equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_not", "logical_and", "logical_or", "where", "sum", "prod", "ndarray_size"),
 )
-_FOLDABLE = ("take", "strided_slice", "squeeze", "expand_dims", "concatenate", *_ARITHMETIC)
+_FOLDABLE = ("take", "concatenate", *_ARITHMETIC)
 
 RULES: Rules[ShapeEvaluator] = {
     "broadcast_to": (drop_expand, constant_repeats, fold_extents, forward_extents),

@@ -133,12 +133,18 @@ def at_zero(op: str, count: int, index: int) -> float:
     return float(evaluate(graph.model(), {}).popitem()[1].item())
 
 
+def takes_floats(name: str | None) -> bool:
+    """Whether the first operand of an operator may be of float64."""
+    return name is not None and "tensor(double)" in defs.get_schema(name).inputs[0].types
+
+
 POINTWISE = [
     name
     for name, row in OPS.items()
     if {Trait.ELEMENTWISE, Trait.BROADCASTS} & row.traits
     and row.arity in ((1, 1), (2, 2))
-    and row.onnx not in ("Cast", "CastLike", "And", "Or", "Xor", "Not")
+    and row.onnx not in ("Cast", "CastLike")
+    and takes_floats(row.onnx)
 ]
 
 

@@ -47,7 +47,10 @@ def prove(rule: str, line: str, domain: Domain) -> Proof:
     for number, statement in enumerate(statements(line)):
         instances = [each for each in domain.instances if _has(each, statement)]
         if not instances:
-            proof.failed.append(f"no instance of {statement}")
+            proof.failed.append(
+                f"no instance of {statement}: a name is none of the domain's variables, of"
+                " operators.py or predicates.py"
+            )
         before = proof.proved
         for kind in domain.fields:
             for instance in instances:

@@ -40,14 +40,14 @@ def named() -> set[str]:
 
 def test_operators_that_the_checker_does_not_know_are_listed() -> None:
     assert BY_ONNX_NAME.keys() - named() == UNKNOWN, (
-        "a new operator: list it in UNKNOWN, where the checker need not know it"
+        "a new operator: if an affine passes it, give it a row in CROSSINGS; else list it in UNKNOWN"
     )
 
 
 def test_an_operator_that_an_affine_passes_is_known_to_the_checker() -> None:
     passed = {name for op in AFFINE_RULES if (name := OPS[op].onnx)}
     assert passed - crossing.CROSSINGS.keys() == NO_CROSSING, (
-        "without a row in CROSSINGS (tools/certify/checker/crossing.py) irc compile --certificate"
-        " takes back what is folded through the operator"
+        "without a row in CROSSINGS (tools/certify/checker/crossing.py) the certificate has an"
+        " unproved step, and irc certify exits with 3"
     )
     assert not passed & UNKNOWN

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from graphs import conv_bn
 from harness import EXAMPLE
+from irc.backends.quantizers.export import EXPORTERS
 from irc.tools.cli.foldmap import FORMS
 from irc.tools.cli.main import main
 
@@ -137,6 +138,10 @@ def test_arguments_that_are_missing_are_usage(capsys: pytest.CaptureFixture[str]
             main(arguments)
         assert status.value.code == 2
     capsys.readouterr()
+
+
+def test_the_command_has_all_forms() -> None:
+    assert set(FORMS) == set(EXPORTERS)
 
 
 PASSES = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection,FoldConstant"
