@@ -202,11 +202,11 @@ def _document(certificate: Any) -> Mapping[str, Any]:
     try:
         found = json.loads(Path(certificate).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Rejected(f"it cannot be read: {error.strerror}") from None
+        raise Rejected(f"{certificate}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise Rejected("this is not JSON") from None
+        raise Rejected(f"{certificate}: this is not JSON") from None
     if not isinstance(found, dict):
-        raise Rejected("this is not a certificate")
+        raise Rejected(f"{certificate}: this is not a certificate")
     return found
 
 
