@@ -594,7 +594,7 @@ def shapes(box: Box) -> str:
     source = computed_shapes.grow(box.rng.getrandbits(32))
     box.write("model.onnx", source.SerializeToString())
     box.phase("numbers")
-    runs = computed_shapes.runs_alike(source)
+    runs = computed_shapes.runs_alike(source, computed_shapes.EMPTY)
     box.phase("fixpoint")
     result = irc.compile(source).model
     content = box.write("out.onnx", result.SerializeToString(deterministic=True)).read_bytes()
