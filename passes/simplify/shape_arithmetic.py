@@ -44,19 +44,25 @@ def fold_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
 )
 def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [shape(x)[0], c1, c2]) -> reshape(x, [0, c1, c2]), or -1 for another axis"""
-    target = node["shape"]
-    pieces = evaluator.pieces(target)
-    if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
-        return rewriter.decline(
-            "its target shape is a constant already, or is not computed from extents"
-        )
     found = _constant_target(
-        pieces.tolist(), node.operand(), allowzero=bool(node.attrs.get("allowzero"))
+        _computed_target(node, evaluator),
+        node.operand(),
+        allowzero=bool(node.attrs.get("allowzero")),
     )
     infer_types(node, evaluator)  # a -1 no longer tells the extents of the target
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
     infer_types(node, evaluator, again=True)
     return True
+
+
+def _computed_target(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
+    """Return the elements of a target shape that is computed from extents; decline others."""
+    target = node["shape"]
+    pieces = evaluator.pieces(target)
+    if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
+        raise Declined("its target shape is a constant already, or is not computed from extents")
+    found: list[Piece] = pieces.tolist()
+    return found
 
 
 def _constant_target(pieces: list[Piece], data: Value, *, allowzero: bool) -> list[int]:
@@ -251,18 +257,14 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 @rule(affine="untouched", identity="expand(x, n) == expand(x, repeats(n, x.shape))")
 def constant_repeats(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """expand(x, [shape(x)[0], 4]) -> expand(x, [1, 4]), where x keeps its other extents"""
-    target = node["shape"]
-    pieces, rank = evaluator.pieces(target), len(known_shape(node.operand()))
-    if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
-        return rewriter.decline(
-            "its target shape is a constant already, or is not computed from extents"
-        )
-    found = repeats(pieces.tolist(), [piece_of(node.operand(), axis) for axis in range(rank)])
+    data = node.operand()
+    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
+    found = repeats(_computed_target(node, evaluator), shape)
     numbers = [piece for piece in found if isinstance(piece, int)]
     if len(numbers) < len(found) or min(numbers, default=0) < 0:
         return rewriter.decline("an extent of its target is not one of its data")
     infer_types(node, evaluator)  # a 1 no longer tells the extents of the target
-    rewriter.set_inputs(node, [node.operand(), int_vector(numbers, node, rewriter, "shape")])
+    rewriter.set_inputs(node, [data, int_vector(numbers, node, rewriter, "shape")])
     return True
 
 
