@@ -57,14 +57,14 @@ class Wishes:
     def __init__(
         self,
         *,
-        inputs: Sequence[Samples] = (),
-        input_ranges: Mapping[str, Range] | Range | None = None,
-        ranges: Mapping[str, Range] | None = None,
-        sigmas: float = SIGMAS,
-        io: str = "float32",
-        keep_float32: Iterable[str] = (),
-        margin: float = MARGIN,
-        accumulate: str = "float32",
+        inputs: Sequence[Samples],
+        input_ranges: Mapping[str, Range] | Range | None,
+        ranges: Mapping[str, Range] | None,
+        sigmas: float,
+        io: str,
+        keep_float32: Iterable[str],
+        margin: float,
+        accumulate: str,
     ) -> None:
         """Take the arguments of `to_float16`. Raises UsageError for a negative margin."""
         if not 0 <= margin < 16:
