@@ -81,7 +81,7 @@ def _first_affines(graph: Graph, constants: ConstantEvaluator) -> Iterator[Affin
     results: set[Value] = set()
     for node in graph.operators_of(AFFINE_KINDS):
         affine = None if node in seen else find_affine(node, constants)
-        if affine is None or affine.axis != 1 or not _takes_conv(affine.data, node):
+        if affine is None or affine.axis != 1 or not _takes_conv(affine, node):
             continue
         seen.update(affine.nodes)
         results.add(affine.result)
@@ -89,13 +89,14 @@ def _first_affines(graph: Graph, constants: ConstantEvaluator) -> Iterator[Affin
             yield affine
 
 
-def _takes_conv(data: Value, at: Node) -> bool:
-    """Return whether a depthwise Conv of `data` beside the node `at` is valid and has a kernel."""
-    shape, dtype = shape_of(data.type), dtype_of(data.type)
+def _takes_conv(affine: AffineOp, at: Node) -> bool:
+    """Return whether a depthwise Conv of the data beside the node `at` is valid and has a kernel."""
+    shape, dtype = shape_of(affine.data.type), dtype_of(affine.data.type)
     if shape is None or len(shape) not in RANKS:
         return False
-    # The number of channels is the number of groups.
-    if not isinstance(shape[1], int) or shape[1] == 0:
+    # The number of channels is the number of groups. A model that fails when it runs may declare
+    # more channels than its parameters have numbers.
+    if not isinstance(shape[1], int) or shape[1] == 0 or shape[1] != affine.scale.size:
         return False
     return dtype in (F16, F32) and is_legal("nn.conv", str(dtype), at)
 
