@@ -90,7 +90,7 @@ def _first_affines(graph: Graph, constants: ConstantEvaluator) -> Iterator[Affin
 
 
 def _takes_conv(affine: AffineOp, at: Node) -> bool:
-    """Return whether a depthwise Conv of the data beside the node `at` is valid and has a kernel."""
+    """Return whether a depthwise Conv beside the node `at` is valid and has a kernel."""
     shape, dtype = shape_of(affine.data.type), dtype_of(affine.data.type)
     if shape is None or len(shape) not in RANKS:
         return False
