@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # of typing, which takes longer to import than all that `
 if TYPE_CHECKING:
     from . import ir, passes
     from .backends.foldmap.fold_map import FoldMap
+    from .backends.runtime.session_options import session_options
     from .compiler import compile  # noqa: A004
     from .frontends import load
     from .frontends.text import parse
@@ -71,6 +72,7 @@ __all__ = [
     "parse",
     "passes",
     "quantize",
+    "session_options",
     "to_float16",
     "verify",
 ]
@@ -96,6 +98,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "": ("ir", "passes"),
+        "backends.runtime.session_options": ("session_options",),
         "compiler": ("compile",),
         "backends.foldmap.fold_map": ("FoldMap",),
         "result": ("Result", "emit"),

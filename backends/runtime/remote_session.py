@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -21,15 +22,20 @@ from .wire import decode, encode, enlarge_pipe, read_message, write_message
 SERVER = "irc.backends.runtime.session_server"
 """The module whose `main` answers."""
 
-KEEPING_MEMORY = {
+ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(64 << 20),
+    "NVIDIA_TF32_OVERRIDE": "0",
 }
 """Environment of the process: glibc keeps the memory that a run frees for the next one.
 
 Otherwise the kernel clears it again, page by page. Other C libraries read no such variables.
+NVIDIA's libraries multiply float32 in float32, not in TF32.
 """
+
+chosen: ContextVar[dict[str, list[str]] | None] = ContextVar("chosen", default=None)
+"""What `session_options` says of new sessions: paths of libraries, and names of providers."""
 
 with needing("verify"):
     if find_spec("onnxruntime") is None:
@@ -66,7 +72,7 @@ class _Runtime:
     def worker(self) -> Worker:
         """The process, which need not have been started. A forked process gets its own."""
         if self._worker is None or self._owner != os.getpid():
-            self._worker, self._owner = Worker(SERVER, KEEPING_MEMORY), os.getpid()
+            self._worker, self._owner = Worker(SERVER, ENVIRONMENT), os.getpid()
             self.lock, self.closed = RLock(), []
         return self._worker
 
@@ -135,6 +141,7 @@ class RemoteSession:
         self.number = runtime.next_number()
         request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
         request["optimize"] = self.optimize = optimize
+        request["options"] = chosen.get() or {}
         self.seconds = 0.0
         """How long the last run took, without the transport of its inputs and results."""
         try:

@@ -46,7 +46,7 @@ def _open(sessions: Sessions, request: dict[str, Any], model: bytes) -> dict[str
     folder = None if request["folder"] is None else Path(request["folder"])
     with limited_time(request["seconds"]):
         options = {key: request[key] for key in ("threads", "reuse", "optimize")}
-        session = new_session(model, folder, **options)
+        session = new_session(model, folder, **options, **request["options"])
     sessions[request["number"]] = session
     return {
         "inputs": [entry.name for entry in session.get_inputs()],

@@ -14,6 +14,7 @@ from .options import (
     add_input_shapes,
     add_inputs,
     add_limits,
+    add_session_options,
     add_thorough,
     add_tolerance,
     check_once,
@@ -58,6 +59,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_input_shapes(command)
     add_thorough(command)
     add_tolerance(command)
+    add_session_options(command)
     command.add_argument(
         "--data",
         metavar="FOLDER|NPZ",

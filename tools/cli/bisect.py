@@ -12,6 +12,7 @@ from .options import (
     add_inputs,
     add_limits,
     add_module_options,
+    add_session_options,
     add_thorough,
     module_of,
 )
@@ -45,6 +46,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     )
     add_inputs(command)
     add_thorough(command)
+    add_session_options(command)
     command.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
     add_limits(command)
 

@@ -24,7 +24,13 @@ from ...support.jobs import JobResult, run_jobs
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.output_paths import OutputPaths, assign_output_paths, check_apart, path_to_text
 from .compile_one import compile_one
-from .options import GC_THRESHOLDS, LIMITS, default_compile_options, document_head
+from .options import (
+    GC_THRESHOLDS,
+    LIMITS,
+    default_compile_options,
+    document_head,
+    session_options_of,
+)
 from .size_table import model_rows, table_lines
 from .summary import Summary, wants_table
 
@@ -75,7 +81,8 @@ class CompileJob:
         summary.is_wanted = True
         error = None
         try:
-            compile_one(self.options, summary)
+            with session_options_of(self.options):
+                compile_one(self.options, summary)
         except EXPECTED as reason:
             error = describe_error(reason)
         except Exception as reason:

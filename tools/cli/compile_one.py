@@ -304,6 +304,10 @@ def _verification(
             raise UsageError("--inputs needs --verify or --float16, which run the model")
         if tolerance_of(options) is not None:
             raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
+        if not options.float16 and (options.custom_ops or options.providers):
+            raise UsageError(
+                "--custom-ops and --providers need --verify or --float16, which run the model"
+            )
         return None
     from ..verify import VerifyNumerics
     from ..verify.inputs import read_inputs

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from ...support.streams import install_streams
 from . import COMMANDS, command
-from .options import GC_THRESHOLDS
+from .options import GC_THRESHOLDS, session_options_of
 
 TYPE_CHECKING = False  # of typing, which takes longer to import than the rest
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ def _run(argv: Sequence[str] | None, *, alone: bool) -> int:
         # frees a part of its stack in each call of some of its modules: 2 % of a compile.
         import numpy  # noqa: F401
     try:
-        return command(options.command).run(options)
+        with session_options_of(options):
+            return command(options.command).run(options)
     finally:
         made = getattr(options, "made_folders", ())
         if made:

@@ -328,6 +328,51 @@ def add_inputs(command: Arguments) -> None:
     )
 
 
+def add_session_options(command: Arguments) -> None:
+    """Add --custom-ops and --providers."""
+    command.add_argument(
+        "--custom-ops",
+        action="append",
+        default=[],
+        metavar="LIB.so",
+        help="run models with a library of operators, which onnxruntime loads (repeatable)",
+    )
+    command.add_argument(
+        "--providers",
+        type=_names,
+        default=[],
+        metavar="NAME,...",
+        help=(
+            "run models by these execution providers of onnxruntime, such as CUDAExecutionProvider"
+            " (default: on the processor)"
+        ),
+    )
+
+
+def _names(text: str) -> list[str]:
+    """Return the names of a list. Raises argparse.ArgumentTypeError."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names: write A,B")
+    return names
+
+
+@contextmanager
+def session_options_of(options: argparse.Namespace) -> Iterator[None]:
+    """Run models in the block by the options of `add_session_options`, if the command has them.
+
+    Raises UsageError.
+    """
+    custom_ops, providers = (getattr(options, key, []) for key in ("custom_ops", "providers"))
+    if not custom_ops and not providers:
+        yield
+        return
+    from ...backends.runtime.session_options import session_options
+
+    with session_options(custom_ops=custom_ops, providers=providers):
+        yield
+
+
 def add_thorough(command: argparse.ArgumentParser) -> None:
     """Add --thorough."""
     command.add_argument(
@@ -537,6 +582,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
     )
     add_inputs(group)
     add_tolerance(group)
+    add_session_options(group)
     add_float16(command)
     add = command.add_argument_group("summary and report").add_argument
     add(

@@ -15,6 +15,7 @@ from .options import (
     add_keep,
     add_limits,
     add_ranges,
+    add_session_options,
     complete_outputs,
     data_file,
     document_head,
@@ -96,6 +97,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--svg", metavar="OUT.svg", help="draw the graph: which operators are int8, and which float"
     )
+    add_session_options(command)
     command.add_argument(
         "--no-time", dest="time", action="store_false", help="do not measure how long a run takes"
     )

@@ -12,6 +12,7 @@ from .options import (
     add_inputs,
     add_limits,
     add_preprocess,
+    add_session_options,
     add_thorough,
     add_tolerance,
     check_once,
@@ -39,6 +40,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     add_preprocess(command, "of A ")
     add_thorough(command)
     add_tolerance(command)
+    add_session_options(command)
     command.add_argument("-q", "--quiet", action="store_true", help="print nothing")
     add_limits(command)
 
