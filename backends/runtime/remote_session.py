@@ -139,9 +139,9 @@ class RemoteSession:
     ) -> None:
         folder = None if base_dir is None else str(base_dir.resolve())
         self.number = runtime.next_number()
-        request = {"number": self.number, "folder": folder, "threads": threads, "reuse": reuse}
+        request: dict[str, Any] = {"number": self.number, "folder": folder, "threads": threads}
+        request |= {"reuse": reuse, "options": chosen.get() or {}}
         request["optimize"] = self.optimize = optimize
-        request["options"] = chosen.get() or {}
         self.seconds = 0.0
         """How long the last run took, without the transport of its inputs and results."""
         try:

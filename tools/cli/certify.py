@@ -41,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         verdict = check(options.source, options.result, options.certificate)
     except Rejected as rejected:
-        sys.stderr.write(f"irc: {visible(options.certificate)}: {visible(str(rejected))}\n")
+        # A certificate that cannot be read is named by the checker.
+        reason = str(rejected).removeprefix(f"{options.certificate}: ")
+        sys.stderr.write(f"irc: {visible(options.certificate)}: {visible(reason)}\n")
         return 1
     sys.stderr.writelines(f"irc: {visible(line)}\n" for line in verdict.lines())
     if not options.quiet:

@@ -174,7 +174,7 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
     from ...support.extras import needing
 
     with needing("verify"):
-        from ..float16.converting import Wishes, convert
+        from ..float16.converting import MARGIN, Wishes, convert
     ranges = ranges_of(options)
     wishes = Wishes(
         inputs=options.inputs,
@@ -183,7 +183,7 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
         sigmas=options.sigmas,
         io=options.io,
         keep_float32=options.keep_float32,
-        margin=options.margin,
+        margin=MARGIN if options.margin is None else options.margin,
         accumulate=options.accumulate,
     )
     source = module.source if isinstance(module.source, ModelProto) else result.model

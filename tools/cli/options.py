@@ -657,7 +657,6 @@ def add_float16(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--margin",
         type=float,
-        default=1.0,
         metavar="BITS",
         help="bits between the greatest magnitude of a value and 65504 (default: 1)",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from harness import EXAMPLE
 from irc.tools.cli.main import main
 from onnx import ModelProto, helper, parser
 
@@ -321,3 +322,11 @@ def test_layers_in_bodies_stay_float_and_are_counted(
     out = "".join(capsys.readouterr())
     assert "layers: 0 static, 0 dynamic, 1 float; " in out
     assert "left float: Conv 'inner': onnxruntime quantizes no bodies\n" in out
+
+
+def test_a_missing_certificate_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nope.json"
+    assert main(["certify", str(EXAMPLE), str(EXAMPLE), str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"irc: {path}: cannot be read: ")
