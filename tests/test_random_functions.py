@@ -15,20 +15,17 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from threading import Timer
 
 import pytest
 from exporter_graphs import export
 from graphs import all_graphs, all_nodes, is_valid
-from irc.backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
 from irc.compiler import compile as compile_model
 from irc.passes import PassContext, Verify
 from irc.passes.pipelines import DEFAULT
-from irc.support.isolation import WorkerDiedError
 from onnx import ModelProto, printer
 from oracle import EXACT, assert_sound, difference
 from random_graphs import grow, shrink, with_functions, without_overloads
-from verification import deviation
+from verification import deviation, is_loaded
 
 EXAMPLES = int(os.environ.get("IRC_EXAMPLES", "160"))
 FIRST = int(os.environ.get("IRC_SEED", "0"))
@@ -38,8 +35,6 @@ PASSES = (None, None, f"InlineFunctions,{DEFAULT}")
 """Pipelines, by seed: the default one inlines only calls that hold back a fold."""
 COMPARED = 4
 """One exported model in so many is compared in numbers."""
-LOADING = 10.0
-"""Seconds that onnxruntime gets to load a model."""
 
 
 def made(seed: int) -> tuple[ModelProto, ModelProto, bool]:
@@ -69,22 +64,6 @@ def hold(
     elif numbers and is_loaded(model):
         found = deviation(plain, without_overloads(result.model))
         assert found is None, found
-
-
-def is_loaded(model: ModelProto) -> bool:
-    """Return whether onnxruntime loads a model.
-
-    Of some with functions its inference fails, or does not end.
-    """
-    watchdog = Timer(LOADING, lambda: runtime.worker.process and runtime.worker.process.kill())
-    watchdog.start()
-    try:
-        RemoteSession(model.SerializeToString())
-    except (RuntimeFailedError, WorkerDiedError):
-        return False
-    finally:
-        watchdog.cancel()
-    return True
 
 
 def failure(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from threading import Timer
 from typing import Any
 
 import irc
 import onnx
 from harness import random_inputs
+from irc.backends.runtime.remote_session import RemoteSession, RuntimeFailedError, runtime
 from irc.passes import PassContext
+from irc.support.isolation import WorkerDiedError
 from irc.tools.verify import VerifyNumerics
 from irc.tools.verify.comparison import Comparison, Deviation
 from irc.tools.verify.inputs import Stimulus
 from onnx import ModelProto
+
+LOADING = 10.0
+"""Seconds that onnxruntime gets to load a model."""
 
 
 def text(body: str, opset: int = 17) -> ModelProto:
@@ -37,3 +43,19 @@ def verified(model: ModelProto, passes: str | None = None, **options: Any) -> Ve
     result = irc.compile(model, passes, context=PassContext([verify]))
     verify.finish(result.module, result.model)
     return verify
+
+
+def is_loaded(model: ModelProto) -> bool:
+    """Return whether onnxruntime loads a model.
+
+    Of some with functions its inference fails, or does not end.
+    """
+    watchdog = Timer(LOADING, lambda: runtime.worker.process and runtime.worker.process.kill())
+    watchdog.start()
+    try:
+        RemoteSession(model.SerializeToString())
+    except (RuntimeFailedError, WorkerDiedError):
+        return False
+    finally:
+        watchdog.cancel()
+    return True
