@@ -67,7 +67,7 @@ class SideTable:
 
 
 MERGED = "went into another operator by"
-REMOVED = "was removed, because it has no effect, by"
+REMOVED = "it has no effect; dropped by"
 
 Table = TypeVar("Table", bound=SideTable)
 

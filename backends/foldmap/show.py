@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ...ir.provenance import REMOVED
 from ...ir.tensor import Array
 from ...support.errors import FoldMapError, listed, visible
 from .fold_map import FoldMap
@@ -85,7 +86,8 @@ def _fate(source: SourceEntry, names: dict[str, str]) -> str:
         return f"{'partly ' * (status == 'partial')}folded into {where}"
     if status == "kept":
         return f"kept ({source['reason']}): {source['detail']}"
-    return f"{status}: {source['detail']}"
+    is_removed = source["detail"].startswith(REMOVED)
+    return f"{'removed' if is_removed else status}: {source['detail']}"
 
 
 def _sources(fold_map: FoldMap) -> Table:

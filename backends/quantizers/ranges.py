@@ -68,6 +68,8 @@ class Activations:
     missing: tuple[str, ...]
     shapes: dict[str, Shape]
     dtypes: dict[str, DType]
+    inputs: Collection[str] = ()
+    """The graph inputs among them."""
 
     def scale_dtype(self, name: str) -> np.dtype[Any]:
         """Return the type that the scale of an activation has in ONNX."""
@@ -83,9 +85,13 @@ class Activations:
         """Raise UsageError unless every tensor of `wanted` has a range."""
         lacking = [name for name in self.missing if name in wanted]
         if lacking:
+            inputs = [name for name in lacking if name in self.inputs]
+            kind, option = ("input", "input-range") if inputs else ("value", "range")
+            name = (inputs or lacking)[0]
+            more = "" if len(lacking) == 1 else f", of which {len(lacking)} lack one"
             raise UsageError(
-                f"no range is known for {', '.join(map(repr, lacking))}: pass input_ranges="
-                " (--input-range) for graph inputs, ranges= (--range) for other values"
+                f"give the range of {kind} {name!r}{more}: --{option} {name}=LOW:HIGH"
+                f" ({option.replace('-', '_')}s= in Python)"
             )
 
 
@@ -141,7 +147,8 @@ def activations(
     dtypes = {
         name: dtype for name, value in values.items() if (dtype := dtype_of(value.type)) is not None
     }
-    return Activations(known, tuple(name for name in found if name not in known), shapes, dtypes)
+    missing = tuple(name for name in found if name not in known)
+    return Activations(known, missing, shapes, dtypes, inputs)
 
 
 def _activation(found: ValueRange | None, moments: Moments | None) -> Activation | None:

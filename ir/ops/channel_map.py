@@ -17,7 +17,7 @@ from ..graph import Node
 from ..provenance import Refusal, Refused
 from ..record import Record
 from ..tensor import Array
-from ..types import Dim, Shape
+from ..types import Dim, Shape, TensorType, Type
 
 MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
@@ -103,9 +103,20 @@ NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
 
 def unknown_shape(node: Node) -> Refused:
     """Return the refusal of an operator whose unknown shapes decide where channels go."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    types = [f", in {value.type}" for value in values if _has_open_sizes(value.type)]
     return Refused(
-        "unknown_rank", f"{node.description}: a shape that decides where the channels go is unknown"
+        "unknown_rank",
+        f"{node.description}: sizes that decide where the channels go are unknown"
+        + "".join(types[:1]),
     )
+
+
+def _has_open_sizes(type_: Type) -> bool:
+    """Return whether the rank or an extent behind the first axis is unknown."""
+    if not isinstance(type_, TensorType):
+        return True
+    return type_.shape is None or not all(isinstance(extent, int) for extent in type_.shape[1:])
 
 
 def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:

@@ -258,9 +258,11 @@ def test_a_name_that_breaks_a_line_is_not_in_the_cache(name: str) -> None:
 def test_onnxruntime_is_given_what_it_asks_for_or_nothing() -> None:
     result = two_layers()
     for adapter in (to_calibration_cache, to_tensor_quant_overrides):
-        with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
+        with pytest.raises(
+            UsageError, match=r"give the range of input 'x'.*: --input-range x=LOW:HIGH"
+        ):
             adapter(result.model, result.fold_map)
-        with pytest.raises(UsageError, match="no range is known for 'd'"):
+        with pytest.raises(UsageError, match="give the range of value 'd'"):
             adapter(result.model, result.fold_map, input_ranges=X, op_types=["Conv", "Det"])
         assert adapter(result.model, result.fold_map, input_ranges=X).missing == ("d",)
     overrides = to_tensor_quant_overrides(result.model, result.fold_map, input_ranges=X)

@@ -181,7 +181,7 @@ def test_neutral_elements_are_merged() -> None:
     source = chain(("Mul", (1, 1, 1)), ("Add", (1, 2, 3)), ("Add", (0, 0, 0)))
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("mul", "merged"), ("add", "kept"), ("add", "merged")]
-    removed = "was removed, because it has no effect, by SimplifyExpr.drop_neutral"
+    removed = "it has no effect; dropped by SimplifyExpr.drop_neutral"
     assert [affine["detail"] == removed for affine in result.fold_map.sources] == [
         True,
         False,
@@ -194,7 +194,9 @@ def test_what_undoes_itself_is_removed() -> None:
     source = chain(("Neg", None), ("Neg", None))
     result = compiled(source, "FoldScaleAxis")
     assert statuses(result) == [("neg", "merged"), ("neg", "merged")]
-    assert all(affine["detail"].startswith("was removed, ") for affine in result.fold_map.sources)
+    assert all(
+        affine["detail"].startswith("it has no effect; ") for affine in result.fold_map.sources
+    )
     hold(source, result)
 
 

@@ -43,7 +43,7 @@ from scale_axis.quantized import dequantize, layer
 I64 = np.dtype(np.int64)
 C = (4, 1, 1)
 SCALE, SHIFTED, ROWS = mul(*C), mul_add(*C, sign="+"), mul(6, 1)
-SHAPE = "a shape that decides where the channels go is unknown"
+SHAPE = "sizes that decide where the channels go are unknown"
 Row = tuple[str, Case]
 X4 = (2, 4, 6, 5)
 

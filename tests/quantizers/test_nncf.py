@@ -111,7 +111,9 @@ def test_biases_are_corrected_as_with_data() -> None:
 
 @pytest.mark.shared
 def test_the_input_has_to_be_given() -> None:
-    with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
+    with pytest.raises(
+        UsageError, match=r"give the range of input 'x'.*: --input-range x=LOW:HIGH"
+    ):
         without_data(digits("relu").result)
 
 

@@ -118,7 +118,9 @@ def test_the_cache_reads_back(tmp_path: Path) -> None:
 
 def test_the_input_has_to_be_given() -> None:
     net = digits("relu")
-    with pytest.raises(UsageError, match="no range is known for 'x': pass input_ranges="):
+    with pytest.raises(
+        UsageError, match=r"give the range of input 'x'.*: --input-range x=LOW:HIGH"
+    ):
         to_calibration_cache(net.result.model, net.result.fold_map)
     cache = to_calibration_cache(net.result.model, net.result.fold_map, op_types=["Gemm"])
     assert cache.missing == ("x",)

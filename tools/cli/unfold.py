@@ -22,8 +22,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="restore the source model",
         description=(
             "Restore the source of MODEL from its fold map, with every field of the message, every"
-            " bit of its tensors, and its files of external data beside BACK. The model is the same"
-            " byte for byte if its serialization is canonical, as from onnx.save. A file of"
+            " bit of its tensors, and its files of external data beside BACK. Files that torch or"
+            " onnx.save wrote come back byte for byte. A file of"
             " external data gets the bytes of its tensors back; bytes between tensors become zeros,"
             " and bytes after the last tensor are lost. To standard output, the model is written"
             " with its external data inside."

@@ -200,7 +200,7 @@ def _generated(runner: Runner, limits: Mapping[str, Range]) -> tuple[list[Feeds]
         found = generate_samples(runner, limits)
     except SourceError as error:
         return [], str(error)
-    return found, f"{count_samples(found)} generated within the ranges"
+    return found, f"{count_samples(found)} generated within the ranges, not your data"
 
 
 def _measured(

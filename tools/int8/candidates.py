@@ -87,7 +87,8 @@ class Judge:
         except SourceError as error:
             self.measured_on = str(error)
         else:
-            self.measured_on = f"{count_samples(self.batches)}, generated within the ranges"
+            found = count_samples(self.batches)
+            self.measured_on = f"{found}, generated within the ranges, not your data"
 
     def compare(self, quantized: ModelProto) -> list[Fidelity]:
         """Return the fidelity of all results, none without samples.

@@ -48,7 +48,8 @@ class Unit(Record):
     def obstacle(self, node: Node) -> str:
         """Return the reason why an affine does not move at `node`, for messages."""
         return (
-            f"{node.description} is part of a {self.kind}, which a runtime computes as one operator"
+            f"{node.description} is part of a {self.kind}: folding it would keep runtimes from"
+            " computing that as one operator"
         )
 
 

@@ -699,7 +699,7 @@ GATES: dict[str, tuple[Build, int | str]] = {
     "HardSwish": (lambda g, h: g.node("HardSwish", [h]), "HardSwish 't_3' after it cannot absorb"),
     "HardSwish in parts": (
         _hard_swish_in_parts,
-        "is part of a HardSwish, which a runtime computes as one",
+        "is part of a HardSwish: folding it would keep runtimes from",
     ),
     "a product with HardSigmoid": (
         lambda g, h: g.node("Mul", [h, g.node("HardSigmoid", [h])]),

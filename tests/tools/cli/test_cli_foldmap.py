@@ -176,7 +176,9 @@ def test_export_says_what_is_missing(
     compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["foldmap", "export", *compiled, "--to", "ort-calibration", "-o", "-"]) == 2
-    assert "no range is known for 'image'" in capsys.readouterr().err
+    assert (
+        "give the range of input 'image': --input-range image=LOW:HIGH" in capsys.readouterr().err
+    )
     assert main(["foldmap", "export", *compiled, "--to", "nncf", "-o", "-"]) == 0
     assert "warning: nothing is written for image" in capsys.readouterr().err
 

@@ -330,3 +330,13 @@ def test_a_missing_certificate_is_named_once(
     path = tmp_path / "nope.json"
     assert main(["certify", str(EXAMPLE), str(EXAMPLE), str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"irc: {path}: cannot be read: ")
+
+
+def test_an_affine_without_effect_is_said_to_be_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    body = "(float[2] x) => (float[2] y) <float[2] z = {0, 0}> { a = Add(x, z) y = Relu(a) }"
+    onnx.save(model_of(body), path)
+    assert main(["compile", str(path), str(tmp_path / "o.onnx"), "--explain"]) == 0
+    assert "Add 'a': removed: it has no effect; dropped by" in capsys.readouterr().out
