@@ -88,7 +88,8 @@ def row(tool: Tool, model: ModelProto, data: Feeds) -> str:
     copy.CopyFrom(model)
     try:
         module = from_model(tool(copy, data))
-        fidelity = measure(Runner(model, Path()), Runner(emulated(Result(module)), Path()), batches)
+        runners = Runner(model, Path()), Runner(emulated(Result(module)), Path())
+        fidelity = measure(*runners, [info.name for info in model.graph.output], batches)
     except Exception as error:  # of any tool
         return f"fails: {type(error).__name__}"
     least = min(one.sqnr for one in fidelity)

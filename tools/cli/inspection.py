@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import Literal, TypedDict
 
 from ...backends.foldmap.fold_map import FoldMap
@@ -12,12 +11,13 @@ from ...frontends.onnx.codec.onnx_types import import_type
 from ...frontends.onnx.codec.protos import ModelProto, NodeProto, is_compiled
 from ...frontends.onnx.codec.traversal import operators
 from ...frontends.onnx.folded_before import folded_before
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...ir.module import Module
+from ...ir.multiplications import elements, multiplications
 from ...ir.ops import DEFAULT_DOMAINS, OPS
 from ...ir.ops.row import Trait
 from ...ir.type_inference import confirms, contradicts
-from ...ir.types import Dim, TensorType
+from ...ir.types import TensorType, shape_of
 from ...result import Result
 
 
@@ -109,11 +109,11 @@ def size_facts(module: Module, nodes: Iterable[NodeProto]) -> SizeFacts:
     ]
     parameters = [kind for kind in types if isinstance(kind, TensorType) and _is_parameter(kind)]
     bits = sum(
-        (_elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters
+        (elements(kind.shape) or 0) * (kind.dtype.bits if kind.dtype else 0) for kind in parameters
     )
     return {
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        "parameters": sum(_elements(kind.shape) or 0 for kind in parameters),
+        "parameters": sum(elements(kind.shape) or 0 for kind in parameters),
         "parameter_bytes": bits // 8,
         "macs": count_macs(module),
     }
@@ -159,56 +159,12 @@ def count_macs(module: Module) -> MacFacts:
         row = OPS.get(node.op)
         if row is None or Trait.HEAVY not in row.traits:
             continue
-        found = _macs(node) if node.graph is module.graph else None
+        found = multiplications(node) if node.graph is module.graph else None
         if found is None:
             uncounted[row.onnx or node.op] += 1
         else:
             total += found
     return {"counted": total, "uncounted": dict(sorted(uncounted.items()))}
-
-
-def _macs(node: Node) -> int | None:
-    """Return the multiplications of a layer, None if an extent is unknown."""
-    first, second = (_shape(node.input(index)) for index in (0, 1))
-    result = _sample(_shape(node.outputs[0]))
-    # Without a rank there is no telling which extents are multiplied.
-    if first is None or second is None or result is None:
-        return None
-    match node.op:
-        case "nn.conv":
-            return _product(result, second[1:])
-        case "nn.conv_transpose":
-            return _product(_sample(first) or (), second[1:])
-        case "nn.dense" if len(first) == len(second) == 2:
-            summed = (
-                first[0 if node.attrs.get("transA", 0) else 1],
-                second[1 if node.attrs.get("transB", 0) else 0],
-            )
-            return _product(result, (summed[0] if isinstance(summed[0], int) else summed[1],))
-        case "matmul" if first and second:
-            inner = second[-2:][0]
-            return _product(result, (first[-1] if isinstance(first[-1], int) else inner,))
-    return None
-
-
-def _shape(value: Value | None) -> tuple[Dim, ...] | None:
-    return value.type.shape if value is not None and isinstance(value.type, TensorType) else None
-
-
-def _sample(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """Return a shape with an open batch as 1."""
-    return (1, *shape[1:]) if shape and not isinstance(shape[0], int) else shape
-
-
-def _product(*shapes: Sequence[Dim]) -> int | None:
-    found = [_elements(shape) for shape in shapes]
-    return None if None in found else prod(number for number in found if number is not None)
-
-
-def _elements(shape: Sequence[Dim] | None) -> int | None:
-    if shape is None or not all(isinstance(extent, int) for extent in shape):
-        return None
-    return prod(extent for extent in shape if isinstance(extent, int))
 
 
 def _is_parameter(kind: TensorType) -> bool:
@@ -225,7 +181,7 @@ def _outputs(module: Module) -> list[OutputFacts]:
     if not isinstance(module.source, ModelProto):
         return [{**value, "declared": None, "status": "undeclared"} for value in found]
     graph, infos = module.graph, module.source.graph.output
-    dims = (dim for value in graph.inputs for dim in _shape(value) or ())
+    dims = (dim for value in graph.inputs for dim in shape_of(value.type) or ())
     symbols = {dim for dim in dims if isinstance(dim, str)}
     facts: list[OutputFacts] = []
     for value, output, info in zip(found, graph.outputs, infos, strict=True):

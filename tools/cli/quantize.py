@@ -73,6 +73,19 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="weights of 7 bits, for x86 processors without VNNI, whose kernels overflow with 8",
     )
     command.add_argument(
+        "--target",
+        metavar="22dB|99%",
+        help=(
+            "the least quality of every result: leave layers float until it is measured, those of"
+            " most noise for a multiplication first; an agreement in %% needs data"
+        ),
+    )
+    command.add_argument(
+        "--float-budget",
+        metavar="5%",
+        help="how many of the layers' multiplications may be float",
+    )
+    command.add_argument(
         "--exclude",
         action="append",
         default=[],
@@ -155,6 +168,8 @@ def run(options: argparse.Namespace) -> int:
             exclude=options.exclude,
             keep=options.keep,
             passes=options.passes,
+            target=options.target,
+            float_budget=options.float_budget,
             time=options.time,
             limits=limits_of(options),
         )

@@ -212,7 +212,8 @@ def _measured(
         {name: _rounded(array) if name in inputs else array for name, array in feeds.items()}
         for feeds in batches
     ]
-    return tuple(measure(Runner(source, folder), Runner(emulated(half), folder), rounded))
+    runners = Runner(source, folder), Runner(emulated(half), folder)
+    return tuple(measure(*runners, [info.name for info in source.graph.output], rounded))
 
 
 def _rounded(array: Array) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isnan
 from pathlib import Path
 
 from onnx import ModelProto
@@ -17,8 +16,9 @@ from ..verify.runner import Runner
 from .coverage import GUESS, NO_RANGE, Coverage, Method, Reason, coverage
 from .dynamic import PRODUCTS, RECURRENT, can_be_dynamic, has_dynamic, make_dynamic
 from .engine import Engine
-from .fidelity import Fidelity, measure
+from .fidelity import Fidelity, Remembered, measure
 from .float_results import keep_results_float
+from .goal import least
 from .integer_limits import limit_integers
 from .operator_choice import (
     CONVOLUTIONS,
@@ -51,11 +51,13 @@ class Candidate:
     coverage: tuple[Coverage, ...]
     fidelity: tuple[Fidelity, ...]
     warnings: tuple[str, ...]
+    reasons: Reasons
+    """Why operators are float, or dynamic."""
 
     @property
     def quality(self) -> float:
         """The least ratio of a result in dB, -inf for one that cannot be compared."""
-        return min((-inf if isnan(r.sqnr) else r.sqnr for r in self.fidelity), default=-inf)
+        return least(self.fidelity)
 
 
 class Judge:
@@ -69,7 +71,8 @@ class Judge:
         batches: Sequence[Feeds] | None,
         noun: str,
     ) -> None:
-        self.source = Runner(source, base_dir)
+        runner = Runner(source, base_dir)
+        self.source = Remembered(runner)
         self.base_dir = base_dir
         self.batches: Sequence[Feeds] = batches or []
         self.is_predicted = batches is None
@@ -83,7 +86,7 @@ class Judge:
             if info.name in known.known
         }
         try:
-            self.batches = generate_samples(self.source, limits)
+            self.batches = generate_samples(runner, limits)
         except SourceError as error:
             self.measured_on = str(error)
         else:
@@ -99,7 +102,7 @@ class Judge:
         if not self.batches:
             runner.check_loads()
             return []
-        return measure(self.source, runner, self.batches)
+        return measure(self.source, runner, self.source.results, self.batches)
 
     def optimized(self, found: Candidate) -> tuple[Fidelity, ...]:
         """Return the fidelity of a candidate as users run it, beside that without optimizations.
@@ -110,7 +113,7 @@ class Judge:
         if not self.batches:
             return found.fidelity
         runner = Runner(found.model, self.base_dir, optimize=True)
-        measured = measure(self.source, runner, self.batches)
+        measured = measure(self.source, runner, self.source.results, self.batches)
         pairs = zip(measured, found.fidelity, strict=True)
         return tuple(replace(one, unoptimized=other.sqnr) for one, other in pairs)
 
@@ -196,7 +199,9 @@ class Candidates:
             )
         )
         fidelity = self.judge.compare(quantized)
-        return Candidate(quantized, prepared, tuple(covered), tuple(fidelity), tuple(warnings))
+        return Candidate(
+            quantized, prepared, tuple(covered), tuple(fidelity), tuple(warnings), reasons
+        )
 
     def dynamic(self, model: ModelProto, reasons: Reasons) -> Collection[str]:
         """Return the layers of a model that compute with scales found at run time.

@@ -177,9 +177,9 @@ def align_quantized(
         _add_batch(source, runners, meters, feeds)
         advance(f"batch {number} of {len(batches)}")
     layers = sorted((meter.result() for meter in meters), key=lambda layer: layer.alone)
-    return QuantizedAlignment(
-        tuple(layers), tuple(measure(*runners, batches)), finder.left_out, samples
-    )
+    names = [info.name for info in source.model.graph.output]
+    results = measure(*runners, names, batches)
+    return QuantizedAlignment(tuple(layers), tuple(results), finder.left_out, samples)
 
 
 def _add_batch(

@@ -19,6 +19,7 @@ from ..report.notebook import frame, table
 from ..verify.difference import json_value
 from .coverage import GUESS, NO_RANGE, Coverage, Method
 from .fidelity import Fidelity
+from .goal import Reached
 from .speed import Speed
 
 LISTED = 8
@@ -47,6 +48,10 @@ class Quantized:
     """Whether the samples behind `fidelity` are generated."""
     scales: str
     """How many scales a weight has, and if fewer than 8, how many bits, in words."""
+    int8_share: float | None = None
+    """The share of the layers' multiplications that are integers, None if it is not known."""
+    reached: Reached | None = None
+    """How the goal was reached, if there was one."""
     speed: Speed | None = None
     """How long one run of both models takes, if that was asked for."""
     files: tuple[Path, ...] = ()
@@ -62,11 +67,15 @@ class Quantized:
         return frame(repr(self), lines, warned, self.drawing())
 
     def _counted(self) -> str:
-        """Return how many layers are static, dynamic and float, and of others, how many int8."""
+        """Return how many layers are static, dynamic and float, and what of the rest is int8."""
         methods = Counter(one.method for one in self.coverage if one.is_layer)
         layers = ", ".join(f"{methods[method]} {method.value}" for method in Method)
         others = [one.quantized for one in self.coverage if not one.is_layer]
-        return f"{layers}; {sum(others)} of {len(others)} other operators int8"
+        text = f"{layers}; {sum(others)} of {len(others)} other operators int8"
+        if self.int8_share is None:
+            return text
+        share = int(1000 * self.int8_share) / 10  # 100 % are all of them
+        return f"{text}; {share:.1f} % of the multiplications"
 
     def drawing(self) -> str:
         """Return the main graph of `prepared` as SVG, with int8 and float operators."""
@@ -120,6 +129,8 @@ class Quantized:
             "measured_on": self.measured_on,
             "predicted": self.is_predicted,
             "scales": self.scales,
+            "int8_share": self.int8_share,
+            "goal": None if self.reached is None else self.reached.to_json(),
             "milliseconds": None if self.speed is None else asdict(self.speed),
             "warnings": list(self.warnings),
             "doubts": list(self.doubts),
@@ -132,6 +143,8 @@ class Quantized:
         for one in self.fidelity:
             found = f"{one.name}: SQNR {one.ratio_text(unit)}{one.agreed_text()}"
             yield f"{found}, on {self.measured_on}"
+        if self.reached is not None:
+            yield f"target: {self.reached}"
         if self.speed is not None:
             yield f"time: {self.speed}"
         yield f"weights: {self.scales}"

@@ -42,8 +42,8 @@ MAX_ELEMENTS = 1 << 22
 """Elements of all generated batches together, beyond which there are fewer."""
 HELD_OUT = 5
 """One sample of so many is held out of the calibration."""
-MAX_CELL = 6
-"""Generated values are constant over cells of 1 to 2**MAX_CELL elements along inner axes."""
+COMMON = 0.9
+"""Share of the power of generated values that channels have in common, as in pictures."""
 
 
 def read_samples(
@@ -198,8 +198,8 @@ def generate_samples(
 ) -> list[Feeds]:
     """Return FEWEST to GENERATED batches on which the model runs, of the first shapes it takes.
 
-    An input with a range holds uniform numbers of the range, constant over cells whose size differs
-    from batch to batch, so that there is detail of every size. Other inputs are as in `verify`.
+    An input with a range holds numbers of the range: uniform ones, or with more than two axes those
+    of `_textures`. Other inputs are as in `verify`.
     Raises SourceError if the model runs on no generated inputs.
     """
 
@@ -218,31 +218,47 @@ def generate_samples(
     count = min(max(MAX_ELEMENTS // max(elements, 1), FEWEST), GENERATED)
     rng = np.random.default_rng(seed)
     batches: list[Feeds] = []
-    for i in range(count):
-        cell = 2 ** (i % (MAX_CELL + 1))
+    for _ in range(count):
         batch: Feeds = {}
         for name, array in first.feeds.items():
             batch[name] = array
             if name in ranges:
-                batch[name] = _cells(rng, array.shape, ranges[name], cell).astype(array.dtype)
+                batch[name] = _textures(rng, array.shape, ranges[name]).astype(array.dtype)
         batches.append(batch)
     return batches
 
 
+def size_of(feeds: Feeds) -> int:
+    """Return the number of samples of a batch."""
+    return max((len(array) for array in feeds.values() if array.ndim), default=1)
+
+
 def count_samples(batches: Sequence[Feeds]) -> str:
     """Return the number of samples in words."""
-    sizes = [
-        max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in batches
-    ]
-    return "1 sample" if sum(sizes) == 1 else f"{sum(sizes)} samples"
+    count = sum(map(size_of, batches))
+    return "1 sample" if count == 1 else f"{count} samples"
 
 
-def _cells(
-    rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float], cell: int
-) -> Array:
-    """Return uniform numbers between two ends, constant over cells of the inner axes."""
-    coarse = [-(-extent // cell) if axis > 1 else extent for axis, extent in enumerate(shape)]
-    array = np.asarray(rng.uniform(*ends, coarse))
-    for axis in range(2, len(shape)):
-        array = array.repeat(cell, axis)
-    return array[tuple(slice(extent) for extent in shape)]
+def _textures(rng: np.random.Generator, shape: Sequence[int], ends: tuple[float, float]) -> Array:
+    """Return numbers between two ends, uniform, or textures along the axes from the third on.
+
+    Textures are normal noise with the same power in every octave of the frequency, as pictures and
+    sounds have it whatever their scale, and with a share in common to all channels. Each sample
+    reaches both ends.
+    """
+    axes = tuple(range(2, len(shape)))
+    if not axes or not all(shape):
+        return np.asarray(rng.uniform(*ends, shape))
+    noise = rng.standard_normal(shape)
+    noise = np.sqrt(COMMON) * noise[:, :1] + np.sqrt(1 - COMMON) * noise
+    frequencies = [np.fft.fftfreq(shape[axis]) for axis in axes[:-1]]
+    frequencies.append(np.fft.rfftfreq(shape[axes[-1]]))
+    squares = sum(np.square(each) for each in np.meshgrid(*frequencies, indexing="ij"))
+    # The mean of a sample has the power of its lowest frequency.
+    squares = np.maximum(squares, 1 / max(shape[axis] for axis in axes) ** 2)
+    spectrum = np.fft.rfftn(noise, axes=axes) * squares ** (-len(axes) / 4)
+    found = np.fft.irfftn(spectrum, [shape[axis] for axis in axes], axes=axes)
+    within = tuple(range(1, len(shape)))
+    least, most = (end(found, axis=within, keepdims=True) for end in (np.min, np.max))
+    span = np.where(most > least, most - least, 1.0)
+    return np.asarray(ends[0] + (ends[1] - ends[0]) * (found - least) / span)

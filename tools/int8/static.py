@@ -19,7 +19,7 @@ from ...ir.tensor import Array
 from ...passes.data_free.value_ranges import Origin
 from ...passes.infra import PassContext
 from ...passes.watching import counting_passes
-from ...support.errors import VerifyError, listed
+from ...support.errors import UsageError, VerifyError, listed
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
@@ -27,11 +27,13 @@ from .candidates import Candidate, Candidates, Judge
 from .coverage import Method
 from .engine import AXIS_SINCE, check_engine
 from .fidelity import Fidelity
+from .goal import read_goal
 from .operator_choice import check_inputs, excluded, maps
 from .preparation import Preparation
 from .quantized_model import LISTED, Quantized
 from .samples import hold_out, read_samples
 from .speed import measure_speed
+from .target import int8_share, reach
 
 LEAST = 10.0
 """Ratio in dB below which a result is in doubt."""
@@ -53,6 +55,8 @@ def quantize(
     exclude: Collection[str] = (),
     keep: Iterable[str] = (),
     passes: str | None = None,
+    target: str | None = None,
+    float_budget: str | None = None,
     time: bool = False,
     progress: bool = False,
     base_dir: str | Path = ".",
@@ -75,6 +79,10 @@ def quantize(
     - `exclude`: names of operators, or of their results, that stay float.
     - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
     - `passes`: the passes that prepare the model, by default PASSES and CORRECTION.
+    - `target`: the least quality of every result, a ratio in dB (`22dB`) without graph
+      optimizations, or with data an agreement (`99%`). As many layers are float as it takes.
+    - `float_budget`: the greatest share of the layers' multiplications that may be float (`5%`);
+      without a target, layers are float as far as it goes.
     - `time`: measure how long a run of both models takes.
     - `progress`: show the steps that are done on standard error, if that is a terminal or a
       notebook.
@@ -85,11 +93,15 @@ def quantize(
     operator reads, unless `ranges` names them. `Quantized.doubts` says which results may be of no
     use. Initializers that are graph inputs become constants.
 
-    Raises UsageError for invalid arguments, if the range of an input is missing, and if onnxruntime
+    Raises EmitError if no choice of layers meets the target. Raises UsageError for invalid
+    arguments, if the range of an input is missing, and if onnxruntime
     has no quantizer; ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data
     do not fit or the model does not run.
     """
     check_engine()
+    goal = read_goal(target, float_budget)
+    if goal is not None and goal.agreement is not None and data is None and test_data is None:
+        raise UsageError("an agreement is measured on data: give --data or --test-data")
     source, folder = (
         (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
     )
@@ -130,7 +142,10 @@ def quantize(
         candidates = Candidates(preparation, first, judge, calibration, given, left)
         candidates.per_channel, candidates.reduce_range = by_channel, reduce_range
         candidates.rounded = frozenset(ranges or {})
-        found, failures = _as_run(candidates.best(), judge)
+        best, reached = candidates.best(), None
+        if goal is not None:
+            best, reached = reach(candidates, best, goal, calibration or judge.batches, advance)
+        found, failures = _as_run(best, judge)
         advance("comparison")
         speed = None
         if time and judge.batches:
@@ -157,6 +172,8 @@ def quantize(
         (*warnings, *doubts),
         tuple(doubts),
         is_predicted=judge.is_predicted,
+        int8_share=int8_share(found.prepared.model, found.coverage),
+        reached=reached,
         speed=speed,
         scales=("7 bits, " if reduce_range else "")
         + _scales(opset, per_channel=by_channel, is_default=per_channel is None),

@@ -127,14 +127,9 @@ def test_a_result_shows_the_graphs_before_and_after() -> None:
 
 def test_a_quantized_model_shows_its_report_and_graph() -> None:
     quantized = irc.quantize(EXAMPLE, input_ranges={"image": (0, 1)}, exclude=["head/fc2"])
-    assert (
-        repr(quantized)
-        == "<Quantized: 8 static, 0 dynamic, 1 float; 10 of 10 other operators int8>"
-    )
-    assert (
-        "layers: 8 static, 0 dynamic, 1 float; 10 of 10 other operators int8"
-        in shown(quantized).cells
-    )
+    counted = repr(quantized).removeprefix("<Quantized: ").removesuffix(">")
+    assert counted.startswith("8 static, 0 dynamic, 1 float; 10 of 10 other operators int8; 99.9 %")
+    assert f"layers: {counted}" in shown(quantized).cells
     texts = drawn(quantized.drawing())
     assert texts[texts.index("head/fc2") + 1] == "float: --exclude"
     assert texts.count("int8") == 18
@@ -166,10 +161,7 @@ def test_progress_is_shown_to_those_who_ask(call: str, monkeypatch: pytest.Monke
 def test_one_name_is_a_name() -> None:
     assert irc.compile(EXAMPLE, keep="head/bn").count() == {"folded": 7, "kept: kept_by_user": 1}
     quantized = irc.quantize(EXAMPLE, input_ranges={"image": (0, 1)}, exclude="head/fc2")
-    assert (
-        repr(quantized)
-        == "<Quantized: 8 static, 0 dynamic, 1 float; 10 of 10 other operators int8>"
-    )
+    assert repr(quantized).startswith("<Quantized: 8 static, 0 dynamic, 1 float; ")
 
 
 def test_progress_on_a_terminal() -> None:

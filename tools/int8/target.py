@@ -1,0 +1,312 @@
+"""A quality that the user names: which layers have to be float for it.
+
+The noise powers of small errors add up if these do not depend on each other. So each rounding is
+measured alone, and layers are made float in the order of noise per multiplication. The sum of the
+roundings that are left predicts the quality; how many layers it takes is then measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from onnx import ModelProto
+
+from ...backends.quantizers.onnxruntime import quantizable_types
+from ...frontends.onnx import from_model
+from ...ir.multiplications import multiplications
+from ...ir.tensor import Array
+from ...support.errors import EmitError
+from ...support.progress import Advance
+from ..verify.inputs import Feeds
+from .candidates import Candidate, Candidates
+from .coverage import LAYERS, Coverage, Method, Reason
+from .fidelity import Fidelity, SquaredError, measure
+from .goal import Goal, Noise, Reached, least
+from .samples import size_of
+from .switchboard import Switchboard
+
+ENOUGH = 4
+"""Samples on which a rounding is measured alone."""
+MORE = 20
+"""One part of so many of the moves is added if the model itself misses the target."""
+GUESSES = 4
+"""Places that follow from the prediction, before the rest is halved."""
+TRIES = 5
+"""Most models that are made."""
+
+
+def int8_share(model: ModelProto, coverage: Sequence[Coverage]) -> float | None:
+    """Return the share of the layers' multiplications that are integers, None if not known."""
+    counts = _multiplications(model)
+    layers = [one for one in coverage if one.is_layer]
+    if not layers or any(counts.get(one.node) is None for one in layers):
+        return None
+    total = sum(counts[one.node] or 0 for one in layers)
+    integer = sum(counts[one.node] or 0 for one in layers if one.method is not Method.FLOAT)
+    return integer / total if total else None
+
+
+def reach(
+    candidates: Candidates,
+    found: Candidate,
+    goal: Goal,
+    batches: Sequence[Feeds],
+    advance: Advance,
+) -> tuple[Candidate, Reached]:
+    """Return a model that meets a goal, and how, made from a candidate that may not.
+
+    Each rounding is measured alone on `batches`. Raises EmitError if no choice of layers meets
+    the goal.
+    """
+    search = _Moves(candidates, found, goal, list(_first(batches)), advance)
+    return search.result()
+
+
+class _Moves:
+    """Finds how many moves, each of which makes some nodes float, meet a goal."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        found: Candidate,
+        goal: Goal,
+        batches: Sequence[Feeds],
+        advance: Advance,
+    ) -> None:
+        self.candidates, self.found, self.goal = candidates, found, goal
+        self.advance = advance
+        names = [node.name for node in candidates.first.model.graph.node]
+        base = candidates.preparation.corrected(names).model
+        types = quantizable_types()
+        free = {n.name for n in base.graph.node if n.op_type in types} - found.reasons.keys()
+        dynamic = {one.node for one in found.coverage if one.method is Method.DYNAMIC}
+        self.board = Switchboard(
+            base,
+            found.model,
+            candidates.judge.base_dir,
+            free,
+            dynamic,
+            per_channel=candidates.per_channel,
+        )
+        self.results = [one.name for one in found.fidelity]
+        self.layers = {node.name for node in base.graph.node if node.op_type in LAYERS}
+        self.costs = _costs(base)
+        self.total = sum(self.costs[name] for name in self.layers)
+        self.powers = self._measured(batches)
+        self.moves = list(self._ordered(free | dynamic))
+
+    def result(self) -> tuple[Candidate, Reached]:
+        """Return the model of the fewest moves that meets the goal."""
+        goal, count = self.goal, len(self.moves)
+        if goal.ratio is None and goal.agreement is None:
+            return self._made(count), self._reached(count)
+        if goal.is_met(self.found.fidelity):
+            return self.found, self._reached(0)
+        place = self._least_place()
+        if place is None:
+            best = self._made(count)
+        for _ in range(TRIES if place is not None else 0):
+            assert place is not None
+            best = self._made(place)
+            if goal.is_met(best.fidelity):
+                return best, self._reached(place)
+            if place == count:
+                break
+            place = min(place + max(1, count // MORE), count)
+        raise EmitError(
+            f"the target of {goal} is not reached{goal.within}: the best is"
+            f" {_said(best.fidelity, goal)} on {self.candidates.judge.measured_on}"
+        )
+
+    def _least_place(self) -> int | None:
+        """Return the number of moves from which the switchboard meets the goal, None if none.
+
+        The next place follows from the prediction, less what this was off at the last place.
+        """
+        low, high = 0, len(self.moves) + 1
+        place, tried = self._predicted_place(0.0), 0
+        while high - low > 1:
+            found = self._measure(place)
+            tried += 1
+            if self.goal.is_met(found):
+                high = place
+            else:
+                low = place
+            middle = (low + high) // 2
+            if self.goal.ratio is not None and tried < GUESSES:
+                off = _ratio(self._predicted(place).max(initial=0.0)) - least(found)
+                middle = self._predicted_place(off if np.isfinite(off) else 0.0)
+            place = min(max(middle, low + 1), high - 1)
+        return high if high <= len(self.moves) else None
+
+    def _measure(self, place: int) -> list[Fidelity]:
+        judge = self.candidates.judge
+        self.advance(f"{place} of {len(self.moves)} moves")
+        return measure(
+            judge.source, self.board.running(self._on(place)), judge.source.results, judge.batches
+        )
+
+    def _predicted_place(self, off: float) -> int:
+        """Return the number of moves whose prediction, less `off` dB, meets the goal."""
+        low, high = 0, len(self.moves)
+        if self.goal.ratio is None:
+            return high // 2
+        limit = _power(self.goal.ratio + off)
+        while low < high:
+            middle = (low + high) // 2
+            if self._predicted(middle).max(initial=0.0) <= limit:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _left(self, place: int) -> dict[str, Reason]:
+        """Return why nodes are float after some moves."""
+        reason = Reason(f"the target of {self.goal}")
+        if self.goal.ratio is None and self.goal.agreement is None:
+            reason = Reason("--float-budget")
+        made = {name: reason for move in self.moves[:place] for name in move}
+        return self.candidates.with_islands({**self.found.reasons, **made})
+
+    def _on(self, place: int) -> set[int]:
+        left = self._left(place).keys() - self._still_dynamic(place)
+        return {i for i, each in enumerate(self.board.roundings) if each.is_on(left)}
+
+    def _still_dynamic(self, place: int) -> set[str]:
+        made = {name for move in self.moves[:place] for name in move}
+        covered = self.found.coverage
+        return {one.node for one in covered if one.method is Method.DYNAMIC} - made
+
+    def _predicted(self, place: int) -> Array:
+        """Return the sums of the noise powers [results]."""
+        return np.asarray(self.powers[sorted(self._on(place))].sum(axis=0))
+
+    def _made(self, place: int) -> Candidate:
+        found = self.found if place == 0 else self.candidates.make(self._left(place))
+        self.advance("model")
+        return found
+
+    def _reached(self, place: int) -> Reached:
+        left = self._left(place).keys() - self._still_dynamic(place)
+        before = self._left(0).keys() - self._still_dynamic(0)
+        made = (left - before) & self.layers
+        worst = self.powers.max(axis=1, initial=0.0)
+        noises = (
+            Noise(one.name, "weight" if one.owner else "tensor", _ratio(power))
+            for one, power in zip(self.board.roundings, worst, strict=True)
+        )
+        return Reached(
+            self.goal,
+            _ratio(self._predicted(place).max(initial=0.0)),
+            len(made),
+            len(self.layers),
+            tuple(sorted(noises, key=lambda noise: noise.alone)),
+        )
+
+    def _measured(self, batches: Sequence[Feeds]) -> Array:
+        """Return the noise of each rounding alone, relative to each result [roundings, results]."""
+        exact = self.board.running(())
+        expected = [exact.run(self.results, feeds) for feeds in batches]
+        found = np.zeros((len(self.board.roundings), len(self.results)))
+        for i, each in enumerate(self.board.roundings):
+            errors = [SquaredError() for _ in self.results]
+            for feeds, arrays in zip(batches, expected, strict=True):
+                noisy = self.board.running((i,)).run(self.results, feeds)
+                for error, array, other in zip(errors, arrays, noisy, strict=True):
+                    error.add(array, other)
+            # A result that is not a number, or without a signal, is as wrong as can be.
+            ratios = np.array([error.sqnr for error in errors])
+            found[i] = np.where(np.isnan(ratios), 1.0, 10 ** (-ratios / 10))
+            self.advance(f"noise of {each.name}")
+        return np.minimum(found, 1.0)
+
+    def _ordered(self, free: set[str]) -> Iterator[set[str]]:
+        """Yield the nodes to make float, the most noise for a multiplication first.
+
+        A move makes a layer float, or all that round a tensor. No move exceeds the budget.
+        """
+        roundings = self.board.roundings
+        moves = [{one.owner} if one.owner else set(one.touching) for one in roundings]
+        missing = [set(move) for move in moves]
+        by_node: dict[str, list[int]] = {}
+        for i, move in enumerate(moves):
+            for name in move:
+                by_node.setdefault(name, []).append(i)
+        left = self.powers.sum(axis=0)
+        full = np.where(left > 0, left, 1.0)
+        spent = sum(self.costs[name] for name in self.layers - free)
+        limit = np.inf
+        if self.goal.float_budget is not None:
+            limit = self.goal.float_budget * self.total
+        while True:
+            weights = self._weights(left) / full
+            best, gain, freed = -1, 0.0, np.zeros(0, int)
+            for i, move in enumerate(moves):
+                new = move & missing[i]
+                if not new or not new <= free:
+                    continue
+                price = sum(self.costs[name] for name in new)
+                layers = sum(self.costs[name] for name in new & self.layers)
+                if spent + layers > limit:
+                    continue
+                near = sorted({j for name in new for j in by_node[name] if missing[j] <= new})
+                gained = float((self.powers[near].sum(axis=0) * weights).sum()) / max(price, 1)
+                if gained > gain:
+                    best, gain, freed = i, gained, np.array(near, int)
+            if best < 0:
+                return
+            new = moves[best] & missing[best]
+            spent += sum(self.costs[name] for name in new & self.layers)
+            left = left - self.powers[freed].sum(axis=0)
+            for name in new:
+                for j in by_node[name]:
+                    missing[j].discard(name)
+            yield new
+
+    def _weights(self, left: Array) -> Array:
+        """Return what a result's noise weighs: nothing if the result meets the goal."""
+        if self.goal.ratio is None:
+            return np.ones_like(left)
+        exceeds = left > _power(self.goal.ratio)
+        return np.asarray(exceeds if exceeds.any() else np.ones_like(left), np.float64)
+
+
+def _costs(model: ModelProto) -> dict[str, int]:
+    """Return the multiplications of layers, or elements of their weights, and 1 of other nodes."""
+    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
+    counts = _multiplications(model)
+    return {
+        node.name: counts.get(node.name)
+        or (max(sizes.get(name, 1) for name in node.input) if node.op_type in LAYERS else 1)
+        for node in model.graph.node
+    }
+
+
+def _multiplications(model: ModelProto) -> Mapping[str, int | None]:
+    return {node.name: multiplications(node) for node in from_model(model).graph.operators()}
+
+
+def _first(batches: Sequence[Feeds]) -> Iterator[Feeds]:
+    """Yield batches until they have enough samples."""
+    count = 0
+    for feeds in batches:
+        if count >= ENOUGH:
+            return
+        yield feeds
+        count += size_of(feeds)
+
+
+def _said(found: Sequence[Fidelity], goal: Goal) -> str:
+    if goal.agreement is None:
+        return f"{least(found):.1f} dB"
+    said = [one.agreement for one in found if one.agreement is not None]
+    return f"{100 * min(said):.1f} %" if said else "no row of scores"
+
+
+def _power(ratio: float) -> float:
+    return float(10 ** (-ratio / 10))
+
+
+def _ratio(power: float) -> float:
+    return float(-10 * np.log10(power)) if power > 0 else np.inf
