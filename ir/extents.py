@@ -31,7 +31,7 @@ MAX_NESTING = 4
 """Quotients and maxima inside each other."""
 
 MAX_MAXIMA = 3
-"""Maxima in a sum of which bounds are asked for."""
+"""Maxima and quotients in a sum of which bounds are asked for."""
 
 
 class Formula:
@@ -299,6 +299,9 @@ def quotient(a: Piece, b: Piece) -> Piece:
         return exact_quotient(a, b)
     if isinstance(a, int) or b == 1:
         return a // b if isinstance(a, int) else a
+    low, high = least(a), most(a)
+    if low is not None and high is not None and low // b == high // b:
+        return low // b
     whole = {factors: count // b for factors, count in _terms(a).items()}
     rest = {factors: count % b for factors, count in _terms(a).items() if count % b}
     return total(_piece(whole), _floor(rest, b))
@@ -406,30 +409,38 @@ def least(piece: Piece) -> int | None:
         assert isinstance(piece, Atom)
         return _least_atom(piece)
     terms = _terms(piece)
-    maxima = {factors: atom for factors in terms if (atom := _only_maximum(factors)) is not None}
-    if 0 < len(maxima) <= MAX_MAXIMA:
-        bounds = [_least_with(dict(terms), *each) for each in maxima.items()]
-        return max([bound for bound in bounds if bound is not None], default=None)
-    if any(count < 0 for factors, count in terms.items() if factors):
-        return None
-    return sum([count * _least_product(factors) for factors, count in terms.items()])
+    bounds: list[int | None] = []
+    bounded = {factors: atom for factors in terms if (atom := _only_bounded(factors)) is not None}
+    if len(bounded) <= MAX_MAXIMA:
+        bounds = [_least_with(dict(terms), *each) for each in bounded.items()]
+    if all(count > 0 for factors, count in terms.items() if factors):
+        bounds.append(sum([count * _least_product(factors) for factors, count in terms.items()]))
+    return max([bound for bound in bounds if bound is not None], default=None)
 
 
-def _only_maximum(factors: Factors) -> Positive | None:
-    """Return the maximum that a piece consists of, None for other pieces."""
+def _only_bounded(factors: Factors) -> Positive | Quotient | None:
+    """Return the maximum or quotient that a product consists of, None for other products."""
     if len(factors) != 1:
         return None
     ((atom, power),) = factors
-    return atom if isinstance(atom, Positive) and power == 1 else None
+    return atom if isinstance(atom, Positive | Quotient) and power == 1 else None
 
 
-def _least_with(terms: dict[Factors, int], factors: Factors, maximum: Positive) -> int | None:
-    """Return the least number of a sum with a maximum.
+def _least_with(
+    terms: dict[Factors, int], factors: Factors, atom: Positive | Quotient
+) -> int | None:
+    """Return a lower bound of a sum with a maximum or a quotient.
 
-    That is 0 or its operand, and not below either.
+    A maximum is 0 or its operand, and not below either. A quotient by n, n times, is its dividend
+    or at most n - 1 less.
     """
     count = terms.pop(factors)
-    low, other = least(_piece(terms)), least(_piece(_added(terms, _terms(maximum.operand), count)))
+    if isinstance(atom, Quotient):
+        if count % atom.divisor:
+            return None
+        spare = total(atom.dividend, 1 - atom.divisor) if count > 0 else atom.dividend
+        return least(total(_piece(terms), product(count // atom.divisor, spare)))
+    low, other = least(_piece(terms)), least(_piece(_added(terms, _terms(atom.operand), count)))
     if count > 0:
         return max([bound for bound in (low, other) if bound is not None], default=None)
     return None if low is None or other is None else min(low, other)

@@ -152,7 +152,7 @@ class _EqualExtents:
 
     def are_known(self, node: Node) -> bool:
         """Return whether all elements of the result are known, and depend on extents."""
-        if len(node.outputs) != 1 or node.regions:
+        if len(node.outputs) != 1 or (node.regions and node.op != "::If"):
             return False
         pieces = self.evaluator.pieces(node.output)
         if pieces is None or not pieces.size:

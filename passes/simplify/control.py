@@ -1,6 +1,10 @@
-"""Rules for If nodes with a constant condition, or a branch that cannot be taken."""
+"""Rules for If nodes of which one branch is taken, and Loops that run once."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
 
 from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
@@ -8,9 +12,11 @@ from ...ir.matching import elements
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.tensor import ArrayTensor
 from ...ir.type_inference import infer_types, merged
 from ...ir.types import shape_of
 from .impossible_ranks import must_fail
+from .rules import int_vector
 from .shape_evaluator import ShapeEvaluator
 
 
@@ -59,27 +65,90 @@ def _rank(result: Value, evaluator: ShapeEvaluator) -> int | None:
 
 def _inline(node: Node, taken: Graph, rewriter: Rewriter) -> bool:
     """Replace an If by the nodes of the branch that is `taken`."""
-    if len(node.inputs) != 1 or node.graph is None:
+    if len(node.inputs) != 1:
         return rewriter.decline("it reads more than its condition")
-    kept = next((inner for inner in taken.walk() if inner.is_hidden), None)
-    if kept is not None:
-        return rewriter.decline(f"{kept.description} in it is kept")
     results = taken.outputs
     if len(results) != len(node.outputs):
         return rewriter.decline("its branch and the If node have different numbers of outputs")
-    # A name in a branch may also name a value of the outer graph.
-    for inner in taken:
+    _splice(node, taken, rewriter)
+    return _replace_results(node, results, rewriter)
+
+
+def _splice(node: Node, body: Graph, rewriter: Rewriter) -> None:
+    """Move the nodes of a body before `node`; decline if one of them is kept."""
+    kept = next((inner for inner in body.walk() if inner.is_hidden), None)
+    if kept is not None or node.graph is None:
+        raise Declined("it is erased" if kept is None else f"{kept.description} in it is kept")
+    # A name in a body may also name a value of the outer graph.
+    for inner in body:
         for value in inner.outputs:
             if value.name:
                 value.rename(rewriter.module.fresh_name(value.name))
-    node.graph.splice(taken, node)
-    taken.return_.set_inputs(())
+    node.graph.splice(body, node)
+    body.return_.set_inputs(())
+
+
+def _replace_results(node: Node, results: Sequence[Value], rewriter: Rewriter) -> bool:
     for old, new in zip(node.outputs, results, strict=True):
         stand_in(old, new, rewriter, before=node)
     if node.graph is not None:
         rewriter.erase(node)
     rewriter.changed = True
     return True
+
+
+@rule(affine="untouched")
+def inline_iteration(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """loop(1, c, x) {body} -> body, if the body certainly runs once; x if it never runs"""
+    body, carried = _region(node, "body"), node.inputs[2:]
+    results, count = body.outputs[1:], _iterations(node, body, evaluator)
+    if len(body.inputs) != len(node.inputs) or len(results) != len(node.outputs):
+        return rewriter.decline("its body and the Loop node have different numbers of values")
+    starts = [value for value in carried if value is not None]
+    scanned = [value for value in node.outputs[len(carried) :] if value.users]
+    if len(starts) < len(carried) or len(scanned) > 1 - (count == 0):
+        return rewriter.decline("a state is absent, or results of its iterations are concatenated")
+    if count == 0:
+        return _replace_results(node, [*starts, *node.outputs[len(carried) :]], rewriter)
+    _splice(node, body, rewriter)
+    given = dict(zip(body.inputs[2:], starts, strict=True))
+    for item, value in zip((np.int64(0), np.bool_(True)), body.inputs, strict=False):
+        if value.users or value in results:
+            first = ArrayTensor(np.asarray(item))
+            given[value] = rewriter.constant(first, before=node, hint=value.name)
+    for old, new in given.items():
+        rewriter.replace(old, new)
+    ends = [given.get(value, value) for value in results]
+    for i, value in enumerate(node.outputs[len(carried) :], len(carried)):
+        if value.users:
+            axis = int_vector([0], node, rewriter, "axes")
+            ends[i] = rewriter.make("expand_dims", [ends[i], axis], before=node).output
+    return _replace_results(node, ends, rewriter)
+
+
+def _iterations(node: Node, body: Graph, evaluator: ShapeEvaluator) -> int:
+    """Return how often a Loop runs, if that is certainly once or never; decline others."""
+    limit, start = (_number(node.input(i), evaluator) for i in (0, 1))
+    is_known = start is not None or node.input(1) is None
+    if start == 0 or (limit is not None and limit <= 0):
+        return 0
+    ends = limit == 1 or (_number(body.outputs[0], evaluator) == 0 and _may_start(limit, node))
+    if not (is_known and ends):
+        raise Declined("it may run more than once, or never")
+    return 1
+
+
+def _may_start(limit: int | None, node: Node) -> bool:
+    """Return whether the limit of a Loop is absent, or is above 0."""
+    return node.input(0) is None or (limit is not None and limit > 0)
+
+
+def _number(value: Value | None, evaluator: ShapeEvaluator) -> int | None:
+    """Return the only element of a value, a truth as 0 or 1; None if it is unknown."""
+    pieces = evaluator.pieces(value)
+    if pieces is None or pieces.size != 1 or not isinstance(pieces.item(), int):
+        return None
+    return int(pieces.item())
 
 
 def _region(node: Node, name: str) -> Graph:
@@ -111,5 +180,8 @@ def _may_be_renamed(value: Value, node: Node) -> bool:
     return node.op not in ("constant", "variable") and not value.is_returned and not node.is_hidden
 
 
-RULES: Rules[ShapeEvaluator] = {"::If": (inline_branch, inline_possible_branch)}
+RULES: Rules[ShapeEvaluator] = {
+    "::If": (inline_branch, inline_possible_branch),
+    "::Loop": (inline_iteration,),
+}
 """The rules for each operator, in the order in which they are tried."""

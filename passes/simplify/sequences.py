@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ...ir.attributes import Attribute
 from ...ir.graph import Node
-from ...ir.matching import elements
+from ...ir.matching import elements, result_of
 from ...ir.ops.inference import integer_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import Array
-from ...ir.types import shape_of
-from .rules import int_vector
+from ...ir.types import I64, dtype_of, shape_of
+from .rules import int_vector, substitute
 from .shape_evaluator import ShapeEvaluator
 
 MAX_PARTS = 1024
@@ -24,24 +24,22 @@ MAX_PARTS = 1024
 )
 def sequence_to_split(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """split_to_sequence(x)[i], ... -> split(x), if all readers take a part by constant"""
-    sizes = _part_sizes(node, evaluator)
-    parts = [
-        (reader, _index_of(reader, node, len(sizes), evaluator)) for reader in node.output.users
-    ]
+    sizes, count = _part_sizes(node, evaluator)
+    parts = [(reader, _index_of(reader, node, count, evaluator)) for reader in node.output.users]
     twice = len({i for _, i in parts}) < len(parts)
     if not parts or (twice and any(reader.output.is_returned for reader, _ in parts)):
         return rewriter.decline("nobody reads it, or one part is more than one result of the graph")
     data, axis = node.operand(), integer_of(node, "axis", 0)
     attrs: dict[str, Attribute] = {"axis": axis} if axis else {}
-    inputs = [data, int_vector(sizes, node, rewriter, "split")]
+    listed = int_vector(sizes, node, rewriter, "split") if sizes else node.operand(1)
     split = rewriter.make(
         "split",
-        inputs,
+        [data, listed],
         attrs,
         before=node,
         hint=node.output.name,
         name=node.name,
-        results=len(sizes),
+        results=count,
     )
     for reader, i in parts:
         rewriter.replace(reader.output, split.outputs[i], take_name=True, heir=split)
@@ -59,8 +57,17 @@ def _index_of(reader: Node, node: Node, count: int, evaluator: ShapeEvaluator) -
     return int(index.ravel()[0]) % count
 
 
-def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int]:
-    """Return the extents of the parts of a SplitToSequence that keeps the axis."""
+def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> tuple[list[int], int]:
+    """Return the extents of the parts of a SplitToSequence that keeps the axis, and their number.
+
+    There are none of parts whose sizes a vector lists at run time. They must add up to the extent,
+    as those of a Split.
+    """
+    pieces = evaluator.pieces(node.input(1))
+    if pieces is not None and pieces.ndim == 1 and evaluator.array(node.input(1)) is None:
+        if not 0 < len(pieces) <= MAX_PARTS or dtype_of(node.operand(1).type) is not I64:
+            raise Declined(_UNKNOWN_SIZES)
+        return [], len(pieces)
     shape, axis = shape_of(node.operand().type), integer_of(node, "axis", 0)
     extent = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if not isinstance(extent, int):
@@ -71,7 +78,7 @@ def _part_sizes(node: Node, evaluator: ShapeEvaluator) -> list[int]:
         sizes = [1] * extent if integer_of(node, "keepdims", 1) and extent <= MAX_PARTS else []
     if not sizes or min(sizes) < 0 or sum(sizes) != extent:
         raise Declined(_UNKNOWN_SIZES)
-    return sizes
+    return sizes, len(sizes)
 
 
 _UNKNOWN_SIZES = "the sizes of its parts are unknown"
@@ -89,5 +96,18 @@ def _sizes_of(split: Array, extent: int) -> list[int]:
     return [min(part, extent - start) for start in range(0, extent, part)]
 
 
-RULES: Rules[ShapeEvaluator] = {"::SplitToSequence": (sequence_to_split,)}
+@rule(affine="untouched")
+def concat_of_sequence(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """concat_from_sequence(sequence(x, y)) -> concat(x, y)"""
+    sequence = result_of(node.operand(), "::SequenceConstruct")
+    if integer_of(node, "new_axis", 0) or "axis" not in node.attrs:
+        return rewriter.decline("it adds an axis")
+    axis: dict[str, Attribute] = {"axis": node.attrs["axis"]}
+    return substitute(node, rewriter, "concatenate", sequence.inputs, axis)
+
+
+RULES: Rules[ShapeEvaluator] = {
+    "::ConcatFromSequence": (concat_of_sequence,),
+    "::SplitToSequence": (sequence_to_split,),
+}
 """The rules for each operator."""

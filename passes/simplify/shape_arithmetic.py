@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
-from ...ir.extents import Piece
+from ...ir.extents import Piece, product
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
 from ...ir.ops.indexing import sliced_extent
-from ...ir.ops.inference import integer_of, list_attribute, normal_axes
+from ...ir.ops.inference import broadcast_shapes, integer_of, list_attribute, normal_axes
 from ...ir.ops.views import scales_of, sliced_axes
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
@@ -53,6 +53,19 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     rewriter.set_inputs(node, [node.operand(), int_vector(found, node, rewriter, "shape")])
     infer_types(node, evaluator, again=True)
     return True
+
+
+@rule(affine="untouched")
+def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """reshape(x, [B, C * H]) -> flatten(x, 1), of x of shape [B, C, H], with allowzero"""
+    target, data = _computed_target(node, evaluator), node.operand()
+    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
+    if not node.attrs.get("allowzero"):
+        return rewriter.decline("a 0 in its target shape copies an extent")
+    for axis in range(len(shape) + 1):
+        if target == [product(*shape[:axis]), product(*shape[axis:])]:
+            return substitute(node, rewriter, "nn.batch_flatten", [data], {"axis": axis})
+    return rewriter.decline("its target shape is no product of the first and of the other extents")
 
 
 def _computed_target(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
@@ -274,6 +287,18 @@ def repeats(wanted: Sequence[Piece], shape: Sequence[Piece]) -> list[Piece]:
     return [1 if piece == known else piece for piece, known in zip(wanted, kept, strict=True)]
 
 
+@rule(affine="untouched", reads=("full",))
+def expand_of_full(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """expand(full(s), t) -> full(t), if t is the shape of the result"""
+    full, target = result_of(node.operand(), "full"), evaluator.extents(node["shape"])
+    shape = shape_of(full.output.type)
+    if target is None or None in target or shape is None or len(shape) > len(target):
+        return rewriter.decline("a shape is unknown, or its target has a lower rank")
+    if broadcast_shapes(shape, target) != target:
+        return rewriter.decline("its target may not be the shape of its result")
+    return substitute(node, rewriter, "full", [node["shape"]], full.attrs)
+
+
 def open_end(node: Node) -> int:
     """Return the greatest end of a `strided_slice` in its type, which is an open end."""
     ends = node["ends"]
@@ -398,13 +423,13 @@ _ARITHMETIC = (
 _FOLDABLE = ("take", "concatenate", *_ARITHMETIC)
 
 RULES: Rules[ShapeEvaluator] = {
-    "broadcast_to": (drop_expand, constant_repeats, fold_extents, forward_extents),
+    "broadcast_to": (drop_expand, expand_of_full, constant_repeats, fold_extents, forward_extents),
     "cast": (fold_extents, forward_extents),
     "image.resize": (drop_resize,),
     "nn.batch_flatten": (drop_reshape, merge_reshapes),
     "nn.pad": (drop_pad,),
     "nn.upsampling": (drop_resize,),
-    "reshape": (constant_target, drop_reshape, merge_reshapes, fold_extents),
+    "reshape": (constant_target, reshape_to_flatten, drop_reshape, merge_reshapes, fold_extents),
     "split": (drop_split,),
     "tile": (drop_tile,),
     **dict.fromkeys(_FOLDABLE, (fold_extents, forward_extents)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +34,16 @@ from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Evaluate, Inputs, Trait
 from ...ir.tensor import Array
 from ...ir.types import BOOL, DTYPES, I64, Dim, dtype_of, shape_of
+from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
 
 _MOVES = (
     *("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape"),
     "broadcast_to",
 )
 """Operators that move elements and do not depend on their values."""
+
+MAX_FLOATS = 8
+"""Operators on floats between two Casts."""
 
 _MAX_ELEMENTS = 64
 """Elements of the longest vector that is taken for a shape."""
@@ -84,6 +89,8 @@ class ShapeEvaluator(ConstantEvaluator):
         node = value.node
         if node is None or len(node.outputs) != 1 or not _may_be_shape(value):
             return []
+        if node.op == "::If":
+            return [branch.outputs[0] for branch in node.regions if len(branch.outputs) == 1]
         if node.op in _FIRST:
             count = 1
         else:
@@ -99,16 +106,24 @@ class ShapeEvaluator(ConstantEvaluator):
         if node.op == "ndarray_size":
             return _size(node)
         parts = [self._pieces[operand] for operand in self._operands(value)]
-        if not parts or any(part is None for part in parts):
+        if node.op in ("cast", "cast_like") and bits_of(node.operand()):
+            ratios = self._ratios(node.operand(), MAX_FLOATS)
+            found = None if ratios is None else _elementwise(truncated, [ratios])
+        elif not parts or any(part is None for part in parts):
             return self._constant_pieces(value)
-        found = self._evaluated(node, parts)
+        else:
+            found = self._evaluated(node, parts)
         return None if found is None or not _fits(found, value) else found
 
     def _evaluated(self, node: Node, parts: list[Array | None]) -> Array | None:
         if node.op in ("cast", "cast_like"):
             return parts[0]
+        if node.op == "::If":
+            return _common(parts, node)
         if node.op in _ELEMENTWISE:
-            return None if "axis" in node.attrs else _elementwise(_ELEMENTWISE[node.op], parts)
+            if "axis" in node.attrs or (node.op == "clip" and node["min"] is None):
+                return None
+            return _elementwise(_ELEMENTWISE[node.op], parts)
         if node.op in _REDUCTIONS:
             return self._reduced(node, parts[0])
         return self._moved_pieces(node, parts)
@@ -124,6 +139,30 @@ class ShapeEvaluator(ConstantEvaluator):
         found = np.empty((1,) if integer_of(node, "keepdims", 1) else (), object)
         found[...] = reduce(_REDUCTIONS[node.op], pieces.tolist())
         return found
+
+    def _ratios(self, value: Value, depth: int) -> Array | None:
+        """Return the elements of a float scalar or vector that is computed of extents."""
+        node, bits, shape = value.node, bits_of(value), shape_of(value.type)
+        if node is None or not bits or depth == 0 or shape is None or len(shape) > 1:
+            return None
+        array = self.array(value)
+        if array is not None:
+            return _elementwise(ratio_of_float, [array]) if array.size <= _MAX_ELEMENTS else None
+        if node.op == "cast":
+            function, parts = ratio_of, [self.pieces(node.operand())]
+        elif node.op in FUNCTIONS and "axis" not in node.attrs:
+            function = FUNCTIONS[node.op]
+            parts = [self._ratios(operand, depth - 1) for operand in node.inputs if operand]
+        else:
+            return None
+        if any(part is None for part in parts):
+            return None
+
+        def rounded(*items: Any) -> Ratio | None:
+            found = None if None in items else function(*items)
+            return None if found is None else found.within(bits)
+
+        return _elementwise(rounded, parts)
 
     def _constant_pieces(self, value: Value) -> Array | None:
         """Return the elements of a small constant, None for any other value."""
@@ -141,6 +180,23 @@ class ShapeEvaluator(ConstantEvaluator):
         if [array is None for array in rest] != [operand is None for operand in others]:
             return None
         return _moved(node, info.evaluate, [*parts, *rest])
+
+
+def _common(parts: Sequence[Array | None], node: Node) -> Array | None:
+    """Return the elements that both branches of an If give, None for those that differ."""
+    if len(parts) != 2 or parts[0] is None or parts[1] is None or parts[0].shape != parts[1].shape:
+        return None
+    found = parts[0].copy()
+    for i, (a, b) in enumerate(zip(parts[0].flat, parts[1].flat, strict=True)):
+        if a != b or any(_is_inside(atom, node) for atom in atoms(a)):
+            found.flat[i] = None
+    return found
+
+
+def _is_inside(atom: object, node: Node) -> bool:
+    """Return whether an atom is the extent of a value in a body of `node`."""
+    inside = isinstance(atom, Extent) and isinstance(atom.value, Value)
+    return inside and atom.value.graph is not node.graph  # type: ignore[attr-defined]
 
 
 def _fits(pieces: Array, value: Value) -> bool:
@@ -269,6 +325,10 @@ def _absolute(a: Piece) -> Piece:
     return maximum(a, product(-1, a))
 
 
+def _clipped(a: Piece, low: Piece, *high: Piece) -> Piece:
+    return reduce(minimum, high, maximum(a, low))
+
+
 _ELEMENTWISE: dict[str, Callable[..., Piece]] = {
     "multiply": product,
     "add": total,
@@ -288,6 +348,7 @@ _ELEMENTWISE: dict[str, Callable[..., Piece]] = {
     "logical_or": _either,
     "logical_and": lambda a, b: _opposite(_either(_opposite(a), _opposite(b))),
     "where": _chosen,
+    "clip": _clipped,
 }
 """Functions of pieces, by the operators that work element by element."""
 
@@ -297,7 +358,7 @@ _FIRST = {*_MOVES, "cast", "cast_like", *_REDUCTIONS} - {"concatenate"}
 """Operators of whose operands the first one has pieces."""
 
 
-def _elementwise(function: Callable[..., Piece], parts: Sequence[Array | None]) -> Array | None:
+def _elementwise(function: Callable[..., Any], parts: Sequence[Array | None]) -> Array | None:
     """Return `function` of corresponding elements, None if the shapes do not broadcast."""
     try:
         return np.asarray(np.frompyfunc(function, len(parts), 1)(*parts), object)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from ...ir.extents import Piece
 from ...ir.graph import Node, Value
 from ...ir.matching import elements, known_shape, result_of
 from ...ir.ops import has_trait, is_legal
@@ -14,8 +17,9 @@ from ...ir.ops.views import slices_of
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.tensor import ArrayTensor
+from ...ir.types import shape_of
 from .rules import MAX_BYTES, int_vector, substitute
-from .shape_evaluator import ShapeEvaluator, data_of_shape
+from .shape_evaluator import ShapeEvaluator, data_of_shape, piece_of
 
 
 @rule(
@@ -149,10 +153,96 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     )
 
 
+@rule(affine="untouched")
+def merge_runs(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """concat(shape(x)[0:1], shape(x)[1:2], 8) -> concat(shape(x)[0:2], 8), if that is shorter"""
+    pieces = [evaluator.pieces(value) for value in node.inputs]
+    if any(part is None or part.ndim != 1 for part in pieces):
+        return rewriter.decline("it is no list of numbers that are computed from extents")
+    items: list[list[Piece]] = [part.tolist() for part in pieces if part is not None]
+    for data in dict.fromkeys(map(_data_of_extents, node.inputs)):
+        dims = None if data is None else shape_of(data.type)
+        if data is None or dims is None:
+            continue
+        shape = [piece_of(data, axis) for axis in range(len(dims))]
+        for first, end, start, stop in _runs(items, shape):
+            is_whole = stop - start == len(shape)
+            if not (is_whole or is_legal("shape_of", "part", node)):
+                continue
+            inputs = list(node.inputs)
+            if _operators_saved(node, inputs[first:end]) < 1:
+                continue
+            part = {} if is_whole else {"end": stop, "start": start}
+            made = rewriter.make(
+                "shape_of", [data], part, before=node, hint=f"{node.output.name}.extents"
+            ).output
+            if end - first == len(inputs):
+                rewriter.replace(node.output, made, take_name=True)
+            else:
+                rewriter.set_inputs(node, [*inputs[:first], made, *inputs[end:]])
+            return True
+    return rewriter.decline("its operands are not extents in a row, or are read elsewhere")
+
+
+def _data_of_extents(value: Value | None) -> Value | None:
+    """Return the value of which `value` is a part of the shape, None if it is something else."""
+    node = None if value is None else value.node
+    for _ in range(2):
+        if node is not None and node.op in ("take", "strided_slice"):
+            node = node.operand().node
+    return node.operand() if node is not None and node.op == "shape_of" else None
+
+
+def _runs(items: list[list[Piece]], shape: list[Piece]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the longest lists in a row that are consecutive extents: operands, then axes."""
+    for first in range(len(items) - 1):
+        for start in range(len(shape)):
+            end, stop = first, start
+            while end < len(items) and items[end] == shape[stop : stop + len(items[end])]:
+                stop += len(items[end])
+                end += 1
+            if end - first > 1:
+                yield first, end, start, stop
+
+
+def _operators_saved(node: Node, run: list[Value | None]) -> int:
+    """Return how many operators fewer there are if a Shape computes the operands `run` of Concats.
+
+    Every Concat with this run becomes the same, so that their Shapes become one.
+    """
+    computed = [value for value in run if value is not None and value.node is not None]
+    gone = {value for value in computed if value.node is not None and value.node.op != "constant"}
+    gone = {value for value in gone if all(_has_run(user, run) for user in value.users)}
+    return len(gone) + (len(run) == len(node.inputs)) - 1
+
+
+def _has_run(user: Node, run: list[Value | None]) -> bool:
+    """Return whether a reader of a part of `run` is a Concat that has all of it in a row, once."""
+    inputs = list(user.inputs)
+    if user.op != "concatenate" or any(inputs.count(value) > run.count(value) for value in run):
+        return False
+    return any(inputs[i : i + len(run)] == run for i in range(len(inputs)))
+
+
+@rule(affine="untouched", reads=("arange",))
+def take_of_range(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """take(x, range(n)) -> x, if n is the extent of x along the axis"""
+    data = node.operand()
+    numbers = [evaluator.pieces(value) for value in result_of(node["indices"], "arange").inputs]
+    rank, axis = len(known_shape(data)), integer_of(node, "axis", 0)
+    if not -rank <= axis < rank or any(part is None or part.size != 1 for part in numbers):
+        return rewriter.decline("the numbers of the Range, or the axis, are unknown")
+    found = [part.item() for part in numbers if part is not None]
+    if found != [0, piece_of(data, axis % rank), 1]:
+        return rewriter.decline("it may take other elements than all in order")
+    return rewriter.forward(node.output, data)
+
+
 RULES: Rules[ShapeEvaluator] = {
+    "concatenate": (merge_runs,),
     "expand_dims": (unsqueeze_of_take,),
     "shape_of": (shape_of_same, shape_of_transpose),
-    "take": (merge_takes,),
+    "take": (merge_takes, take_of_range),
     "strided_slice": (slice_of_take,),
 }
 """The rules for each operator, in the order in which they are tried."""

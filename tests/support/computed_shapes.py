@@ -78,10 +78,16 @@ class Grower:
         op = self.random.choice(
             [
                 *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Where", "Undo"),
-                *("Abs", "ReduceProd", "ReduceSum", "Size"),
+                *("Abs", "ReduceProd", "ReduceSum", "Size", "Clip", "Floats", "If"),
             ]
         )
-        if op in ("Neg", "Abs"):
+        if op == "Clip":
+            made = self.add(op, [a, *[self.add("Squeeze", [each]) for each in ("c0", "c4")]])
+        elif op == "Floats":
+            made = self.through_floats(a)
+        elif op == "If":
+            made = self.chosen(a, b)
+        elif op in ("Neg", "Abs"):
             made = self.add(op, [a])
         elif op in ("ReduceProd", "ReduceSum"):
             made = self.add(op, [self.add("Concat", [a, b], axis=0)])
@@ -101,6 +107,52 @@ class Grower:
             )
         self.extents.append(made)
         self.computed.add(made)
+
+    def through_floats(self, number: str) -> str:
+        """A number as a float, divided or multiplied, then rounded to an integer."""
+        if self.random.random() < 0.8:
+            number = self.add("Min", [number, self.constant([512])])
+        real = self.add("Cast", [number], to=TensorProto.FLOAT)
+        other = self.add("Cast", [self.constant([self.random.randrange(2, 5)])], to=1)
+        real = self.add(self.random.choice(["Div", "Mul", "Add"]), [real, other])
+        if self.random.random() < 0.3:
+            real = self.add("Div", [real, other])
+        if self.random.random() < 0.7:
+            real = self.add(self.random.choice(["Floor", "Ceil"]), [real])
+        return self.add("Cast", [real], to=TensorProto.INT64)
+
+    def chosen(self, a: str, b: str) -> str:
+        """One of two numbers, by an If; they may be equal."""
+        condition = self.add("Squeeze", [self.add("Less", [a, b])])
+        branches = []
+        for number in (a, self.random.choice([a, b])):
+            result = f"r{len(self.nodes)}_{len(branches)}"
+            node = helper.make_node("Add", [number, "c0"], [result])
+            info = helper.make_tensor_value_info(result, TensorProto.INT64, [1])
+            branches.append(helper.make_graph([node], "branch", [], [info]))
+        return self.add("If", [condition], then_branch=branches[0], else_branch=branches[1])
+
+    def loop(self, value: str) -> str:
+        """A Loop of no, one or two iterations, or of as many as computed."""
+        name = f"l{len(self.nodes)}"
+        body = helper.make_graph(
+            [
+                helper.make_node("Identity", [f"{name}_c"], [f"{name}_d"]),
+                helper.make_node("Relu", [f"{name}_v"], [f"{name}_w"]),
+            ],
+            "body",
+            [
+                helper.make_tensor_value_info(f"{name}_i", TensorProto.INT64, []),
+                helper.make_tensor_value_info(f"{name}_c", TensorProto.BOOL, []),
+                helper.make_tensor_value_info(f"{name}_v", 1, [None] * self.ranks[value]),
+            ],
+            [
+                helper.make_tensor_value_info(f"{name}_d", TensorProto.BOOL, []),
+                helper.make_tensor_value_info(f"{name}_w", 1, [None] * self.ranks[value]),
+            ],
+        )
+        count = self.add("Squeeze", [self.random.choice(["c0", "c1", "c1", "c2", self.number()])])
+        return self.add("Loop", [count, "", value], body=body)
 
     def target(self, rank: int, least: int) -> str:
         return self.add("Concat", [self.number(least) for _ in range(rank)], axis=0)
@@ -124,6 +176,7 @@ class Grower:
             [
                 *("Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"),
                 *("Tile", "Pad", "Range", "Split", "MaxPool", "Concat", "Flatten"),
+                *("Gather", "Loop"),
             ]
         )
         if op in ("Expand", "Reshape"):
@@ -167,6 +220,13 @@ class Grower:
             )
         elif op == "Concat":
             made = self.add(op, [value, self.add("Neg", [value])], axis=self.random.randrange(rank))
+        elif op == "Gather":
+            axis = self.random.randrange(rank)
+            end = self.extent(value, axis) if self.random.random() < 0.7 else self.number()
+            numbers = [self.add("Squeeze", [each]) for each in ("c0", end, "c1")]
+            made = self.add(op, [value, self.add("Range", numbers)], axis=axis)
+        elif op == "Loop":
+            made = self.loop(value)
         elif op == "Flatten":
             made, rank = self.add(op, [value], axis=self.random.randrange(rank)), 2
         elif op == "Add":
