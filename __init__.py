@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         VerifyError,
     )
     from .support.limits import Limits
-    from .tools.certify.checker.certificate import Rejected, certify
+    from .tools.certify.checker.certificate import Rejected
+    from .tools.certify.proving import certify
     from .tools.cli.compile_many import Outcome, compile_many
     from .tools.float16.converting import to_float16
     from .tools.float16.half_model import HalfModel
@@ -102,7 +103,8 @@ __getattr__, __dir__ = lazy_exports(
         "compiler": ("compile",),
         "backends.foldmap.fold_map": ("FoldMap",),
         "result": ("Result", "emit"),
-        "tools.certify.checker.certificate": ("Rejected", "certify"),
+        "tools.certify.checker.certificate": ("Rejected",),
+        "tools.certify.proving": ("certify",),
         "tools.cli.compile_many": ("Outcome", "compile_many"),
         "frontends": ("load",),
         "frontends.text": ("parse",),

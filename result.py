@@ -86,11 +86,10 @@ class Result:
     ) -> dict[str, Any]:
         """Return the certificate of the compile as a JSON document, which `irc.certify` checks.
 
-        It lists the rewrites if the model was compiled with `certificate=True`, and the steps of a
-        proof that the result equals the source. `written` is the model as it was written, with its
-        external data below `base_dir`. A warning names the steps that are unproved, since no
-        identity covers them. Raises EmitError for a module that came from no ONNX model, or whose
-        initializers were frozen, and for models that the checker does not read.
+        It has the digests of both models, the rewrites, and the numbers from which a proof follows,
+        if the model was compiled with `certificate=True`. `written` is the model as it was written,
+        with its external data below `base_dir`. Raises EmitError for a module that came from no
+        ONNX model, or whose initializers were frozen, and for external data that cannot be read.
         """
         module = self.module
         if not isinstance(module.source, ModelProto):
@@ -105,19 +104,13 @@ class Result:
             for node, proto in self._layers.items()
             if node in records and proto.output
         }
-        document: dict[str, Any]
-        document, warning = provided("certificate_of")(
+        made: dict[str, Any] = provided("certificate_of")(
             source, result, module, layers, self._exact_numbers()
         )
-        if warning is not None and warning not in self.warnings:
-            self.warnings.append(warning)
-        return document
+        return made
 
     def _exact_numbers(self) -> Callable[[str], Array | None]:
-        """Return a function that gives what a constant of the model was rounded from, by name.
-
-        A name inside a body may stand behind the path of the body.
-        """
+        """Return a function that gives what a constant of the model was rounded from, by name."""
         constants = {
             self._names.of(node.output): node.output
             for node in self.module.walked()
@@ -128,8 +121,6 @@ class Result:
         unrounded = self.module.provenance.table(UnroundedConstants).numbers
 
         def exact(name: str) -> Array | None:
-            while name not in constants and "/" in name:
-                name = name.partition("/")[2]
             value = constants.get(name)
             return unrounded[value] if value in unrounded else evaluator.exact(value)
 

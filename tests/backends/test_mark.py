@@ -12,13 +12,13 @@ import irc
 import onnx
 import pytest
 from graphs import Graph, batch_norm, conv_bn, unmarked
+from irc import Rejected, certify
 from irc.backends.foldmap.digests import graph_digest
 from irc.backends.foldmap.fold_map import FoldMap
 from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx.codec.protos import is_compiled
 from irc.frontends.text import parse
 from irc.ir.text.printer import side_data
-from irc.tools.certify.checker import Rejected, certify
 from onnx import ModelProto
 
 MARK = ("irc.compiled", "1")

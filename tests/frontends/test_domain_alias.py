@@ -10,10 +10,10 @@ import onnx
 import pytest
 import zoo
 from graphs import Graph, all_nodes, batch_norm
+from irc import certify
 from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx.codec.domains import with_canonical_domains
 from irc.frontends.text import parse
-from irc.tools.certify.checker import certify
 from irc.tools.verify import VerifyNumerics
 from onnx import ModelProto
 

@@ -1,4 +1,4 @@
-"""Certificates of compiles: the log of rewrites, and the search for steps to replay."""
+"""Certificates of compiles: the records of a compile, and the proof that is found by them."""
 
 from .writing import certificate_of
 

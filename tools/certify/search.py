@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,7 @@ from .checker.kernels import BOUNDS, ulps_between
 from .checker.linear_maps import SUMS
 from .checker.movement import is_move
 from .checker.pools import POOLS
-from .checker.program import Array, Datum, Operation, Program, Unproved, product
+from .checker.program import Datum, Operation, Program, Unproved, product
 from .checker.proof import Proof
 from .checker.recomputation import BY_TYPE, recomputed
 from .checker.reduced_axes import REDUCTIONS
@@ -27,7 +27,8 @@ from .checker.unproved import UNPROVED
 from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .ends import open_outputs
 from .namesakes import Namesakes
-from .unrounded import Exact, affine_between, stated, unrounded
+from .unrounded import affine_between, filled, stated, unrounded
+from .writing import MAX_STATED, Exact
 
 Claim = list[dict[str, Any]]
 """Affines that a layer applies, one after the other."""
@@ -45,9 +46,6 @@ MAX_TURNED = 4
 
 MAX_PARTS = 8
 """Most affines of a claim of which one is left out on trial."""
-
-MAX_STATED = 1 << 14
-"""Most numbers of an affine that a step states."""
 
 MERGED = frozenset(("Conv", "Gemm", "MatMul"))
 """Layers that sums of layers, and layers in a row, may become."""
@@ -76,7 +74,7 @@ class Search(Proof):
         source: Program,
         result: Program,
         claim_of: Callable[[str], Claim],
-        computed: Mapping[str, Array] | None = None,
+        computed: Exact = lambda _: None,
         exact: Exact = lambda _: None,
         *,
         is_rounding: bool = False,
@@ -84,7 +82,7 @@ class Search(Proof):
         assumed: Container[str] = (),
         admits: bool = False,
     ) -> None:
-        """Search with the claims of layers, and constants of a runtime, by value names.
+        """Search with the claims of layers, and constants of a runtime, by the labels of values.
 
         `exact` has the numbers that constants of the result were rounded from.
 
@@ -101,7 +99,7 @@ class Search(Proof):
         self.exact = exact
         self.is_rounding = is_rounding
         self.computes = False
-        self.computed = computed or {}
+        self.computed = computed
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
         self.is_proved = False
@@ -179,12 +177,14 @@ class Search(Proof):
 
     def _computed(self, operation: Operation) -> bool:
         """Try the constant that a runtime computed, by its distance from the rounding."""
-        names = [name for name in self.computed if f"/{operation.label}".endswith(f"/{name}")]
-        if operation.kind not in BOUNDS or not names:
+        numbers = self.computed(operation.label) if operation.kind in BOUNDS else None
+        if numbers is None:
             return False
         try:
-            ulps = ulps_between(self.computed[max(names, key=len)], recomputed(operation)[0])
-        except Unproved:
+            rounded = recomputed(operation)[0]
+            made = filled(numbers, rounded.array.shape).astype(rounded.array.dtype)
+            ulps = ulps_between(made, rounded)
+        except (Unproved, ValueError):
             return False
         return ulps is not None and self._try(operation, {"identity": "constant", "ulps": ulps})
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...ir.tensor import Array
 from .checker.layer_constants import numbers_of
 from .checker.lines import Line, along
-from .checker.program import Datum, Operation, Stored, Unproved
+from .checker.program import Array, Datum, Operation, Stored, Unproved
 from .checker.weighted_layers import parameters, weights_of
-
-Exact = Callable[[str], Array | None]
-"""Returns the float64 numbers that a constant of the result was rounded from, by its name."""
+from .writing import Exact, encoded
 
 
 def unrounded(operation: Operation, exact: Exact) -> Operation:
@@ -29,9 +24,14 @@ def _unrounded(value: Datum, exact: Exact) -> Datum:
     if value.stored is None or not value.is_float:
         return value
     array, numbers = value.stored.array, exact(value.label)
-    if numbers is None or numbers.dtype != np.float64 or numbers.size != array.size:
+    if numbers is None or numbers.size not in (1, array.size):
         return value
-    return replace(value, stored=Stored(None, array, numbers.reshape(array.shape)))
+    return replace(value, stored=Stored(None, array, filled(numbers, array.shape)))
+
+
+def filled(numbers: Array, extents: tuple[int, ...]) -> Array:
+    """Return numbers in these extents, one for all elements. Raises ValueError."""
+    return np.full(extents, numbers) if numbers.size == 1 else numbers.reshape(extents)
 
 
 def affine_between(source: Operation, result: Operation) -> Line | None:
@@ -81,11 +81,3 @@ def stated(line: Line) -> dict[str, Any]:
     extents = np.broadcast_shapes(line.scale.shape, line.shift.shape)
     scale, shift = (np.broadcast_to(each, extents) for each in (line.scale, line.shift))
     return {"scale": encoded(scale), "shift": encoded(shift), "extents": list(extents)}
-
-
-def encoded(array: Array) -> float | str:
-    """Return numbers as a certificate states them: one number, or float64 in base64."""
-    flat = np.ascontiguousarray(array, "<f8").reshape(-1)
-    if flat.size and (flat == flat[0]).all():
-        return float(flat[0])
-    return b64encode(flat.tobytes()).decode()

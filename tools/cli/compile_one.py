@@ -75,7 +75,7 @@ def _compile(
     others: Sequence[str | Path | None],
     summary: Summary,
 ) -> None:
-    """Compile, and write all files: all but a certificate if the checker does not read the models.
+    """Compile, and write all files: all but a certificate if a model's external data are lost.
 
     Raises EmitError for that one when the others are in place.
     """

@@ -562,8 +562,8 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         "--certificate",
         metavar="CERT.json",
         help=(
-            "write a proof, for irc certify, that OUT computes what MODEL does; rewrites that no"
-            " identity covers are steps in it that are unproved"
+            "write what irc certify needs to prove that OUT computes what MODEL does: the rewrites"
+            " and their numbers"
         ),
     )
     group = command.add_argument_group(

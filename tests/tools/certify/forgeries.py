@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from irc.tools.certify.checker.certificate import digest_of_model, digest_of_steps
+from irc.tools.certify.checker.document import digest_of_content, digest_of_model
 from onnx import ModelProto, numpy_helper
 
 Document = dict[str, Any]
@@ -32,11 +32,11 @@ class Forgery:
 
 
 def sealed(document: Document, source: ModelProto, result: ModelProto) -> Document:
-    """The document about these models, with its steps numbered and sealed again."""
+    """The document about these models, with its steps numbered, if it has any, and sealed again."""
     made = {**document, "source": digest_of_model(source), "result": digest_of_model(result)}
-    for number, step in enumerate(made["steps"], 1):
+    for number, step in enumerate(made.get("steps", ()), 1):
         step["step"] = number
-    made["seal"] = digest_of_steps(made)
+    made["seal"] = digest_of_content(made)
     return made
 
 
@@ -44,7 +44,7 @@ def forgeries(
     source: ModelProto, result: ModelProto, document: Document, other: Document
 ) -> Iterator[Forgery]:
     """Yield forgeries of a certificate that holds; `other` is the certificate of another model."""
-    for kind, where, forged in _models(result):
+    for kind, where, forged in forged_models(result):
         yield Forgery(kind, where, source, forged, sealed(copy.deepcopy(document), source, forged))
     biased = {node.output[0] for node in result.graph.node if len(node.input) > 2}
     for kind, where, forged in _documents(document, biased):
@@ -60,7 +60,8 @@ def forgeries(
         yield Forgery(kind, where, first, second, sealed(copy.deepcopy(document), first, second))
 
 
-def _models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
+def forged_models(result: ModelProto) -> Iterator[tuple[str, str, ModelProto]]:
+    """Yield models that compute something else, with what was changed and where."""
     read = {name for node in result.graph.node for name in node.input}
     for i, tensor in enumerate(result.graph.initializer):
         array = numpy_helper.to_array(tensor)

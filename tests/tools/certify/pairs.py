@@ -7,12 +7,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from irc import Rejected, certify
 from irc.ir.tensor import Array
-from irc.tools.certify.checker.certificate import FORMAT, VERSION, Replay
+from irc.tools.certify.checker.certificate import Replay
+from irc.tools.certify.checker.document import FORMAT, VERSION
 from irc.tools.certify.checker.program import Unproved
 from irc.tools.certify.checker.refinement import load_typed
+from irc.tools.certify.proving import prove
 from irc.tools.certify.search import Search
 from onnx import ModelProto, checker, parser
 
@@ -26,6 +29,12 @@ def model(text: str, opset: int = 18) -> ModelProto:
     return parser.parse_model(
         text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}'
     )
+
+
+def proof_of(source: ModelProto, result: ModelProto, document: object) -> dict[str, Any]:
+    """The certificate with all steps that are found by the records of a compile."""
+    made: dict[str, Any] = json.loads(json.dumps(prove(source, result, document)[1]))
+    return made
 
 
 def is_proved(source: str, result: str, *steps: dict[str, object], opset: int = 18) -> bool:

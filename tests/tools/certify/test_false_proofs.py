@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from irc import Rejected, certify
-from irc.tools.certify.checker.certificate import FORMAT, VERSION
+from irc.tools.certify.checker.document import FORMAT, VERSION
 from onnx import TensorProto, helper, numpy_helper
 
 from .forgeries import sealed

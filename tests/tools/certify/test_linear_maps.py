@@ -5,12 +5,12 @@ from __future__ import annotations
 import irc
 import numpy as np
 import pytest
-from irc.tools.certify.checker import check
+from irc.tools.certify.checker.certificate import check
 from onnx import ModelProto, numpy_helper
 from random_branches import convolutions, products
 
 from .forgeries import sealed
-from .pairs import is_found, is_proved
+from .pairs import is_found, is_proved, proof_of
 
 STEP = {"at": "result", "operation": "y", "identity": "same map", "source": "y"}
 
@@ -219,7 +219,7 @@ def test_random_sums_are_proved_or_unproved(grow: object) -> None:
     for seed in range(24):
         source: ModelProto = grow(seed)  # type: ignore[operator]
         result = irc.compile(source, certificate=True)
-        document = result.certificate()
+        document = proof_of(source, result.model, result.certificate())
         check(source, result.model, document)
         steps = [each for each in document["steps"] if each["identity"] == "same map"]
         mapped += bool(steps)

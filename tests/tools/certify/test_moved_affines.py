@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 from irc import Rejected, certify
-from irc.tools.certify.checker.certificate import FORMAT, VERSION
+from irc.tools.certify.checker.document import FORMAT, VERSION
 
 from .forgeries import sealed
 from .pairs import is_found, is_proved, model

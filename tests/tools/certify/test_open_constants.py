@@ -8,11 +8,11 @@ import zlib
 import irc
 import numpy as np
 import pytest
-from irc.tools.certify.checker import check
-from irc.tools.certify.checker.certificate import digest_of_steps
+from irc.tools.certify.checker.certificate import check
+from irc.tools.certify.checker.document import digest_of_content
 from onnx import numpy_helper
 
-from .pairs import is_proved, model
+from .pairs import is_proved, model, proof_of
 
 BUCKETS = """(float[4,2] x) => (float[4,2] y) <int64[4] n = {0, 1, 2, 8}, int64[4] big = {2, 2, 2, 2},
  float two = {2}, float[16,2] table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
@@ -27,7 +27,7 @@ def test_elements_that_nothing_takes_may_be_open() -> None:
     source = model(BUCKETS)
     result = irc.compile(source, certificate=True)
     assert [node.op_type for node in result.model.graph.node] == ["Add"]
-    document = result.certificate()
+    document = proof_of(source, result.model, result.certificate())
     assert not check(source, result.model, document).unproved
     table = numpy_helper.to_array(result.model.graph.initializer[0]).copy()
     assert table[:, 0].tolist() == [0.0, 2.0, 6.0, 12.0]
@@ -75,12 +75,12 @@ def test_the_logarithm_of_zero_is_minus_infinity(place: int, holds: bool) -> Non
     """A step cannot say that it is another number, as it can of the logarithm of 2."""
     source = model(BUCKETS)
     result = irc.compile(source, certificate=True)
-    document = result.certificate()
+    document = proof_of(source, result.model, result.certificate())
     (step,) = [each for each in document["steps"] if "ulps" in each]
     ulps = np.frombuffer(zlib.decompress(base64.b64decode(step["ulps"])), "<i2").copy()
     ulps[place] += 1
     step["ulps"] = base64.b64encode(zlib.compress(ulps.tobytes())).decode()
-    document["seal"] = digest_of_steps(document)
+    document["seal"] = digest_of_content(document)
     if holds:
         assert check(source, result.model, document).steps
         return

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from .congruence import RESULT, SOURCE
+from .document import FORMAT, RECORDED, VERSION, digest_of_content, digest_of_model, is_complete
 from .program import MALFORMED, Operation, Program, Unproved
 from .proof import Proof
 from .refinement import load_typed
 from .steps import Step
 from .unproved import DECLARATION, OUTPUT, UNPROVED, Assumption, assumptions
-
-FORMAT = "irc-certificate"
-VERSION = 1
-
-MARK = "irc.compiled"
-"""The key in the metadata of a model that bears irc's mark, which a certificate does not see."""
 
 MAX_DEPTH = 16
 """How deep lists and objects of a certificate may be nested."""
@@ -92,37 +86,6 @@ class Replay(Proof):
             raise Unproved(reason)
 
 
-def digest_of_model(model: ModelProto) -> str:
-    """Return the SHA-256 of a model without irc's mark, external data included."""
-    others = [entry for entry in model.metadata_props if entry.key != MARK]
-    if len(others) < len(model.metadata_props):
-        bare = ModelProto()
-        bare.CopyFrom(model)
-        del bare.metadata_props[:]
-        bare.metadata_props.extend(others)
-        model = bare
-    return sha256(model.SerializeToString(deterministic=True)).hexdigest()
-
-
-def digest_of_steps(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the rewrites and steps of a certificate."""
-    content = [document.get("rewrites"), document.get("steps")]
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def is_complete(model: ModelProto) -> bool:
-    """Return whether a message has all elements of the model: none are in other files."""
-    stack: list[Any] = [model]
-    while stack:
-        message = stack.pop()
-        if isinstance(message, TensorProto) and message.data_location == TensorProto.EXTERNAL:
-            return False
-        for field, content in message.ListFields():
-            if field.type == field.TYPE_MESSAGE:
-                stack.extend([content] if hasattr(content, "ListFields") else content)
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedCertificate:
     """What a certificate proves of a result with so many operators, and what it assumes."""
@@ -141,38 +104,51 @@ class CheckedCertificate:
         ]
 
 
-def certify(
-    source: ModelProto | str | Path,
-    result: ModelProto | str | Path,
-    certificate: Any,
-    *,
-    allow_unproved: bool = False,
-) -> int:
-    """Return the number of steps that prove `result` equal to `source`. Raises Rejected.
-
-    The models are paths or messages with all elements; the certificate is a path or the document.
-    Equal models need no step, even if they cannot be followed. A certificate with unproved steps is
-    rejected unless `allow_unproved` is true.
-    """
-    verdict = check(source, result, certificate)
-    if verdict.unproved and not allow_unproved:
-        raise Rejected("; ".join(verdict.lines()))
-    return verdict.steps
-
-
 def check(
     source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
 ) -> CheckedCertificate:
-    """Return what a certificate proves about two models. Raises Rejected."""
+    """Return what the steps of a certificate prove about two models. Raises Rejected.
+
+    The models are paths or messages with all elements; the certificate is a path or the document.
+    Equal models need no step, even if they cannot be followed.
+    """
+    document, models = opened(source, result, certificate)
+    if "steps" not in document:
+        raise Rejected("the certificate has no list of steps")
+    if not document["steps"] and are_equal(document, models[0]):
+        return CheckedCertificate(0, 0)
+    return replayed(typed(models), document["steps"])
+
+
+def opened(
+    source: ModelProto | str | Path, result: ModelProto | str | Path, certificate: Any
+) -> tuple[Mapping[str, Any], list[ModelProto]]:
+    """Return a certificate that is about these models, and the models. Raises Rejected."""
     document = _document(certificate)
     models = [_model(source, "source"), _model(result, "result")]
     _check_document(document, models)
-    steps = document["steps"]
-    if not steps and document[SOURCE] == document[RESULT] and is_complete(models[0]):
-        return CheckedCertificate(0, 0)
-    replay = None
+    return document, models
+
+
+def are_equal(document: Mapping[str, Any], source: ModelProto) -> bool:
+    """Return whether a certificate is about two models of one message, with all elements."""
+    return document[SOURCE] == document[RESULT] and is_complete(source)
+
+
+def typed(models: Sequence[ModelProto]) -> list[Program]:
+    """Return the programs of models with the types that follow. Raises Rejected."""
     try:
-        replay = Replay(load_typed(models[0]), load_typed(models[1]), steps)
+        return [load_typed(each) for each in models]
+    except Unproved as unproved:
+        raise Rejected(str(unproved)) from None
+    except MALFORMED as error:
+        raise Rejected(f"a model is malformed: {error!r}") from None
+
+
+def replayed(programs: Sequence[Program], steps: Sequence[Step]) -> CheckedCertificate:
+    """Return what steps prove about a source and a result. Raises Rejected."""
+    replay = Replay(programs[0], programs[1], steps)
+    try:
         replay.run()
         return CheckedCertificate(
             len(steps),
@@ -185,8 +161,8 @@ def check(
         raise Rejected(_sentence(steps, replay, f"it cannot be followed: {error!r}")) from None
 
 
-def _sentence(steps: Sequence[Step], replay: Replay | None, reason: str) -> str:
-    place = 0 if replay is None else replay.current
+def _sentence(steps: Sequence[Step], replay: Replay, reason: str) -> str:
+    place = replay.current
     if not place:
         return reason
     step = steps[place - 1]
@@ -222,33 +198,35 @@ def _model(model: ModelProto | str | Path, title: str) -> ModelProto:
 
 
 def _check_document(document: Mapping[str, Any], models: Sequence[ModelProto]) -> None:
-    if document.get("format") != FORMAT or document.get("version") != VERSION:
-        raise Rejected(f"it is no certificate of version {VERSION}")
-    steps = document.get("steps")
+    is_recorded = document.get("version") == RECORDED
+    if document.get("format") != FORMAT or document.get("version") not in (VERSION, RECORDED):
+        raise Rejected(f"it is no certificate of version {VERSION} or {RECORDED}")
+    steps, records = document.get("steps", []), document.get("records", {})
+    if not is_recorded and ("steps" not in document or "records" in document):
+        raise Rejected("the certificate has no list of steps")
+    if is_recorded and ("records" not in document or "steps" in document):
+        raise Rejected("the certificate has no records")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise Rejected("the certificate has no list of steps")
     rewrites = document.get("rewrites", [])
-    if not isinstance(rewrites, list) or _is_deep([rewrites, steps]):
+    if not isinstance(rewrites, list) or _is_deep([rewrites, steps, records]):
         raise Rejected("the rewrites are no list, or something is nested too deeply")
     for name, model in zip((SOURCE, RESULT), models, strict=True):
         if document.get(name) != digest_of_model(model):
             raise Rejected(f"the certificate is about another {name}")
-    if document.get("seal") != digest_of_steps(document):
-        raise Rejected("the rewrites or steps of the certificate were changed")
-    for rewrite in rewrites:
-        if not isinstance(rewrite, list) or len(rewrite) != 3 or not isinstance(rewrite[2], list):
-            raise Rejected("a rewrite is no list of a rule, an operator and steps")
-        if any(
-            not isinstance(number, int) or not 1 <= number <= len(steps) for number in rewrite[2]
-        ):
-            raise Rejected(
-                f"the rewrite {rewrite[0]!r} of {rewrite[1]} names a step that does not exist"
-            )
+    if document.get("seal") != digest_of_content(document):
+        raise Rejected("the rewrites, steps or records of the certificate were changed")
+    if not all(isinstance(each, list) and _is_rewrite(each[:2]) for each in rewrites):
+        raise Rejected("a rewrite is no list of a rule and an operator")
     for number, step in enumerate(steps, 1):
         if step.get("step") != number:
             raise Rejected(f"step {number} has the number {step.get('step')!r}")
         if not isinstance(step.get("rules", []), list):
             raise Rejected(f"the rules of step {number} are no list")
+
+
+def _is_rewrite(given: list[Any]) -> bool:
+    return len(given) == 2 and all(isinstance(each, str) for each in given)
 
 
 def _is_deep(content: object) -> bool:

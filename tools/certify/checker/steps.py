@@ -91,7 +91,7 @@ def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> L
             raise Unproved("the rank of the affine is another")
         return family[1]
     scale, shift = (
-        _numbers(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0))
+        decoded(part.get(name, default)) for name, default in (("scale", 1.0), ("shift", 0.0))
     )
     extents = part.get("extents")
     if extents is None:
@@ -103,8 +103,8 @@ def _stage(proof: Relations, part: Mapping[str, Any], rank: int, axis: int) -> L
     )
 
 
-def _numbers(given: object) -> np.ndarray[Any, Any]:
-    """Return an array of a certificate: a number, or float64 in base64."""
+def decoded(given: object) -> np.ndarray[Any, Any]:
+    """Return an array of a certificate: a number, or float64 in base64. Raises Unproved."""
     if isinstance(given, int | float):
         return np.array(float(given))
     if isinstance(given, str):
