@@ -73,6 +73,15 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="weights of 7 bits, for x86 processors without VNNI, whose kernels overflow with 8",
     )
     command.add_argument(
+        "--activations",
+        choices=("int8", "int16"),
+        default="int8",
+        help=(
+            "bits of activations (default: int8): QNN's HTP computes int16, onnxruntime on a CPU in"
+            " float"
+        ),
+    )
+    command.add_argument(
         "--target",
         metavar="22dB|99%",
         help=(
@@ -165,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
             sigmas=options.sigmas,
             per_channel=options.per_channel,
             reduce_range=options.reduce_range,
+            activations=options.activations,
             exclude=options.exclude,
             keep=options.keep,
             passes=options.passes,

@@ -132,7 +132,7 @@ class Candidates:
     ) -> None:
         self.preparation, self.first, self.judge = preparation, first, judge
         self.calibration, self.given = calibration, given
-        self.per_channel = self.reduce_range = False
+        self.per_channel = self.reduce_range = self.wide = False
         self.rounded: Collection[str] = ()
         """Results that are rounded, as the user gives their ranges."""
         self.fixed = {**not_removable(first.model), **other_types(first.model, first.known)}
@@ -175,6 +175,7 @@ class Candidates:
             self.given,
             per_channel=self.per_channel,
             reduce_range=self.reduce_range,
+            wide=self.wide,
         )
         while True:
             quantized, warnings = engine.run(reasons)

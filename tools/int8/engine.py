@@ -39,6 +39,8 @@ SINCE = 10
 """The first opset with QuantizeLinear. The quantizer lets onnx convert older ones to 11."""
 AXIS_SINCE = 13
 """The first opset whose DequantizeLinear has a scale for each channel."""
+WIDE_SINCE = 21
+"""The first opset whose QuantizeLinear makes integers of 16 bits."""
 HALF_SINCE = 19
 """The first opset whose QuantizeLinear takes float16."""
 
@@ -75,7 +77,10 @@ class Engine:
         *,
         per_channel: bool,
         reduce_range: bool,
+        wide: bool = False,
     ) -> None:
+        self.wide = wide
+        """Whether activations have 16 bits."""
         self.model = model
         self.opset = opset_versions(model.opset_import)[""]
         self.known = known
@@ -182,7 +187,7 @@ class Engine:
                     quant_format=QuantFormat.QDQ,
                     per_channel=self.per_channel,
                     reduce_range=self.reduce_range,
-                    activation_type=QuantType.QUInt8,
+                    activation_type=QuantType.QUInt16 if self.wide else QuantType.QUInt8,
                     weight_type=QuantType.QInt8,
                     nodes_to_exclude=list(exclude),
                     calibration_cache_path=cache,

@@ -13,6 +13,7 @@ from ...compiler import compile as compile_model
 from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.domains import with_canonical_domains
 from ...frontends.onnx.codec.external_data import embed_external_data
+from ...frontends.onnx.raising import obstacle_to_opset
 from ...passes.infra import PassContext
 from ...result import Result, copied
 from ...support.errors import EmitError, UsageError
@@ -33,6 +34,8 @@ gain.
 """
 CORRECTION = "BiasCorrection{{{}}},FoldConstant{{widen=true}}"
 """Passes after these for the layers whose weights are rounded, with the options of the rounding."""
+IR_OF_OPSET_21 = 10
+"""The IR version that came with opset 21."""
 MAX_BYTES = 2**31 - 1
 """Bytes of a protobuf message."""
 
@@ -59,7 +62,10 @@ class Preparation:
         keep: Iterable[str],
         limits: Limits,
         ctx: PassContext,
+        opset: int = 0,
     ) -> None:
+        self.opset = opset
+        """The least opset of the models."""
         self.source, self.base_dir = source, base_dir
         self.passes = passes
         rounding = f"per_channel={per_channel},reduce_range={reduce_range}"
@@ -107,10 +113,12 @@ class Preparation:
 
         By default they are those of their results. Constants are initializers, which need no input
         since IR version 4, and ONNX's own domain is imported once, as the engine asks. Raises
-        EmitError if the model is too large.
+        EmitError if the model is too large, or an operator means something else in the least
+        opset.
         """
         model = copied(with_canonical_domains(self._folded(result)))
         model.ir_version = max(model.ir_version, 4)
+        self._raise(model)
         constants_to_initializers(model)
         taken = {node.name for node in model.graph.node}
         seen: set[str] = set()
@@ -125,6 +133,19 @@ class Preparation:
                 " quantizer takes less than 2 GiB"
             )
         return model
+
+    def _raise(self, model: ModelProto) -> None:
+        """Let a model import the least opset, in place."""
+        if not self.opset:
+            return
+        model.ir_version = max(model.ir_version, IR_OF_OPSET_21)
+        (entry,) = (each for each in model.opset_import if not each.domain)
+        if entry.version >= self.opset:
+            return
+        obstacle = obstacle_to_opset(model, self.opset)
+        if obstacle is not None:
+            raise EmitError(f"integers of 16 bits need opset {self.opset}: {obstacle}")
+        entry.version = self.opset
 
     def _folded(self, result: Result) -> ModelProto:
         folded = copied(result.model)
