@@ -43,7 +43,9 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
             "Run A and B on the same inputs, and compare every tensor of A with its counterpart in"
             " B, found by name, by the fold map or by structure. Exit with 1 if a difference is"
             " larger than rounding explains. A quantized B is judged by the signal-to-noise ratio"
-            " (SQNR) of its layers instead, and the exit status is 0."
+            " (SQNR) of its layers instead, and the exit status is 0. Every result of a float16 or"
+            " bfloat16 B is rounded in float32 arithmetic and held to the bound of its type, and"
+            " the first operator that overflows is named."
         ),
     )
     command.add_argument("first", metavar="A", help=COMPARED)
@@ -107,9 +109,10 @@ def run(options: argparse.Namespace) -> int:
     from ...support.errors import UsageError
     from ...support.files import FileTransaction
     from ...support.output_paths import check_apart, check_drawing
+    from ..float16.alignment import align_model, narrowed_type
     from ..report import collect_alignment, writing_page, writing_report
     from ..verify.align_table import print_alignment
-    from ..verify.alignment import align, check_dump, dump
+    from ..verify.alignment import check_dump, dump
     from ..verify.alignment_drawing import alignment_drawing
     from ..verify.both_models import check_extents, compare_with
     from ..verify.branch_outputs import expose_branch_tensors
@@ -141,9 +144,9 @@ def run(options: argparse.Namespace) -> int:
     if options.dump:
         check_dump(Path(options.dump))
     fold_map = None if options.map is None else FoldMap.load(options.map, limits)
+    dtype = narrowed_type(first, second)
     with progress("comparing", quiet=options.quiet) as advance:
         inputs = read_inputs(options.inputs, first)
-        other = expose_branch_tensors(second, other_dir)
         with blaming(options):
             comparison = compare_with(
                 first,
@@ -152,8 +155,9 @@ def run(options: argparse.Namespace) -> int:
                 advance=advance,
                 thorough=options.thorough,
                 tolerance=tolerance_of(options),
+                narrow=dtype,
             )
-            found = align(comparison, other, other_dir, fold_map)
+            found = align_model(comparison, second, other_dir, fold_map)
     warnings = comparison.warnings(found.differences, first)
     warn(warnings)
     with FileTransaction(options.json, options.html, options.svg) as files:
@@ -175,14 +179,17 @@ def run(options: argparse.Namespace) -> int:
         if options.dump:
             dump(
                 Path(options.dump),
-                (("a", comparison.source.runner), ("b", Runner(other, other_dir))),
+                (
+                    ("a", comparison.source.runner),
+                    ("b", Runner(expose_branch_tensors(second, other_dir), other_dir)),
+                ),
                 comparison,
             )
     if not options.quiet and options.json != "-":
         print_alignment(found, console)
         if comparison.left_out:
             sys.stdout.write(f"not run on: {', '.join(comparison.left_out)} (--thorough does)\n")
-    return 1 if found.first_divergence is not None else 0
+    return int(not found.agrees)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from ..int8.fidelity import Fidelity, measure
 from ..int8.samples import count_samples, generate_samples, hold_out, read_samples
 from ..verify.inputs import Feeds
 from ..verify.runner import Runner
-from .emulation import emulated, half_inputs
+from .emulation import emulated, narrow_inputs
 from .half_model import HalfModel
 from .predicted_ranges import measured_ranges, predicted_ranges
 
@@ -207,7 +207,7 @@ def _measured(
     source: ModelProto, folder: Path, half: Result, batches: Sequence[Feeds]
 ) -> tuple[Fidelity, ...]:
     """Compare the float16 model, with all its roundings, with the source."""
-    inputs = half_inputs(half)
+    inputs = narrow_inputs(half)
     rounded = [
         {name: _rounded(array) if name in inputs else array for name, array in feeds.items()}
         for feeds in batches

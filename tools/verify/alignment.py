@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import ModelProto
@@ -32,6 +32,9 @@ from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
 from .tensor_blocks import is_tensor, widen
 from .tolerance import Tolerance
 
+if TYPE_CHECKING:
+    from ..float16.alignment import Overflow
+
 INDEX = "index.json"
 DUMPED_FILE = re.compile(r"\d{5,}\.npy")
 
@@ -48,6 +51,13 @@ class Alignment:
     """The counterparts in the second model by the names in the first."""
     tolerance: Tolerance | None = None
     """The tolerance that differences were held to, None for the bound on rounding."""
+    overflow: Overflow | None = None
+    """The first operator of a float16 model whose result is too large."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding, or the tolerance, explains every difference, and nothing overflows."""
+        return self.first_divergence is None and self.overflow is None
 
     @property
     def worst(self) -> list[TensorDifference]:
@@ -66,6 +76,8 @@ class Alignment:
     def lines(self) -> Iterator[str]:
         """Yield the verdict: whether the models agree, and the first tensor to diverge."""
         first, tolerance = self.first_divergence, self.tolerance
+        if self.overflow is not None:
+            yield self.overflow.sentence
         if first is None:
             share = undecided_share(self.differences)
             rest = f"; {share:.2g} of their elements are undecided" if share else ""
@@ -85,7 +97,7 @@ class Alignment:
         """Return the document of `irc align --json`."""
         first = self.first_divergence
         return {
-            "agrees": first is None,
+            "agrees": self.agrees,
             "tolerance": None if self.tolerance is None else asdict(self.tolerance),
             "rows": [
                 {key: json_value(value) for key, value in asdict(difference).items()}
@@ -95,6 +107,7 @@ class Alignment:
             ],
             "alone": [{"tensor": name, "note": note} for name, note in self.alone],
             "first_divergence": None if first is None else first.tensor,
+            "overflow": None if self.overflow is None else self.overflow.to_json(),
         }
 
 

@@ -13,11 +13,12 @@ from ...compiler import read_onnx
 from ...frontends import load
 from ...ir.module import Module
 from ...ir.tensor import Array
+from ...ir.types import DType
 from ...result import emit
 from ...support.errors import UsageError, VerifyError
 from ...support.limits import DEFAULT_LIMITS, Limits
+from ..float16.alignment import align_model, narrowed_type
 from .alignment import Alignment
-from .alignment import align as align_with
 from .branch_outputs import expose_branch_tensors
 from .comparison import Comparison
 from .inputs import (
@@ -59,9 +60,11 @@ def align(
     `advance` is called with the name of each set of inputs.
 
     `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
-    explain, or None. Raises VerifyError if a model does not run, ModelError if one cannot be read,
-    UsageError if an input has fixed extents in `second` only and neither inputs nor shapes are
-    given.
+    explain, or None. A float16 or bfloat16 model beside a float32 one is held to the bound of its
+    type, with every result rounded, and `Alignment.overflow` is its first operator to overflow.
+
+    Raises VerifyError if a model does not run, ModelError if one cannot be read, UsageError if an
+    input has fixed extents in `second` only and neither inputs nor shapes are given.
     """
     one, base_dir = _read(first, input_shapes, limits, preprocess)
     two, other_dir = _read(second, input_shapes, limits)
@@ -73,10 +76,11 @@ def align(
         inputs=_stimuli(inputs, one),
         tolerance=tolerance,
         thorough=thorough,
+        narrow=narrowed_type(one, two),
         advance=advance,
     )
     known = FoldMap.load(fold_map) if isinstance(fold_map, str | Path) else fold_map
-    return align_with(comparison, expose_branch_tensors(two, other_dir), other_dir, known)
+    return align_model(comparison, two, other_dir, known)
 
 
 def verify(
@@ -103,7 +107,7 @@ def verify(
         tolerance=tolerance,
         thorough=thorough,
     )
-    if found.first_divergence is not None:
+    if not found.agrees:
         raise VerifyError("\n".join(found.lines()))
     return found
 
@@ -115,9 +119,13 @@ def compare_with(
     inputs: Sequence[Stimulus] = (),
     tolerance: Tolerance | None = None,
     thorough: bool = False,
+    narrow: DType | None = None,
     advance: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Return the comparison of other models with `model`, also of values in its branches."""
+    """Return the comparison of other models with `model`, also of values in its branches.
+
+    They may be off by roundings to the `narrow` type.
+    """
     return Comparison(
         expose_branch_tensors(model, base_dir),
         base_dir,
@@ -126,6 +134,7 @@ def compare_with(
         frozen=True,
         thorough=thorough,
         tolerance=tolerance,
+        narrow=narrow,
     )
 
 

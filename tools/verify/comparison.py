@@ -14,6 +14,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from ...ir.types import DType
 from ...support.errors import SourceError, VerifyError
 from ..report.graph_boxes import model_drawing
 from ..report.notebook import frame, table
@@ -67,14 +68,16 @@ class Comparison:
         frozen: bool = False,
         thorough: bool = False,
         tolerance: Tolerance | None = None,
+        narrow: DType | None = None,
     ) -> None:
         """Run the source on `inputs` or on generated stimuli; `thorough` leaves out fewer of these.
 
-        Differences are held to the `tolerance`, by default to the bound on rounding.
+        Differences are held to the `tolerance`, by default to the bound on rounding, to the
+        `narrow` type if there is one.
 
         Raises SourceError if it fails on one of `inputs`, or on all generated stimuli.
         """
-        self.source = ReferenceModel(source, base_dir or Path())
+        self.source = ReferenceModel(source, base_dir or Path(), narrow)
         self.source.tolerance = tolerance
         self.advance = advance
         self.frozen = frozen

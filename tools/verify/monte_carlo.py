@@ -15,7 +15,8 @@ A bias of 32-bit integers behind DequantizeLinear is the nearest of its steps to
 be rounded to another scale: it moves by a random share of one step.
 
 Kernels sum float16 and bfloat16 in float32. For these, u is the one of float32, and the rounding of
-the result adds u * |y| of the narrow type.
+the result adds u * |y| of the narrow type. A float32 model whose results shall be rounded to a
+narrow type gets the noise of that type: NARROWED times u * |y|, and the step of its least numbers.
 
 Values that depend on shapes and constants alone get no noise, nor do sums and products of integers.
 Bodies of If, Loop and Scan get noise like the main graph; functions are inlined before. Operators
@@ -37,7 +38,8 @@ from onnx.inliner import inline_local_functions
 
 from ...frontends.onnx.codec.onnx_types import TO_ONNX
 from ...ir.ops import DEFAULT_DOMAINS
-from ...ir.types import TensorType
+from ...ir.tensor import smallest_normal
+from ...ir.types import DType, TensorType
 from .graph_builder import GraphBuilder, noise_type
 from .numeric_traits import (
     EXACT,
@@ -64,6 +66,9 @@ UNIT_ROUNDOFF: dict[int, float] = {
     TensorProto.BFLOAT16: 2.0**-8,
 }
 """Half the distance from 1 to the next number, by element type."""
+NARROWED = 0.25
+"""Noise of a result that is rounded to a narrow type, in roundings and AMPLITUDE: there is one
+rounding, in whatever order an implementation sums."""
 SUMS_IN_FLOAT16 = platform.machine().lower() in ("aarch64", "arm64")
 """Whether onnxruntime may sum float16 in float16: its kernels for ARM do."""
 
@@ -82,10 +87,10 @@ def inline_functions(model: ModelProto) -> ModelProto:
         return model
 
 
-def noisy_model(model: ModelProto, types: Types) -> ModelProto:
+def noisy_model(model: ModelProto, types: Types, narrow: DType | None = None) -> ModelProto:
     """Return a copy of `model` with noise in its graphs, another one in every run.
 
-    Values keep their names.
+    Values keep their names. With a `narrow` type float32 results get the noise of that type.
     """
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -94,7 +99,12 @@ def noisy_model(model: ModelProto, types: Types) -> ModelProto:
     opset = next(opsets, 1)
     initializers = {tensor.name for tensor in copy.graph.initializer}
     data = {info.name for info in copy.graph.input if info.name not in initializers}
-    _NoiseInserter(copy.graph, types, opset, data).run()
+    units = dict(UNIT_ROUNDOFF)
+    step = 0.0
+    if narrow is not None:
+        units[TensorProto.FLOAT] = NARROWED * UNIT_ROUNDOFF[TO_ONNX[narrow]]
+        step = NARROWED * UNIT_ROUNDOFF[TO_ONNX[narrow]] * smallest_normal(narrow)
+    _NoiseInserter(copy.graph, types, opset, data, (units, step)).run()
     return copy
 
 
@@ -103,7 +113,8 @@ class _NoiseInserter(GraphBuilder):
 
     `data` are the values that depend on the graph's inputs, at first the inputs themselves. `outer`
     belongs to the graph around a body. Constants that a body reads get their noise there, so that
-    it is the same in every iteration.
+    it is the same in every iteration. `rounding` has the unit roundoff by element type, and the
+    error of float32 results that does not depend on their size.
     """
 
     def __init__(
@@ -112,9 +123,12 @@ class _NoiseInserter(GraphBuilder):
         types: Types,
         opset: int,
         data: set[str],
+        rounding: tuple[Mapping[int, float], float],
         outer: _NoiseInserter | None = None,
     ) -> None:
         super().__init__(graph, count(1) if outer is None else outer.numbers, opset)
+        self.rounding = rounding
+        self.units, self.step = rounding
         self.types = types
         self.data = data
         self.outer = outer
@@ -160,7 +174,8 @@ class _NoiseInserter(GraphBuilder):
         for body in bodies(node):
             # The first input of Loop's body is the iteration number.
             state = body.input[node.op_type == "Loop" :]
-            _NoiseInserter(body, self.types, self.opset, {info.name for info in state}, self).run()
+            names = {info.name for info in state}
+            _NoiseInserter(body, self.types, self.opset, names, self.rounding, self).run()
         self.perturb_constants(node)
         self.perturb_pole(node, operands)
         self.add_result(node)
@@ -250,6 +265,8 @@ class _NoiseInserter(GraphBuilder):
             errors = self.rounding_errors(node, name, elem_type, is_sum=is_sum)
             if integers:
                 errors = self.zero_on_integers(errors, [*node.input], value, elem_type)
+            elif self.step and elem_type == TensorProto.FLOAT:
+                errors = [*errors, (ONE, self.step)]
             self.add_noise(value, elem_type, errors, name)
 
     def rounding_errors(
@@ -259,14 +276,16 @@ class _NoiseInserter(GraphBuilder):
 
         Beside the names of values, a magnitude is ITSELF or ONE.
         """
-        unit, wide = UNIT_ROUNDOFF[elem_type], noise_type(elem_type)
+        unit, wide = self.units[elem_type], noise_type(elem_type)
+        is_narrow = self.step > 0 and elem_type == TensorProto.FLOAT
         total = self.sum_of_magnitudes(node, wide) if is_sum else None
         if total is None:
-            magnitudes = [ITSELF, *self.other_magnitudes(node, result, wide)]
-            return [(magnitude, unit) for magnitude in magnitudes]
+            others = [] if is_narrow else self.other_magnitudes(node, result, wide)
+            return [(magnitude, unit) for magnitude in (ITSELF, *others)]
         growth = 2 + sqrt(self.num_terms(node)) / 2
-        errors = [(total, (unit if SUMS_IN_FLOAT16 else UNIT_ROUNDOFF[wide]) * growth)]
-        return errors if wide == elem_type else [*errors, (ITSELF, unit)]
+        is_summed_so = SUMS_IN_FLOAT16 and wide != elem_type
+        errors = [(total, (unit if is_summed_so else UNIT_ROUNDOFF[wide]) * growth)]
+        return [*errors, (ITSELF, unit)] if is_narrow or wide != elem_type else errors
 
     def zero_on_integers(
         self,
@@ -278,7 +297,7 @@ class _NoiseInserter(GraphBuilder):
         """Return the errors, zero if operands and result are integers below 1 / u, hence exact."""
         wide = noise_type(elem_type)
         own = self.op("Abs", [value])
-        below = self.op("Less", [own, self.scalar(1 / UNIT_ROUNDOFF[elem_type], wide)])
+        below = self.op("Less", [own, self.scalar(1 / self.units[elem_type], wide)])
         tests = [below, *(self.is_integer(self.operand_magnitude(name, wide)) for name in operands)]
         return [
             (self.zero_where(tests, own if magnitude == ITSELF else magnitude, wide), factor)
@@ -359,7 +378,7 @@ class _NoiseInserter(GraphBuilder):
                 self.keeps_integers.add(noisy)
                 own = self.op("Abs", [value])
                 magnitude = self.zero_where([self.is_integer(own)], own, noise_type(elem_type))
-            errors = [(magnitude, UNIT_ROUNDOFF[elem_type])]
+            errors = [(magnitude, self.units[elem_type])]
             if name in self.steps:
                 step = self.operand_magnitude(self.steps[name], noise_type(elem_type))
                 errors.append((step, 1 / AMPLITUDE))

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from ...frontends.onnx import from_model
-from ...ir.types import TensorType, Type
+from ...ir.types import DType, TensorType, Type
 from ...support.errors import ModelError, SourceError, VerifyError
 from .inputs import Feeds, Stimulus, arrays_of
 from .monte_carlo import inline_functions, noisy_model
@@ -57,11 +57,13 @@ class ReferenceModel:
     """The model that others are compared with.
 
     `names` are its tensors in its order, without the `unreadable` ones: tensors of types that
-    onnxruntime does not return, and tensors that depend on random operators.
+    onnxruntime does not return, and tensors that depend on random operators. With a `narrow` type
+    float32 results may be off by the rounding to that type.
     """
 
-    def __init__(self, model: ModelProto, base_dir: Path) -> None:
+    def __init__(self, model: ModelProto, base_dir: Path, narrow: DType | None = None) -> None:
         self.model = model
+        self.narrow = narrow
         self.base_dir = base_dir
         self.runner = Runner(model, base_dir)
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -104,7 +106,7 @@ class ReferenceModel:
         types = {
             name: type_ for name, type_ in self._types.items() if isinstance(type_, TensorType)
         }
-        return Runner(noisy_model(self._inlined, types), self.base_dir)
+        return Runner(noisy_model(self._inlined, types, self.narrow), self.base_dir)
 
     def error_on(self, feeds: Feeds) -> str | None:
         """Return why the model does not run on some inputs, or None and measure its tensors.

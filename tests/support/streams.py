@@ -1,0 +1,31 @@
+"""Pre-norm layers on a residual stream that is too large for float16, and data for them."""
+
+from __future__ import annotations
+
+import numpy as np
+from graphs import Graph
+from onnx import ModelProto
+
+DATA = {"x": np.random.default_rng(3).standard_normal((10, 6, 16)).astype(np.float32)}
+
+
+def stream(size: float, *, epsilon: float = 1e-5, norm: str = "LayerNormalization") -> ModelProto:
+    """Return two pre-norm layers on a residual stream of about `size`."""
+    graph, d = Graph(opset=17), 16
+    rng = np.random.default_rng(4)
+
+    def weight(*shape: int, factor: float = 1.0) -> str:
+        array = rng.standard_normal(shape) * factor / np.sqrt(shape[0])
+        return graph.initializer(array.astype(np.float32))
+
+    def normed(x: str) -> str:
+        ones = graph.initializer(np.ones(d, np.float32))
+        return graph.node(norm, [x, ones], axis=-1, epsilon=epsilon)
+
+    x = graph.node("MatMul", [graph.input("x", ["N", 6, d]), weight(d, d, factor=size)], "first")
+    for _ in range(2):
+        y = graph.node("Tanh", [graph.node("MatMul", [normed(x), weight(d, d)])])
+        x = graph.node("Add", [x, graph.node("MatMul", [y, weight(d, d, factor=size)])])
+    graph.node("MatMul", [normed(x), weight(d, 4)], "y")
+    graph.output("y", ["N", 6, 4])
+    return graph.model()
