@@ -1,4 +1,7 @@
-"""`irc check`: whether the passes leave a BatchNormalization, and why, for automatic checks."""
+"""`irc check`: whether the passes leave a BatchNormalization, or float16 would overflow, and why.
+
+It is for automatic checks.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from .options import (
     MODEL,
     Subparsers,
     add_data,
+    add_inputs,
     add_limits,
     add_module_options,
+    add_overflow,
+    check_lone_float16,
     check_once,
     complete_outputs,
     data_file,
@@ -19,6 +25,7 @@ from .options import (
     json_text,
     module_of,
     warn,
+    wishes_of,
     writing_text,
 )
 
@@ -27,10 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...backends.foldmap.entries import SourceEntry
+    from ...ir.module import Module
+    from ..float16.hazards import Hazard
     from .inspection import AffineFacts
-
-    Findings = list[tuple[str, list[AffineFacts], str | None]]
-    """For each model the affines that stay, and the error if it could not be compiled."""
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -38,14 +44,27 @@ ENDINGS = {"text": ".txt", "json": ".json", "sarif": ".sarif", "github": ".txt"}
 """The forms of findings, and the ends of their files in a folder."""
 
 
+class Finding:
+    """A finding: its reason code, the node, a sentence, and the record that it is made of."""
+
+    def __init__(self, reason: str, node: str, sentence: str, record: AffineFacts | Hazard) -> None:
+        self.reason, self.node, self.sentence, self.record = reason, node, sentence, record
+
+
+if TYPE_CHECKING:
+    Findings = list[tuple[str, list[Finding], str | None]]
+    """What is found in each model, and the error if it could not be compiled."""
+
+
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the subcommand with its arguments."""
     command = commands.add_parser(
         "check",
-        help="exit with 1 if the passes leave a BatchNormalization, and say why",
+        help="exit with 1 if the passes leave a BatchNormalization, or float16 would overflow",
         description=(
             "Compile each MODEL in memory. Exit with 1 if a BatchNormalization stays, and say why."
-            " No model is written."
+            " With --float16, exit with 1 if a value, a constant or a sum would be lost by a plain"
+            " conversion to float16, and list them. No model is written."
         ),
         epilog=f"{EPILOG} github: annotations of GitHub Actions; sarif: SARIF 2.1.0.",
     )
@@ -68,6 +87,16 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         metavar="REASON",
         help="do not report this reason code (repeatable)",
     )
+    group = command.add_argument_group(
+        "float16", "measures or predicts the range of every value, as irc compile --float16 does"
+    )
+    group.add_argument(
+        "--float16",
+        action="store_true",
+        help="report what float16 would lose, and what irc compile --float16 does about it",
+    )
+    add_inputs(group)
+    add_overflow(group)
     command.add_argument(
         "--format", default="text", choices=ENDINGS, help="form of the findings (default: text)"
     )
@@ -93,43 +122,92 @@ def run(options: argparse.Namespace) -> int:
                 f" {code!r}{did_you_mean(code, get_args(ReasonCode))}"
             )
     check_once(*options.models)
+    _check_float16(options)
     if options.data is not None and len(options.models) > 1:
         raise UsageError("--data goes with one model")
     name = options.models[0] if len(options.models) == 1 else "irc"
     complete_outputs(options, name, output=ENDINGS[options.format])
     check_apart(
         [options.output],
-        [*options.models, *(data_file(model, options.data) for model in options.models)],
+        [
+            *options.models,
+            *(data_file(model, options.data) for model in options.models),
+            *options.inputs,
+        ],
     )
     parse_pipeline(options.passes)
     found = [_check(model, options) for model in options.models]
-    text = {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[options.format](found)
+    text = {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[options.format](
+        found, options
+    )
     with writing_text(options.output, text):
         pass
-    return int(any(affines or error is not None for _, affines, error in found))
+    return int(any(findings or error is not None for _, findings, error in found))
 
 
-def _check(model: str, options: argparse.Namespace) -> tuple[str, list[AffineFacts], str | None]:
-    """Return the name of a model, the affines that stay in it, and the error of the compile."""
-    from ...compiler import compile as compile_model
+def _check_float16(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that contradict --float16, or need it."""
+    from ...support.errors import UsageError
+
+    check_lone_float16(options)
+    if options.inputs and not options.float16:
+        raise UsageError("--inputs needs --float16, which runs the model")
+    given = {
+        "--all": options.all,
+        "--no-batchnorm": options.no_batchnorm,
+        "--allow": options.allow,
+    }
+    wrong = next((name for name, is_given in given.items() if is_given), None)
+    if wrong is not None and options.float16:
+        raise UsageError(f"{wrong} is about scales and shifts that stay, and --float16 is not")
+
+
+def _check(model: str, options: argparse.Namespace) -> tuple[str, list[Finding], str | None]:
+    """Return the name of a model, what is found in it, and the error of the compile."""
     from ...support.errors import IRError, UsageError, describe_error
     from ...support.output_paths import path_to_text
-    from .inspection import affine_facts
 
     name = path_to_text(model)
+    find = _hazards if options.float16 else _affines
     try:
-        module = module_of(model, options)
-        passes = f"{options.passes},BatchNormToConv" if options.no_batchnorm else options.passes
-        result = compile_model(module, passes, freeze_initializers=options.freeze_initializers)
-        fold_map = result.fold_map
-        affines = zip(affine_facts(fold_map), fold_map.sources, strict=True)
+        found, warnings = find(module_of(model, options), options)
     except UsageError:
         raise
     except IRError as error:
         return name, [], describe_error(error).removeprefix(f"{name}: ")
-    warn(f"{name}: {warning}" for warning in result.warnings)
+    warn(f"{name}: {warning}" for warning in warnings)
+    return name, found, None
+
+
+def _hazards(module: Module, options: argparse.Namespace) -> tuple[list[Finding], list[str]]:
+    """Return what float16 would lose, and warnings."""
+    from ...compiler import compile as compile_model
+    from ...support.errors import visible
+    from ...support.extras import needing
+
+    with needing("verify"):
+        from ..float16.hazards import hazards
+    folder = module.base_dir
+    result = compile_model(module, options.passes, freeze_initializers=options.freeze_initializers)
+    found = hazards(result, folder, wishes_of(options))
+    return [
+        Finding("float16", each.node, visible(each.sentence), each) for each in found
+    ], result.warnings
+
+
+def _affines(module: Module, options: argparse.Namespace) -> tuple[list[Finding], list[str]]:
+    """Return the affines that stay, and warnings."""
+    from ...compiler import compile as compile_model
+    from .inspection import affine_facts
+
+    passes = f"{options.passes},BatchNormToConv" if options.no_batchnorm else options.passes
+    result = compile_model(module, passes, freeze_initializers=options.freeze_initializers)
+    fold_map = result.fold_map
+    affines = zip(affine_facts(fold_map), fold_map.sources, strict=True)
     left = [affine for affine, source in affines if _is_reported(affine, source, options)]
-    return name, left, None
+    return [
+        Finding(str(affine["reason"]), affine["node"], _sentence(affine), affine) for affine in left
+    ], result.warnings
 
 
 def _is_reported(affine: AffineFacts, source: SourceEntry, options: argparse.Namespace) -> bool:
@@ -149,25 +227,47 @@ def _sentence(affine: AffineFacts) -> str:
     )
 
 
-def _text(found: Findings) -> str:
+def _text(found: Findings, options: argparse.Namespace) -> str:
+    nothing = "nothing would be lost in float16" if options.float16 else "nothing stays"
+
     def lines() -> Iterator[str]:
-        for name, affines, error in found:
+        for name, findings, error in found:
             if error is not None:
                 yield f"{name}: {error}"
-            elif not affines:
-                yield f"{name}: nothing stays"
-            for affine in affines:
-                yield f"{name}: {_sentence(affine)}"
+            elif not findings:
+                yield f"{name}: {nothing}"
+            elif options.float16:
+                yield f"{name}: not safe in float16"
+                yield from _table([each.record for each in findings])  # type: ignore[misc]
+            else:
+                yield from (f"{name}: {each.sentence}" for each in findings)
 
     return "".join(f"{line}\n" for line in lines())
 
 
-def _json(found: Findings) -> str:
-    models = [{"model": name, "error": error, "left": affines} for name, affines, error in found]
+def _table(hazards: Sequence[Hazard]) -> Iterator[str]:
+    """Yield a line of headings and one for each hazard."""
+    from ...support.errors import visible
+    from ..float16.hazards import HEADINGS
+
+    rows = [HEADINGS, *(tuple(map(visible, each.row())) for each in hazards)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _json(found: Findings, options: argparse.Namespace) -> str:
+    def entry(findings: list[Finding]) -> dict[str, object]:
+        if options.float16:
+            return {"left": [], "float16": [each.record.to_json() for each in findings]}  # type: ignore[union-attr]
+        return {"left": [each.record for each in findings]}
+
+    models = [{"model": name, "error": error, **entry(each)} for name, each, error in found]
     return json_text({**document_head("check"), "models": models})
 
 
-def _github(found: Findings) -> str:
+def _github(found: Findings, options: argparse.Namespace) -> str:
     """Return workflow commands, in whose values the characters that end them are escaped."""
 
     def escaped(text: str, more: Sequence[str] = ()) -> str:
@@ -176,29 +276,23 @@ def _github(found: Findings) -> str:
         return text
 
     def lines() -> Iterator[str]:
-        for name, affines, error in found:
+        for name, findings, error in found:
             file = escaped(name, (":", ","))
             if error is not None:
                 yield f"::error file={file},title=irc::{escaped(error)}"
-            for affine in affines:
-                yield (
-                    f"::warning file={file},title=irc"
-                    f" {affine['reason']}::{escaped(_sentence(affine))}"
-                )
+            for each in findings:
+                yield (f"::warning file={file},title=irc {each.reason}::{escaped(each.sentence)}")
 
     return "".join(f"{line}\n" for line in lines())
 
 
-def _sarif(found: Findings) -> str:
-    """Return a SARIF log: a rule for each reason code, a result for each affine that stays."""
+def _sarif(found: Findings, options: argparse.Namespace) -> str:
+    """Return a SARIF log: a rule for each reason code, a result for each finding."""
     from ...support.version import __version__
 
     results: list[dict[str, Any]] = []
-    for name, affines, error in found:
-        rows = [
-            (str(affine["reason"]), "warning", _sentence(affine), affine["node"])
-            for affine in affines
-        ]
+    for name, findings, error in found:
+        rows = [(each.reason, "warning", each.sentence, each.node) for each in findings]
         if error is not None:
             rows = [("model_error", "error", error, "")]
         for rule, level, sentence, node in rows:

@@ -33,14 +33,15 @@ from ...support.output_paths import (
 )
 from .inspection import result_size, source_size
 from .options import (
+    check_lone_float16,
     complete_outputs,
     data_file,
     map_files,
     module_of,
     name_of,
-    ranges_of,
     tolerance_of,
     warn,
+    wishes_of,
     writing_json,
 )
 from .summary import Summary, describe_result, summarize, wants_table
@@ -174,18 +175,8 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
     from ...support.extras import needing
 
     with needing("verify"):
-        from ..float16.converting import MARGIN, Wishes, convert
-    ranges = ranges_of(options)
-    wishes = Wishes(
-        inputs=options.inputs,
-        input_ranges=ranges[0],
-        ranges=ranges[1],
-        sigmas=options.sigmas,
-        io=options.io,
-        keep_float32=options.keep_float32,
-        margin=MARGIN if options.margin is None else options.margin,
-        accumulate=options.accumulate,
-    )
+        from ..float16.converting import convert
+    wishes = wishes_of(options)
     source = module.source if isinstance(module.source, ModelProto) else result.model
     return convert(result, source, module.base_dir, wishes)
 
@@ -382,18 +373,7 @@ def _check_float16(options: argparse.Namespace) -> None:
     """Raise UsageError for options that contradict --float16, or need it."""
     if options.float16 and options.verify is not None:
         raise UsageError("--float16 compares the result itself, and --verify would find roundings")
-    if options.float16:
-        return
-    given = {
-        "--io": options.io != "float32",
-        "--accumulate": options.accumulate != "float32",
-        "--keep-float32": options.keep_float32,
-        "--input-range": options.input_range,
-        "--range": options.range,
-    }
-    lone = next((name for name, is_given in given.items() if is_given), None)
-    if lone is not None:
-        raise UsageError(f"{lone} needs --float16")
+    check_lone_float16(options)
 
 
 def _check_certificate(options: argparse.Namespace, output: str | None) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ...backends.quantizers.ranges import Range
     from ...ir.module import Module
     from ...support.limits import Limits
+    from ..float16.converting import Wishes
     from ..verify.tolerance import Tolerance
 
 Subparsers = argparse._SubParsersAction  # its only name
@@ -654,6 +655,11 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         metavar="NODE",
         help="leave operators float32: by name, by result or by type (repeatable)",
     )
+    add_overflow(group)
+
+
+def add_overflow(group: Arguments) -> None:
+    """Add --margin, --accumulate, and the options of ranges."""
     group.add_argument(
         "--margin",
         type=float,
@@ -667,6 +673,39 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         help="the type that the device adds up in, inside operators (default: float32)",
     )
     add_ranges(group)
+
+
+def check_lone_float16(options: argparse.Namespace) -> None:
+    """Raise UsageError for an option that needs --float16, which is not given."""
+    from ...support.errors import UsageError
+
+    given = {
+        "--io": getattr(options, "io", "float32") != "float32",
+        "--accumulate": options.accumulate != "float32",
+        "--keep-float32": getattr(options, "keep_float32", ()),
+        "--input-range": options.input_range,
+        "--range": options.range,
+    }
+    lone = next((name for name, is_given in given.items() if is_given), None)
+    if lone is not None and not options.float16:
+        raise UsageError(f"{lone} needs --float16")
+
+
+def wishes_of(options: argparse.Namespace) -> Wishes:
+    """Return what the options of --float16 ask of a conversion. Raises UsageError."""
+    from ..float16.converting import MARGIN, Wishes
+
+    ranges = ranges_of(options)
+    return Wishes(
+        inputs=options.inputs,
+        input_ranges=ranges[0],
+        ranges=ranges[1],
+        sigmas=options.sigmas,
+        io=getattr(options, "io", "float32"),
+        keep_float32=getattr(options, "keep_float32", ()),
+        margin=MARGIN if options.margin is None else options.margin,
+        accumulate=options.accumulate,
+    )
 
 
 def default_compile_options() -> argparse.Namespace:

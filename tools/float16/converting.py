@@ -70,7 +70,7 @@ class Wishes:
         if not 0 <= margin < 16:
             raise UsageError(f"the margin is a number of bits from 0 on, not {margin}")
         self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
-        self.sigmas, self.margin = sigmas, margin
+        self.sigmas, self.margin, self.accumulate = sigmas, margin, accumulate
         self.keep_float32 = list(keep_float32)
         self.passes = [
             ScaleByPowersOfTwo(margin=margin, accumulate=accumulate),
@@ -127,35 +127,49 @@ def to_float16(
     return convert(result, source, folder, wishes)
 
 
+class Calibration:
+    """The ranges of all values of a compiled module, and the samples that judge a conversion."""
+
+    def __init__(self, result: Result, folder: Path, wishes: Wishes) -> None:
+        """Measure or predict the ranges, and give them to the module. Raises as `to_float16`."""
+        check_model(result.module)
+        if result.module.functions:
+            result = compile_model(result.module, INLINED)
+        self.result = result
+        self.single = copied(result.model)
+        """The float32 model."""
+        embed_external_data(self.single, folder)
+        runner = Runner(self.single, folder)
+        samples = [batch for each in wishes.inputs for batch in read_samples(each, self.single)]
+        self.is_predicted = not samples
+        if samples:
+            calibration, self.tests, noun = hold_out(samples, self.single)
+            self.ranges = measured_ranges(result, runner, calibration)
+            self.measured_on = f"{count_samples(self.tests)}{noun}"
+        else:
+            self.ranges, limits = predicted_ranges(
+                result, wishes.input_ranges, wishes.ranges, wishes.sigmas
+            )
+            self.tests, self.measured_on = _generated(runner, limits)
+        give_ranges(result.module, self.ranges)
+
+
 def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) -> HalfModel:
     """Convert a compiled module in place. `source` is the model that it was made of."""
     module = result.module
-    check_model(module)
-    if module.functions:
-        result = compile_model(module, INLINED)
-    single = copied(result.model)
-    embed_external_data(single, folder)
-    runner = Runner(single, folder)
-    samples = [batch for each in wishes.inputs for batch in read_samples(each, single)]
-    if samples:
-        calibration, tests, noun = hold_out(samples, single)
-        ranges = measured_ranges(result, runner, calibration)
-        measured_on = f"{count_samples(tests)}{noun}"
-    else:
-        ranges, limits = predicted_ranges(result, wishes.input_ranges, wishes.ranges, wishes.sigmas)
-        tests, measured_on = _generated(runner, limits)
+    known = Calibration(result, folder, wishes)
+    result, single = known.result, known.single
     most = LARGEST / 2**wishes.margin
-    beyond = sum(known.most > most for known in ranges.values())
-    give_ranges(module, ranges)
+    beyond = sum(each.most > most for each in known.ranges.values())
     _keep(module, wishes.keep_float32)
     size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
     Sequential(wishes.passes)(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
-    fidelity = _measured(reference, folder, half, tests) if tests else ()
+    fidelity = _measured(reference, folder, half, known.tests) if known.tests else ()
     records = conversion(module)
-    ctx.warnings.extend(_doubts(fidelity, measured_on))
+    ctx.warnings.extend(_doubts(fidelity, known.measured_on))
     return HalfModel(
         half,
         records.converted,
@@ -165,8 +179,8 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
         tuple(scaling(module)),
         beyond,
         fidelity,
-        measured_on,
-        not samples,
+        known.measured_on,
+        known.is_predicted,
         (size, half.model.ByteSize()),
         tuple(ctx.warnings),
     )
