@@ -32,6 +32,8 @@ class Conversion(SideTable):
     def __init__(self) -> None:
         self.keep: dict[Node, str] = {}
         """Operators that have to stay float32, with the reasons that were given."""
+        self.forced: set[Node] = set()
+        """Operators that become float16 whatever their ranges."""
         self.stayed: list[StayedFloat32] = []
         self.constants: list[ChangedConstant] = []
         self.converted = 0

@@ -3,6 +3,11 @@
 A mask is a constant of finfo(float32).min, or another number that float16 does not have, which
 nothing but a Softmax reads in the end. It becomes -32768: -inf times 0 would be NaN, and -65504
 plus a score below -16 would be -inf, so that a row of which every element is masked would be NaN.
+
+An epsilon that would be 0 becomes s = 2^-24, the smallest positive number, if it is added to
+numbers x that are known to be at least 2^12 s. Half of the distance from x to the next number is
+2 s or more, so x + s rounds to x, as x + epsilon does. Where x is less in the end, s is the error
+of one rounding of it, and a sum of 0 and epsilon is not 0.
 """
 
 from __future__ import annotations
@@ -16,12 +21,19 @@ from ...ir.ops.row import Trait
 from ...ir.record import Record
 from ...ir.tensor import Array, largest_finite, round_to, smallest_normal, to_float64
 from ...ir.types import F16
+from .known_ranges import known_ranges
 
 MASK = -32768.0
 """The number that a mask becomes."""
 
 LARGEST = largest_finite(F16)
 """65504, the largest finite number of float16."""
+
+SMALLEST = smallest_normal(F16) * 2.0**-10
+"""2^-24, the smallest positive number of float16."""
+
+LEAST_BESIDE_EPSILON = SMALLEST * 2.0**12
+"""Numbers from which on SMALLEST, added to them, is rounded away."""
 
 LIMITS = ("clip", "maximum", "minimum")
 """Operators with bounds, which no float16 passes if they are above LARGEST."""
@@ -55,7 +67,8 @@ def exact_elements(module: Module, value: Value) -> Array | None:
 def round_constant(module: Module, value: Value, reader: Node) -> RoundedConstant | None:
     """Return an operand of `reader` in float16, None if its elements cannot be read.
 
-    It is refused if a finite element becomes infinite, or if all elements become 0.
+    It is refused if a finite element becomes infinite, or if all elements become 0, unless it is
+    added to numbers that are known to be much larger.
     """
     exact = exact_elements(module, value)
     if exact is None:
@@ -77,10 +90,23 @@ def round_constant(module: Module, value: Value, reader: Node) -> RoundedConstan
     magnitude = np.abs(exact)
     subnormal = int(np.count_nonzero((magnitude < smallest_normal(F16)) & (exact != 0))) - vanished
     if vanished and not found.any():
-        return RoundedConstant(
-            rounded, refused=f"the constant {float(magnitude.max()):.6g} is 0 in float16"
-        )
+        if (exact > 0).all() and _is_beside_larger(module, value, reader):
+            rounded = round_to(np.full(exact.shape, SMALLEST), F16)
+            return RoundedConstant(rounded, subnormal=exact.size, note="an epsilon, now 2^-24")
+        why = f"the constant {float(magnitude.max()):.6g} is 0 in float16"
+        return RoundedConstant(rounded, vanished, refused=why)
     return RoundedConstant(rounded, vanished, subnormal, note=note)
+
+
+def _is_beside_larger(module: Module, value: Value, reader: Node) -> bool:
+    """Return whether a constant is added to numbers beside which SMALLEST is rounded away."""
+    if reader.op != "add":
+        return False
+    ranges = known_ranges(module)
+    others = [
+        ranges.get(other) for other in reader.inputs if other is not None and other is not value
+    ]
+    return all(known is not None and known.least >= LEAST_BESIDE_EPSILON for known in others)
 
 
 def only_masks(value: Value) -> bool:

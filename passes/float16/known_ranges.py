@@ -19,14 +19,16 @@ UNKNOWN_RANGE = "unknown"
 
 
 class KnownRange(Record):
-    """The greatest magnitude of a value, and the origin of that number in words."""
+    """The greatest magnitude of a value, the origin of that number in words, and the least one."""
 
     most: float
     origin: str
+    least: float = 0.0
 
     def scaled(self, exponent: int) -> KnownRange:
         """Return the range of the value times 2^exponent."""
-        return KnownRange(self.most * 2.0**exponent, self.origin)
+        factor = 2.0**exponent
+        return KnownRange(self.most * factor, self.origin, self.least * factor)
 
 
 class KnownRanges(SideTable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ...ir.graph import Node, Value, is_constant, producer_of
 from ...ir.module import Module
@@ -47,22 +47,23 @@ class Selection:
             if isinstance(form, HalfForm) and not form.is_empty
         }
         self._add_affines()
+        forced = conversion(module).forced
         self._keep(conversion(module).keep)
-        self._keep(exact_nodes(module, found))
-        self._keep(dict(self._beyond()))
-        self._keep(dict(self._beyond_inside()))
+        self._keep(exact_nodes(module, found), forced)
+        self._keep(dict(self._beyond()), forced)
+        self._keep(dict(self._beyond_inside()), forced)
         self._keep(dict(self._unreadable()))
-        self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER))
+        self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER), forced)
         self._keep(dict(self._split_affines()))
         for bias, reader, exact in corrected_biases(module, self.constants):
             rounded = round_to(exact, F16)
             if reader in self.forms and all_finite(rounded):
                 self.constants[bias, reader] = RoundedConstant(rounded, is_corrected=True)
 
-    def _keep(self, reasons: Mapping[Node, str]) -> None:
-        """Let operators stay float32."""
+    def _keep(self, reasons: Mapping[Node, str], forced: Collection[Node] = ()) -> None:
+        """Let operators stay float32, but for those that are forced."""
         for node, reason in reasons.items():
-            if self.forms.pop(node, None) is not None:
+            if node not in forced and self.forms.pop(node, None) is not None:
                 self.reasons[node] = reason
 
     def _add_affines(self) -> None:
@@ -126,8 +127,21 @@ class Selection:
                     yield node, NO_CONSTANT
                 elif rounded.refused:
                     yield node, rounded.refused
+                    if rounded.vanished:
+                        yield from ((each, rounded.refused) for each in _readers_of_small(node))
                 else:
                     self.constants[value, node] = rounded
+
+
+def _readers_of_small(node: Node) -> Iterator[Node]:
+    """Yield the operators that read a number near 0, or its square root: float16 may have 0."""
+    stack = [node]
+    while stack:
+        for user in (user for value in stack.pop().outputs for user in value.users):
+            if user.op != "return":
+                yield user
+            if user.op == "sqrt":
+                stack.append(user)
 
 
 def _may_differ(affine: Node) -> bool:

@@ -9,8 +9,13 @@ from onnx import ModelProto
 DATA = {"x": np.random.default_rng(3).standard_normal((10, 6, 16)).astype(np.float32)}
 
 
-def stream(size: float, *, epsilon: float = 1e-5, norm: str = "LayerNormalization") -> ModelProto:
-    """Return two pre-norm layers on a residual stream of about `size`."""
+def stream(
+    size: float, *, epsilon: float = 1e-5, norm: str = "LayerNormalization", layers: int = 2
+) -> ModelProto:
+    """Return pre-norm layers on a residual stream of about `size`.
+
+    The norm `RMS` is written out.
+    """
     graph, d = Graph(opset=17), 16
     rng = np.random.default_rng(4)
 
@@ -19,11 +24,18 @@ def stream(size: float, *, epsilon: float = 1e-5, norm: str = "LayerNormalizatio
         return graph.initializer(array.astype(np.float32))
 
     def normed(x: str) -> str:
+        if norm == "RMS":
+            two, small = (
+                graph.initializer(np.array(number, np.float32)) for number in (2, epsilon)
+            )
+            square = graph.node("ReduceMean", [graph.node("Pow", [x, two])], axes=[-1])
+            root = graph.node("Sqrt", [graph.node("Add", [square, small])])
+            return graph.node("Div", [x, root])
         ones = graph.initializer(np.ones(d, np.float32))
         return graph.node(norm, [x, ones], axis=-1, epsilon=epsilon)
 
     x = graph.node("MatMul", [graph.input("x", ["N", 6, d]), weight(d, d, factor=size)], "first")
-    for _ in range(2):
+    for _ in range(layers):
         y = graph.node("Tanh", [graph.node("MatMul", [normed(x), weight(d, d)])])
         x = graph.node("Add", [x, graph.node("MatMul", [y, weight(d, d, factor=size)])])
     graph.node("MatMul", [normed(x), weight(d, 4)], "y")

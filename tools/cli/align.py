@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     from ...support.errors import UsageError
     from ...support.files import FileTransaction
     from ...support.output_paths import check_apart, check_drawing
-    from ..float16.alignment import align_model, narrowed_type
+    from ..float16.narrow_alignment import align_model, narrowed_type
     from ..report import collect_alignment, writing_page, writing_report
     from ..verify.align_table import print_alignment
     from ..verify.alignment import check_dump, dump

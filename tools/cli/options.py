@@ -653,7 +653,23 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NODE",
-        help="leave operators float32: by name, by result or by type (repeatable)",
+        help="leave operators float32: by name, by result, by type, or a region A..B, all on the"
+        " ways from A to B (repeatable)",
+    )
+    group.add_argument(
+        "--force",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="let operators be float16 whatever their ranges: named alike (repeatable)",
+    )
+    group.add_argument(
+        "--target",
+        type=float,
+        default=60.0,
+        metavar="DB",
+        help="leave up to 5 %% of the operators float32, those that cost most, if results are then"
+        " as near as this on --inputs; 0 for none (default: 60)",
     )
     add_overflow(group)
 
@@ -683,6 +699,7 @@ def check_lone_float16(options: argparse.Namespace) -> None:
         "--io": getattr(options, "io", "float32") != "float32",
         "--accumulate": options.accumulate != "float32",
         "--keep-float32": getattr(options, "keep_float32", ()),
+        "--force": getattr(options, "force", ()),
         "--input-range": options.input_range,
         "--range": options.range,
     }
@@ -703,6 +720,8 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         sigmas=options.sigmas,
         io=getattr(options, "io", "float32"),
         keep_float32=getattr(options, "keep_float32", ()),
+        force=getattr(options, "force", ()),
+        target=getattr(options, "target", 0.0),
         margin=MARGIN if options.margin is None else options.margin,
         accumulate=options.accumulate,
     )

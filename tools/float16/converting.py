@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...passes.float16.convert_to_float16 import ConvertToFloat16
 from ...passes.float16.convertible_models import check_model
 from ...passes.float16.half_constants import LARGEST
 from ...passes.float16.known_ranges import give_ranges
+from ...passes.float16.selection import Selection
 from ...passes.infra import PassContext, Sequential
 from ...passes.scaling.scale_by_powers_of_two import ScaleByPowersOfTwo
 from ...passes.scaling.scaled_components import scaling
@@ -33,6 +34,7 @@ from ..verify.inputs import Feeds
 from ..verify.runner import Runner
 from .emulation import emulated, narrow_inputs
 from .half_model import HalfModel
+from .noise_budget import BUDGET_BATCHES, BUDGET_BYTES, MOST_WORK, NoiseBudget
 from .predicted_ranges import measured_ranges, predicted_ranges
 
 MARGIN = 1.0
@@ -43,6 +45,18 @@ LEAST = 20.0
 
 KEPT = "kept by the user"
 """The reason of an operator that is named by --keep-float32."""
+
+TARGET = 60.0
+"""Ratio in dB for which a few operators stay float32."""
+
+WITHIN = 3.0
+"""Distance in dB from the target beyond which a few operators are not searched for."""
+
+PRECISE = "it costs most precision"
+"""The reason of an operator that stays float32 for the sake of the target."""
+
+REGION = ".."
+"""Between the names of two operators, it names all on the ways from one to the other."""
 
 PASSES = "default"
 INLINED = "InlineFunctions,default"
@@ -63,6 +77,8 @@ class Wishes:
         sigmas: float,
         io: str,
         keep_float32: Iterable[str],
+        force: Iterable[str],
+        target: float,
         margin: float,
         accumulate: str,
     ) -> None:
@@ -71,7 +87,8 @@ class Wishes:
             raise UsageError(f"the margin is a number of bits from 0 on, not {margin}")
         self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
         self.sigmas, self.margin, self.accumulate = sigmas, margin, accumulate
-        self.keep_float32 = list(keep_float32)
+        self.keep_float32, self.force = list(keep_float32), list(force)
+        self.target = target
         self.passes = [
             ScaleByPowersOfTwo(margin=margin, accumulate=accumulate),
             ConvertToFloat16(io=io, margin=margin, accumulate=accumulate),
@@ -87,6 +104,8 @@ def to_float16(
     sigmas: float = SIGMAS,
     io: str = "float32",
     keep_float32: Iterable[str] = (),
+    force: Iterable[str] = (),
+    target: float = TARGET,
     margin: float = MARGIN,
     accumulate: str = "float32",
     passes: str = PASSES,
@@ -100,7 +119,12 @@ def to_float16(
     BatchNormalization and from `input_ranges`, as for `irc.quantize`; `ranges` override any.
 
     - `io`: `float16` converts inputs and outputs, too.
-    - `keep_float32`: names of operators or of their results, and operator types.
+    - `keep_float32`: names of operators or of their results, operator types, and regions `A..B`:
+      all operators on the ways from A to B.
+    - `force`: the same of operators that become float16 whatever their ranges, and whatever would
+      be cheaper or more precise.
+    - `target`: dB for which up to 5 % of the operators stay float32, those that cost most; 0 for
+      none.
     - `margin`: bits between the greatest magnitude that is known and 65504.
     - `accumulate`: the type that the device adds up in; with `float16`, sums of layers and squares
       of norms do not overflow either.
@@ -120,6 +144,8 @@ def to_float16(
         sigmas=sigmas,
         io=io,
         keep_float32=keep_float32,
+        force=force,
+        target=target,
         margin=margin,
         accumulate=accumulate,
     )
@@ -143,10 +169,11 @@ class Calibration:
         samples = [batch for each in wishes.inputs for batch in read_samples(each, self.single)]
         self.is_predicted = not samples
         if samples:
-            calibration, self.tests, noun = hold_out(samples, self.single)
-            self.ranges = measured_ranges(result, runner, calibration)
+            self.calibration, self.tests, noun = hold_out(samples, self.single)
+            self.ranges = measured_ranges(result, runner, self.calibration)
             self.measured_on = f"{count_samples(self.tests)}{noun}"
         else:
+            self.calibration = []
             self.ranges, limits = predicted_ranges(
                 result, wishes.input_ranges, wishes.ranges, wishes.sigmas
             )
@@ -161,10 +188,13 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     result, single = known.result, known.single
     most = LARGEST / 2**wishes.margin
     beyond = sum(each.most > most for each in known.ranges.values())
-    _keep(module, wishes.keep_float32)
+    _take_names(module, wishes)
     size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
-    Sequential(wishes.passes)(module, ctx)
+    scaler, converter = wishes.passes
+    Sequential([scaler])(module, ctx)
+    predicted = _predicted(module, known, wishes, size)
+    Sequential([converter])(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
     fidelity = _measured(reference, folder, half, known.tests) if known.tests else ()
@@ -179,8 +209,10 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
         tuple(scaling(module)),
         beyond,
         fidelity,
+        predicted,
         known.measured_on,
         known.is_predicted,
+        (sum(node.op_type != "Constant" for node in source.graph.node), half.operators),
         (size, half.model.ByteSize()),
         tuple(ctx.warnings),
     )
@@ -236,8 +268,52 @@ def _rounded(array: Array) -> Array:
         return array.astype(np.float16).astype(np.float32)
 
 
-def _keep(module: Module, names: Sequence[str]) -> None:
-    """Let operators stay float32: those of a name, that compute a value, or of a type.
+def _predicted(
+    module: Module, known: Calibration, wishes: Wishes, size: int
+) -> Mapping[str, float]:
+    """Return the dB of each result that the calibration predicts, empty without one.
+
+    If the target is near, operators that cost most are to stay float32.
+    """
+    batches = known.calibration[:BUDGET_BATCHES]
+    if not batches or size > BUDGET_BYTES:
+        return {}
+    in_half = wishes.accumulate == "float16"
+    budget = NoiseBudget(module, Selection(module, wishes.margin, sums_in_half=in_half))
+    predicted = budget.together(batches)
+    worst = min(predicted.values(), default=inf)
+    is_near = wishes.target - WITHIN <= worst < wishes.target
+    if not is_near or budget.work > MOST_WORK:
+        return predicted
+    budget.measure(batches)
+    records = conversion(module)
+    given = dict(records.keep)
+    kept = [node for node in budget.choose(wishes.target - worst) if node not in records.forced]
+    records.keep.update(dict.fromkeys(kept, PRECISE))
+    in_float32 = Selection(module, wishes.margin, sums_in_half=in_half)
+    found = NoiseBudget(module, in_float32).together(batches)
+    if min(found.values(), default=inf) >= wishes.target:
+        return found
+    records.keep = given  # roundings that are not independent
+    return predicted
+
+
+def _take_names(module: Module, wishes: Wishes) -> None:
+    """Let operators that the user names stay float32, or become float16.
+
+    Raises UsageError for a name that the model does not have, or in both lists.
+    """
+    records = conversion(module)
+    records.forced.update(_named(module, wishes.force, "force"))
+    kept = _named(module, wishes.keep_float32, "keep float32")
+    both = next((node for node in kept if node in records.forced), None)
+    if both is not None:
+        raise UsageError(f"{both.description} is both to be forced and to be kept float32")
+    records.keep.update(dict.fromkeys(kept, KEPT))
+
+
+def _named(module: Module, names: Sequence[str], purpose: str) -> dict[Node, None]:
+    """Return the operators of a name, that compute a value, of a type, or of a region.
 
     Raises UsageError for a name that the model does not have.
     """
@@ -247,10 +323,37 @@ def _keep(module: Module, names: Sequence[str]) -> None:
         for name in {node.name, op_type, *(value.source_name for value in node.outputs)}:
             by_name.setdefault(name, []).append(node)
     by_name.pop("", None)
-    for name in names:
+
+    def found(name: str) -> list[Node]:
         if name not in by_name:
             raise UsageError(
-                f"the model has no operator, result or operator type {name!r} to keep"
-                f" float32{did_you_mean(name, by_name)}"
+                f"the model has no operator, result or operator type {name!r} to"
+                f" {purpose}{did_you_mean(name, by_name)}"
             )
-        conversion(module).keep.update(dict.fromkeys(by_name[name], KEPT))
+        return by_name[name]
+
+    nodes: dict[Node, None] = {}
+    for name in names:
+        first, separator, last = name.partition(REGION)
+        if name in by_name or not separator:
+            nodes.update(dict.fromkeys(found(name)))
+            continue
+        region = _region(module, found(first), found(last))
+        if not region:
+            raise UsageError(f"no way leads from {first!r} to {last!r} to {purpose}")
+        nodes.update(region)
+    return nodes
+
+
+def _region(module: Module, first: Sequence[Node], last: Sequence[Node]) -> dict[Node, None]:
+    """Return the operators on the ways from some to others, ends included. O(operators)."""
+    behind, before = set(first), set(last)
+    operators = list(module.graph.operators())
+    for node in operators:
+        makers = (value.node for value in node.inputs if value is not None)
+        if any(maker in behind for maker in makers):
+            behind.add(node)
+    for node in reversed(operators):
+        if any(user in before for value in node.outputs for user in value.users):
+            before.add(node)
+    return {node: None for node in operators if node in behind and node in before}

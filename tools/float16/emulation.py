@@ -44,7 +44,7 @@ def emulated(result: Result, exponents: Mapping[str, int] | None = None) -> Mode
     renamed: dict[str, str] = {}
     for name in narrow_inputs(result):
         renamed[name] = name + EXACT
-        nodes += _rounding(name, renamed[name], types[name])
+        nodes += rounding(name, renamed[name], types[name])
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
@@ -60,7 +60,7 @@ def emulated(result: Result, exponents: Mapping[str, int] | None = None) -> Mode
             end = name + SCALED if exponent else name
             if name in types and not is_constant:
                 node.output[index] = name + EXACT
-                nodes += _rounding(name + EXACT, end, types[name])
+                nodes += rounding(name + EXACT, end, types[name])
             else:
                 node.output[index] = end
             if exponent:
@@ -68,7 +68,7 @@ def emulated(result: Result, exponents: Mapping[str, int] | None = None) -> Mode
                 factor = numpy_helper.from_array(np.array(2.0**-exponent, np.float32), f"{end}/by")
                 graph.initializer.append(factor)
                 nodes.append(helper.make_node("Mul", [end, factor.name], [name]))
-    copies = [_copy(node) for node in nodes]
+    copies = [copied_node(node) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
     return model
@@ -92,7 +92,7 @@ def narrow_values(result: Result) -> dict[str, DType]:
     return found
 
 
-def _rounding(source: str, target: str, dtype: DType) -> list[NodeProto]:
+def rounding(source: str, target: str, dtype: DType) -> list[NodeProto]:
     """Return the Casts that round a value to a narrow type and back."""
     bits = target + BITS
     return [
@@ -108,7 +108,8 @@ def _widen(tensor: TensorProto) -> None:
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
-def _copy(node: NodeProto) -> NodeProto:
+def copied_node(node: NodeProto) -> NodeProto:
+    """Return a copy of a node."""
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isnan
 from pathlib import Path
@@ -37,9 +37,13 @@ class HalfModel:
     """Values that would have exceeded float16 by their range, before anything was scaled."""
     fidelity: tuple[Fidelity, ...]
     """How near the results are, with every float16 result rounded."""
+    predicted: Mapping[str, float]
+    """The same in dB on samples of the calibration, by result; empty without any."""
     measured_on: str
     is_predicted: bool
     """Whether the samples behind `fidelity` are generated."""
+    operators: tuple[int, int]
+    """Operators of the source, and of the model."""
     sizes: tuple[int, int]
     """Bytes of the model before and after."""
     warnings: tuple[str, ...]
@@ -88,6 +92,8 @@ class HalfModel:
             unit = "dB predicted" if self.is_predicted else "dB"
             found = "not finite" if isnan(one.sqnr) else f"{one.sqnr:.1f} {unit}"
             yield one.name, f"{found}{one.agreed_text()}, on {self.measured_on}"
+            if one.name in self.predicted:
+                yield "", f"{self.predicted[one.name]:.1f} dB predicted from the calibration"
         groups: dict[str, list[StayedFloat32]] = {}
         for each in sorted(self.stayed, key=lambda each: each.reason, reverse=True):
             groups.setdefault(each.reason.partition(" by 2^")[0], []).append(each)
@@ -101,9 +107,13 @@ class HalfModel:
         if lost or subnormal:
             worst = max(self.constants, key=lambda each: (each.vanished, each.subnormal)).name
             yield "constants", f"{lost:,} elements 0, {subnormal:,} subnormal, most in {worst!r}"
+        notes: dict[str, list[str]] = {}
         for constant in self.constants:
             if constant.note:
-                yield "constant", f"{constant.name!r}: {constant.note}"
+                notes.setdefault(constant.note, []).append(repr(constant.name))
+        for note, noted in notes.items():
+            yield "constant", f"{listed(noted, LISTED)}: {note}"
+        yield "operators", f"{self.operators[0]:,} to {self.operators[1]:,}"
         before, after = self.sizes
         yield "bytes", f"{before:,} to {after:,}"
 
@@ -140,6 +150,8 @@ class HalfModel:
                 {key: json_value(value) for key, value in asdict(one).items()}
                 for one in self.fidelity
             ],
+            "predicted_db": {name: json_value(db) for name, db in self.predicted.items()},
+            "operators": list(self.operators),
             "measured_on": self.measured_on,
             "predicted": self.is_predicted,
             "bytes": list(self.sizes),

@@ -48,20 +48,20 @@ def measured_ranges(
     values = single_values(result)
     made = {name for node in runner.model.graph.node for name in node.output}
     floors = {name: mask_floor(result.module, value) for name, value in values.items()}
-    most = dict.fromkeys(values, 0.0)
+    ranges = {name: _Magnitudes(floor) for name, floor in floors.items()}
     axes = {result.name_of(value): axis for value, axis in data_axes(result.module)}
     means = {name: _Mean(axis) for name, axis in axes.items() if name in values}
     names = [name for node in runner.model.graph.node for name in node.output if name in values]
     for feeds in batches:
         run = IncrementalRun(runner, feeds)
         for name in sorted(values.keys() & feeds.keys()):
-            most[name] = max(most[name], _most(feeds[name], floors[name]))
+            ranges[name].add(feeds[name])
             if name in means:
                 means[name].add(feeds[name])
         for start in range(0, len(names), AT_ONCE):
             group = names[start : start + AT_ONCE]
             for name, array in zip(group, run.compute(group), strict=True):
-                most[name] = max(most[name], _most(array, floors[name]))
+                ranges[name].add(array)
                 if name in means:
                     means[name].add(array)
     known_means(result.module).update(
@@ -71,7 +71,9 @@ def measured_ranges(
     )
     known = made | {name for feeds in batches for name in feeds}
     return {
-        value: KnownRange(most[name], ON_SAMPLES) for name, value in values.items() if name in known
+        value: KnownRange(ranges[name].most, ON_SAMPLES, ranges[name].least)
+        for name, value in values.items()
+        if name in known
     }
 
 
@@ -103,19 +105,35 @@ def _ranges_of_defaults(graph: Graph) -> Iterator[tuple[str, Range]]:
             yield value.name, (float(elements.min()), float(elements.max()))
 
 
-def _most(array: object, floor: float) -> float:
-    """Return the greatest magnitude of the elements that are not masks, which are below `floor`.
+class _Magnitudes:
+    """The greatest and least magnitude of elements over several arrays, without masks.
 
-    It is infinite if an element is not finite, or there is no array.
+    Masks are below `floor`. The greatest is infinite if an element is not finite, or an array is
+    none of floats.
     """
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-        return inf
-    if np.isfinite(floor):
-        array = array[array > floor]
-    if not array.size:
-        return 0.0
-    found = float(np.abs(array).max())
-    return found if np.isfinite(found) else inf
+
+    def __init__(self, floor: float) -> None:
+        self.floor = floor
+        self.most, self._least = 0.0, inf
+
+    def add(self, array: object) -> None:
+        """Add the elements of an array."""
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+            self.most = inf
+            return
+        if np.isfinite(self.floor):
+            array = array[array > self.floor]
+        if not array.size:
+            return
+        magnitudes = np.abs(array)
+        found = float(magnitudes.max())
+        self.most = max(self.most, found if np.isfinite(found) else inf)
+        self._least = min(self._least, float(magnitudes.min()))
+
+    @property
+    def least(self) -> float:
+        """The least magnitude, 0 without elements."""
+        return self._least if np.isfinite(self._least) else 0.0
 
 
 def predicted_ranges(

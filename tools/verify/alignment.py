@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -28,12 +28,10 @@ from .difference import (
     worst_by_tensor,
 )
 from .onnx_graph import tensor_names
+from .overflow import Overflow
 from .runner import ORT_VALUE_DTYPES, IncrementalRun, Runner
 from .tensor_blocks import is_tensor, widen
 from .tolerance import Tolerance
-
-if TYPE_CHECKING:
-    from ..float16.alignment import Overflow
 
 INDEX = "index.json"
 DUMPED_FILE = re.compile(r"\d{5,}\.npy")

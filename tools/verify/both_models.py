@@ -17,7 +17,7 @@ from ...ir.types import DType
 from ...result import emit
 from ...support.errors import UsageError, VerifyError
 from ...support.limits import DEFAULT_LIMITS, Limits
-from ..float16.alignment import align_model, narrowed_type
+from ..float16.narrow_alignment import align_model, narrowed_type
 from .alignment import Alignment
 from .branch_outputs import expose_branch_tensors
 from .comparison import Comparison

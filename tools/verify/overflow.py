@@ -1,4 +1,4 @@
-"""Tensors of the source that overflow their element type.
+"""Tensors that overflow their element type, of the source and of a float16 model.
 
 A model that sums in another order, or scales first, may stay within the type. So neither the
 overflown elements nor tensors computed from them can be compared.
@@ -14,10 +14,41 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from ...ir.ops import DEFAULT_DOMAINS
+from ...ir.record import Record
+from .difference import json_value
 from .inputs import Feeds
 from .numeric_traits import OVERFLOWS, SINGULAR
 from .onnx_graph import bodies, constant_tensors, reads
 from .tensor_blocks import is_finite
+
+
+class Overflow(Record):
+    """An operator whose result exceeds its type, where the source has a finite one."""
+
+    op_type: str
+    node: str
+    tensor: str
+    most: float
+    """The greatest magnitude before it is rounded; infinite if it is so in float32, too."""
+    inputs: str
+
+    @property
+    def sentence(self) -> str:
+        """What overflows, for a person."""
+        size = "not finite before it is rounded, either"
+        if np.isfinite(self.most):
+            size = f"up to {self.most:.6g} before it is rounded"
+        return f"the first to overflow is {self.op_type} {self.node!r}: {self.tensor!r} is {size}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the overflow as a JSON object."""
+        return {
+            "op_type": self.op_type,
+            "node": self.node,
+            "tensor": self.tensor,
+            "most": json_value(self.most),
+            "inputs": self.inputs,
+        }
 
 
 class OverflowTracker:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -13,16 +12,15 @@ from onnx import ModelProto
 from ...backends.foldmap.fold_map import FoldMap
 from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.external_data import embed_external_data
-from ...ir.record import Record
 from ...ir.tensor import Array
 from ...ir.types import DType
 from ...result import Result, copied
 from ..verify.alignment import Alignment, align
 from ..verify.branch_outputs import expose_branch_tensors
 from ..verify.comparison import Comparison
-from ..verify.difference import json_value
 from ..verify.inputs import Feeds, Stimulus
 from ..verify.onnx_graph import tensor_names
+from ..verify.overflow import Overflow
 from ..verify.runner import IncrementalRun, Runner
 from ..verify.tensor_blocks import is_finite, is_tensor
 from .emulation import BITS, EXACT, SCALED, emulated, narrow_type
@@ -32,35 +30,6 @@ AT_ONCE = 64
 
 NEAR = 0.25
 """Greatest distance of a value from 2^k times the source's, as a share, for k to be its scale."""
-
-
-class Overflow(Record):
-    """An operator whose result exceeds its type, where the source has a finite one."""
-
-    op_type: str
-    node: str
-    tensor: str
-    most: float
-    """The greatest magnitude before it is rounded; infinite if it is so in float32, too."""
-    inputs: str
-
-    @property
-    def sentence(self) -> str:
-        """What overflows, for a person."""
-        size = "not finite before it is rounded, either"
-        if np.isfinite(self.most):
-            size = f"up to {self.most:.6g} before it is rounded"
-        return f"the first to overflow is {self.op_type} {self.node!r}: {self.tensor!r} is {size}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the overflow as a JSON object."""
-        return {
-            "op_type": self.op_type,
-            "node": self.node,
-            "tensor": self.tensor,
-            "most": json_value(self.most),
-            "inputs": self.inputs,
-        }
 
 
 def narrowed_type(first: ModelProto, second: ModelProto) -> DType | None:

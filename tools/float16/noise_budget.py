@@ -1,0 +1,228 @@
+"""Which rounding costs how much, and the few operators that are worth their float32.
+
+Errors of roundings are about independent, so that the noise of all is the sum of the noise of each.
+Each is measured alone: the float32 model runs with one rounding at a time, of a value or of a
+constant that an operator reads. An operator in float32 saves the roundings of the constants that it
+reads, and of the values between it and others in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ...ir.graph import Node, Value, is_constant
+from ...ir.module import Module
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
+from ...ir.record import Record
+from ...ir.tensor import Array
+from ...ir.types import F16
+from ...passes.float16.regions import work_of
+from ...passes.float16.selection import Selection, is_float32_operator
+from ...result import Result, copied
+from ..int8.fidelity import SquaredError
+from ..verify.inputs import Feeds
+from ..verify.runner import Runner
+from ..verify.tensor_blocks import is_tensor
+from .emulation import EXACT, copied_node, rounding
+
+SHARE = 0.05
+"""Greatest share of operators that stay float32 for the sake of precision."""
+
+MOST_WORK = 1e11
+"""Multiplications of all runs beyond which nothing is measured: about half a minute."""
+
+BUDGET_BATCHES = 2
+"""Batches of the calibration that are measured on."""
+
+BUDGET_BYTES = 1 << 29
+"""Size of a model beyond which nothing is measured: it is held twice."""
+
+SWITCHES = "irc.roundings"
+"""The input that says which roundings take place."""
+
+
+class Site(Record):
+    """A rounding: of a value, or of a constant that one operator reads.
+
+    `maker` computes the value; it is None for a value that is cast for its `readers`, and for a
+    constant.
+    """
+
+    value: Value
+    maker: Node | None
+    readers: frozenset[Node]
+
+
+class NoiseBudget:
+    """The noise of each rounding of a module, as a share of the power of each result."""
+
+    def __init__(self, module: Module, selection: Selection) -> None:
+        self.module, self.selection = module, selection
+        self.sites = list(self._found_sites())
+        result = Result(module)
+        self.runner = Runner(_switched(result, self.sites, selection), module.base_dir)
+        self.noise: list[dict[str, float]] = []
+        """For each site the share by result."""
+
+    @property
+    def work(self) -> float:
+        """Multiplications of a run with each rounding, on one sample."""
+        return len(self.sites) * float(sum(map(work_of, self.module.graph.operators())))
+
+    def _found_sites(self) -> Iterator[Site]:
+        forms = self.selection.forms
+        half = {node.outputs[index] for node, form in forms.items() for index in form.results}
+        cast: dict[Value, set[Node]] = {}
+        for node, form in forms.items():
+            for index in form.operands:
+                value = node.operand(index)
+                if is_constant(value):
+                    yield Site(value, None, frozenset((node,)))
+                elif value not in half:
+                    cast.setdefault(value, set()).add(node)
+        for value in half:
+            # What moves elements of a rounded value rounds nothing.
+            if value.node is not None and not _moves(value.node, half):
+                yield Site(value, value.node, frozenset(value.users))
+        for value, readers in cast.items():
+            yield Site(value, None, frozenset(readers))
+
+    def together(self, batches: Sequence[Feeds]) -> dict[str, float]:
+        """Return the dB of each result with all roundings, as `measure` does."""
+        (found,) = self._errors(batches, [np.ones(len(self.sites), bool)])
+        return {name: error.sqnr for name, error in found.items() if error.signal}
+
+    def measure(self, batches: Sequence[Feeds]) -> None:
+        """Measure the noise of each rounding alone. Raises VerifyError if it does not run."""
+        self.noise = [
+            {
+                name: each.noise / each.signal
+                for name, each in errors.items()
+                if each.signal and np.isfinite(each.noise)
+            }
+            for errors in self._errors(batches, np.eye(len(self.sites), dtype=bool))
+        ]
+
+    def _errors(
+        self, batches: Sequence[Feeds], choices: Sequence[Array] | Array
+    ) -> list[dict[str, SquaredError]]:
+        """Return the errors of floating-point results with some roundings, for each choice."""
+        names = [info.name for info in self.runner.model.graph.output]
+        errors = [{name: SquaredError() for name in names} for _ in choices]
+        for feeds in batches:
+            exact = self.runner.run(names, {**feeds, SWITCHES: np.zeros(len(self.sites), bool)})
+            for error, switches in zip(errors, choices, strict=True):
+                found = self.runner.run(names, {**feeds, SWITCHES: switches})
+                for name, a, b in zip(names, exact, found, strict=True):
+                    if is_tensor(a) and a.dtype.kind == "f" and a.shape == b.shape:
+                        error[name].add(a, b)
+        return errors
+
+    def left(self, kept: Collection[Node]) -> float:
+        """Return the noise of the worst result with some operators in float32."""
+        total: dict[str, float] = {}
+        for site, noise in zip(self.sites, self.noise, strict=True):
+            if self.is_saved(site, kept):
+                continue
+            for name, share in noise.items():
+                total[name] = total.get(name, 0.0) + share
+        return max(total.values(), default=0.0)
+
+    def is_saved(self, site: Site, kept: Collection[Node]) -> bool:
+        """Return whether a rounding does not take place with some operators in float32."""
+        stay = self.selection.reasons
+        if site.maker is not None and site.maker not in kept:
+            return False
+        readers = [reader for reader in site.readers if reader.op != "return"]
+        return all(reader in kept or reader in stay for reader in readers)
+
+    def choose(self, gain: float) -> list[Node]:
+        """Return the operators that stay float32 to gain as many dB.
+
+        There are none if this cannot be had with SHARE of all operators. Operators are added one
+        group after another: the one that saves most for each operator.
+        """
+        operators = [node for node in self.selection.forms if node.op != "constant"]
+        stayed = sum(map(is_float32_operator, self.selection.reasons))
+        room = int(SHARE * (len(operators) + stayed)) - stayed
+        kept: dict[Node, None] = {}
+        now = self.left(kept)
+        target = now * 10 ** (-gain / 10)
+        while now > target:
+            best: tuple[float, list[Node]] | None = None
+            for group in self._groups(operators, kept):
+                if len(kept) + len(group) > room:
+                    continue
+                saved = (now - self.left({**kept, **dict.fromkeys(group)})) / len(group)
+                if saved > 0 and (best is None or saved > best[0]):
+                    best = saved, group
+            if best is None:
+                return []
+            kept.update(dict.fromkeys(best[1]))
+            now = self.left(kept)
+        return list(kept)
+
+    def _groups(self, operators: Sequence[Node], kept: Collection[Node]) -> Iterator[list[Node]]:
+        """Yield operators alone, with those before, with those behind, and with both."""
+        forms = self.selection.forms
+        for node in operators:
+            makers = [value.node for value in node.inputs if value is not None and value.node]
+            before = [each for each in makers if each in forms]
+            behind = [user for value in node.outputs for user in value.users if user in forms]
+            for group in ([], before, behind, before + behind):
+                found = [each for each in dict.fromkeys([node, *group]) if each not in kept]
+                if found:
+                    yield found
+
+
+def _moves(node: Node, half: Collection[Value]) -> bool:
+    data = [value for value in node.inputs if value is not None]
+    return has_trait(node, Trait.MOVES) and bool(data) and data[0] in half
+
+
+def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> ModelProto:
+    """Return the float32 model with all roundings, each if the input SWITCHES says so."""
+    model = copied(result.model)
+    graph = model.graph
+    places = {name: i for i, node in enumerate(graph.node) for name in node.output}
+    constants = {tensor.name for tensor in graph.initializer}
+    heads: list[NodeProto] = []
+    behind: list[list[NodeProto]] = [[] for _ in graph.node]
+    for number, site in enumerate(sites):
+        name, label = result.name_of(site.value), f"irc.site.{number}"
+        rounded, exact, target = f"{label}.rounded", name, label
+        if is_constant(site.value):
+            if name not in constants:  # an attribute in the model's opset
+                continue
+            (reader,) = site.readers
+            half = selection.constants[site.value, reader].array.astype(np.float32)
+            graph.initializer.append(numpy_helper.from_array(half, rounded))
+            made = []
+        elif site.maker is not None:
+            node = graph.node[places[name]]
+            exact, target = name + EXACT, name
+            node.output[list(node.output).index(name)] = exact
+            made = rounding(exact, rounded, F16)
+        else:
+            made = rounding(name, rounded, F16)
+        if site.maker is None:
+            for reader in site.readers:
+                place = places.get(result.name_of(reader.outputs[0]))
+                if place is not None:
+                    operands = graph.node[place].input
+                    operands[:] = [target if each == name else each for each in operands]
+        graph.initializer.append(numpy_helper.from_array(np.array(number), f"{label}.at"))
+        made.append(helper.make_node("Gather", [SWITCHES, f"{label}.at"], [f"{label}.on"]))
+        made.append(helper.make_node("Where", [f"{label}.on", rounded, exact], [target]))
+        (behind[places[name]] if name in places else heads).extend(made)
+    graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(sites)]))
+    nodes = [copied_node(node) for node in heads]
+    for node, more in zip(graph.node, behind, strict=True):
+        nodes += map(copied_node, (node, *more))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model
