@@ -88,13 +88,16 @@ def newest_form(info: OpInfo, module: Module, at: Node) -> Schema | None:
     return module.foreign.find("", info.onnx, form_opset(info, at.opset))
 
 
-def schema_of(node: Node, module: Module) -> Schema | None:
-    """Return the schema of the operator of `node` in the opset of its graph, None if unknown."""
+def schema_of(node: Node, module: Module, opset: int | None = None) -> Schema | None:
+    """Return the schema of the operator of `node`, None if unknown.
+
+    It is that of the opset of its graph, or of another `opset`.
+    """
     info = op_info(node.op)
     domain, _, op_type = ("", "", info.onnx) if info is not None else node.op.partition("::")
     if op_type is None or node.graph is None:
         return None
-    return module.foreign.find(domain, op_type, node.graph.opsets.get(domain, 1))
+    return module.foreign.find(domain, op_type, opset or node.graph.opsets.get(domain, 1))
 
 
 def check_count(

@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...frontends.onnx.codec.onnx_attributes import export_attribute
-from ...frontends.onnx.codec.onnx_types import value_info
+from ...frontends.onnx.codec.onnx_types import export_dtype, value_info
 from ...frontends.onnx.codec.protos import (
     AttributeProto,
     FunctionProto,
@@ -34,7 +34,7 @@ from ...ir.graph import Function, Graph, Node, Value
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.type_inference import contradicts
-from ...ir.types import F16, Type, dtype_of, shape_of
+from ...ir.types import BF16, F16, Type, dtype_of, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
 from .value_names import Names
@@ -263,16 +263,17 @@ class _Emitter:
             )
 
     def declared(self, info: ValueInfoProto, name: str, value: Value) -> ValueInfoProto:
-        """Return `info` under `name`, with float16 in place of float32 if a pass converted it."""
-        element = info.type.tensor_type.elem_type
-        is_half = dtype_of(value.type) is F16 and element == TensorProto.FLOAT
-        if info.name == name and not (is_half and self.module.changed):
+        """Return `info` under `name`, with the narrow type that a pass gave a float32 value."""
+        is_single = info.type.tensor_type.elem_type == TensorProto.FLOAT
+        dtype = dtype_of(value.type)
+        is_narrow = dtype in (F16, BF16) and is_single and self.module.changed
+        if info.name == name and not is_narrow:
             return info
         copy = ValueInfoProto()
         copy.CopyFrom(info)
         copy.name = name
-        if is_half and self.module.changed:
-            copy.type.tensor_type.elem_type = TensorProto.FLOAT16
+        if is_narrow and dtype is not None:
+            copy.type.tensor_type.elem_type = export_dtype(dtype)
         return copy
 
     def function(self, function: Function, target: FunctionProto) -> None:

@@ -9,19 +9,20 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Value, is_constant
 from ...ir.module import Module
+from ...ir.ops import has_trait
+from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.tensor import ArrayTensor, Tensor, float64, round_to
-from ...ir.types import F16, F32, TensorType, shape_of
-from ...support.errors import UsageError
+from ...ir.types import F32, DType, TensorType, shape_of
+from ...support.errors import ModelError, UsageError
 from ..infra import Pass, PassContext
 from .conversion import ChangedConstant, StayedFloat32, conversion
 from .convertible_models import check_model
 from .half_constants import RoundedConstant
-from .half_forms import CAST_CODES, HalfForm, is_single
+from .half_forms import CAST_CODES, HalfForm, is_single, no_form
 from .inner_values import check_accumulator
+from .narrow_types import NAMES, check_opset, narrow_type_of, opset_of
 from .selection import Selection, is_float32_operator
-
-INTERFACES = ("float32", "float16")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class ConvertToFloat16(Pass):
     5. Between such operators others stay float32 if that is cheaper than casts: a minimum cut. A
        value is cast once, where it is made.
     6. Inputs and outputs stay float32; `io=float16` makes them float16.
+    7. `dtype=bfloat16` converts to bfloat16, as `io=bfloat16` does. A model of which the opset has
+       no layer in bfloat16 is refused.
 
     Models that have float16 or quantized operators already, and training graphs, are refused.
     """
@@ -52,11 +55,13 @@ class ConvertToFloat16(Pass):
     io: str = "float32"
     margin: float = 0.0
     accumulate: str = "float32"
+    dtype: str = "float16"
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
-        if self.io not in INTERFACES:
-            raise UsageError(f"{self.name}: option io has to be one of {', '.join(INTERFACES)}")
+        narrow_type_of(self.name, self.dtype)
+        if self.io not in ("float32", self.dtype):
+            raise UsageError(f"{self.name}: option io has to be one of float32, {self.dtype}")
         check_accumulator(self.name, self.accumulate)
 
     @property
@@ -64,11 +69,28 @@ class ConvertToFloat16(Pass):
         return False
 
     def run(self, module: Module, ctx: PassContext) -> bool:
+        dtype = narrow_type_of(self.name, self.dtype)
         check_model(module)
-        selection = Selection(module, self.margin, sums_in_half=self.accumulate == "float16")
+        check_opset(module, dtype)
+        in_half = self.accumulate == "float16"
+        selection = Selection(module, self.margin, sums_in_half=in_half, dtype=dtype)
+        _check_layers(selection)
         converter = _Converter(module, selection, keeps_io=self.io == "float32")
         converter.run()
         return converter.rewriter.changed
+
+
+def _check_layers(selection: Selection) -> None:
+    """Raise ModelError if the opset of a model has none of its layers in the narrow type."""
+    module = selection.module
+    place = f"opset {opset_of(module)}"
+    layers = [node for node in module.graph.operators() if has_trait(node, Trait.LINEAR)]
+    lacking = no_form(selection.dtype, place)
+    if layers and all(selection.reasons.get(node) == lacking for node in layers):
+        raise ModelError(
+            f"{layers[0].description} has no {NAMES[selection.dtype]} form in {place}: convert the"
+            " model to opset 22 or newer, or to float16"
+        )
 
 
 class _Converter:
@@ -77,7 +99,7 @@ class _Converter:
     def __init__(self, module: Module, selection: Selection, *, keeps_io: bool) -> None:
         self.module = module
         self.graph: Graph = module.graph
-        self.selection = selection
+        self.selection, self.dtype = selection, selection.dtype
         self.keeps_io = keeps_io
         self.rewriter = Rewriter(module)
         self.half: set[Value] = set()
@@ -126,17 +148,20 @@ class _Converter:
         for index in form.results:
             self.make_half(node.outputs[index])
         if node.op == "cast" and form.results:
-            self.rewriter.set_attr(node, "to", CAST_CODES["f16"])
+            self.rewriter.set_attr(node, "to", CAST_CODES[str(self.dtype)])
         if node.op == "full":
             value = node.attrs.get("value")
             filled = float64(value) if isinstance(value, Tensor) else np.zeros(1)
-            node.attrs = {**node.attrs, "value": ArrayTensor(round_to(filled, F16), F16)}
+            node.attrs = {
+                **node.attrs,
+                "value": ArrayTensor(round_to(filled, self.dtype), self.dtype),
+            }
         self.converted.add(node)
         self.rewriter.changed = True
 
     def make_half(self, value: Value) -> None:
         """Change the type of a value, which was declared as another."""
-        value.type = TensorType(F16, shape_of(value.type))
+        value.type = TensorType(self.dtype, shape_of(value.type))
         self.half.add(value)
         self.module.notes.misdeclared.setdefault(self.graph, set()).add(value.name)
 
@@ -148,7 +173,7 @@ class _Converter:
             return self.constant(value, self.selection.constants[value, reader], reader)
         found = self.narrowed.get(value)
         if found is None:
-            found = self.narrowed[value] = self.cast(value, "f16")
+            found = self.narrowed[value] = self.cast(value, self.dtype)
         return found
 
     def constant(self, value: Value, rounded: RoundedConstant, reader: Node) -> Value:
@@ -159,7 +184,7 @@ class _Converter:
             assert value.node is not None
             with self.rewriter.rewriting(value.node):
                 found = self.rewriter.constant(
-                    ArrayTensor(rounded.array, F16), before=value.node, hint=value.name
+                    ArrayTensor(rounded.array, self.dtype), before=value.node, hint=value.name
                 )
             self.rounded[key] = found
             if rounded.vanished or rounded.subnormal or rounded.note:
@@ -178,7 +203,7 @@ class _Converter:
         """Return the first node of the graph, before which the casts of inputs stand."""
         return next(iter(self.graph), self.graph.return_)
 
-    def cast(self, value: Value, dtype: str) -> Value:
+    def cast(self, value: Value, dtype: DType) -> Value:
         """Insert a Cast of a value, where it is made."""
         maker = value.node
         before = self.first() if maker is None else maker.next
@@ -187,10 +212,10 @@ class _Converter:
             made = self.rewriter.make(
                 "cast",
                 [value],
-                {"to": CAST_CODES[dtype]},
+                {"to": CAST_CODES[str(dtype)]},
                 before=before,
                 hint=f"{value.name}_{dtype}",
-                type_=TensorType(F16 if dtype == "f16" else F32, shape_of(value.type)),
+                type_=TensorType(dtype, shape_of(value.type)),
             )
         self.records.casts += 1
         return made.output
@@ -207,14 +232,14 @@ class _Converter:
             ]
             if not places:
                 continue
-            wide = self.cast(value, "f32")
+            wide = self.cast(value, F32)
             for user, index in places:
                 inputs = list(user.inputs)
                 inputs[index] = wide
                 user.set_inputs(inputs)
             if self.graph.return_ in wide.users and value.node is not None:
                 wide.take_name(value)
-                value.rename(self.module.fresh_name(f"{wide.name}_f16"))
+                value.rename(self.module.fresh_name(f"{wide.name}_{self.dtype}"))
 
     def reads_half(self, user: Node, index: int) -> bool:
         """Return whether an input of a reader takes float16 now."""

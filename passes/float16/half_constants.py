@@ -1,4 +1,4 @@
-"""Constants in float16: each rounded once from its exact value, with a count of those that suffer.
+"""Constants in float16 or bfloat16: each rounded once from its exact value.
 
 A mask is a constant of finfo(float32).min, or another number that float16 does not have, which
 nothing but a Softmax reads in the end. It becomes -32768: -inf times 0 would be NaN, and -65504
@@ -20,8 +20,9 @@ from ...ir.ops import has_trait
 from ...ir.ops.row import Trait
 from ...ir.record import Record
 from ...ir.tensor import Array, largest_finite, round_to, smallest_normal, to_float64
-from ...ir.types import F16
+from ...ir.types import F16, DType
 from .known_ranges import known_ranges
+from .narrow_types import NAMES
 
 MASK = -32768.0
 """The number that a mask becomes."""
@@ -64,8 +65,10 @@ def exact_elements(module: Module, value: Value) -> Array | None:
     return None if found is None else to_float64(found)
 
 
-def round_constant(module: Module, value: Value, reader: Node) -> RoundedConstant | None:
-    """Return an operand of `reader` in float16, None if its elements cannot be read.
+def round_constant(
+    module: Module, value: Value, reader: Node, dtype: DType = F16
+) -> RoundedConstant | None:
+    """Return an operand of `reader` in a narrow type, None if its elements cannot be read.
 
     It is refused if a finite element becomes infinite, or if all elements become 0, unless it is
     added to numbers that are known to be much larger.
@@ -73,27 +76,29 @@ def round_constant(module: Module, value: Value, reader: Node) -> RoundedConstan
     exact = exact_elements(module, value)
     if exact is None:
         return None
-    rounded = round_to(exact, F16)
+    rounded, name = round_to(exact, dtype), NAMES[dtype]
     note = ""
     is_lost = np.isfinite(exact) & ~np.isfinite(to_float64(rounded))
     if is_lost.any():
         if reader.op in LIMITS:
-            rounded = np.where(is_lost, np.sign(exact) * LARGEST, exact)
-            rounded, note = round_to(rounded, F16), "a bound that no float16 passes"
+            rounded = np.where(is_lost, np.sign(exact) * largest_finite(dtype), exact)
+            rounded, note = round_to(rounded, dtype), f"a bound that no {name} passes"
         elif (exact[is_lost] < 0).all() and only_masks(value):
-            rounded, note = round_to(np.where(is_lost, MASK, exact), F16), "a mask"
+            rounded, note = round_to(np.where(is_lost, MASK, exact), dtype), "a mask"
         else:
             most = float(np.abs(exact[is_lost]).max())
-            return RoundedConstant(rounded, refused=f"the constant {most:.6g} exceeds float16")
+            return RoundedConstant(rounded, refused=f"the constant {most:.6g} exceeds {name}")
     found = to_float64(rounded)
     vanished = int(np.count_nonzero((found == 0) & (exact != 0)))
     magnitude = np.abs(exact)
-    subnormal = int(np.count_nonzero((magnitude < smallest_normal(F16)) & (exact != 0))) - vanished
+    subnormal = (
+        int(np.count_nonzero((magnitude < smallest_normal(dtype)) & (exact != 0))) - vanished
+    )
     if vanished and not found.any():
-        if (exact > 0).all() and _is_beside_larger(module, value, reader):
+        if dtype is F16 and (exact > 0).all() and _is_beside_larger(module, value, reader):
             rounded = round_to(np.full(exact.shape, SMALLEST), F16)
             return RoundedConstant(rounded, subnormal=exact.size, note="an epsilon, now 2^-24")
-        why = f"the constant {float(magnitude.max()):.6g} is 0 in float16"
+        why = f"the constant {float(magnitude.max()):.6g} is 0 in {name}"
         return RoundedConstant(rounded, vanished, refused=why)
     return RoundedConstant(rounded, vanished, subnormal, note=note)
 

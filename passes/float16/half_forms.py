@@ -1,4 +1,4 @@
-"""The float16 forms of operators, by ONNX's schemas."""
+"""The float16 and bfloat16 forms of operators, by ONNX's schemas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from ...ir.foreign_operators import Schema
 from ...ir.graph import Node, Value, call_key
 from ...ir.making import newest_form, schema_of
 from ...ir.module import Module
-from ...ir.ops import op_info
+from ...ir.ops import is_legal, op_info
 from ...ir.ops.reshaping import CAST_TARGETS
 from ...ir.record import Record
 from ...ir.tensor import Tensor
-from ...ir.types import F16, F32, F64, TensorType, dtype_of
+from ...ir.types import F16, F32, F64, DType, TensorType, dtype_of
+from .narrow_types import NAMES, opset_of
 
-NO_FORM = "no float16 form in ONNX"
-"""The reason of an operator that takes no float16, or whose element types irc does not know."""
+LATEST = 1 << 30
+"""An opset beyond all: the newest schema of an operator."""
 
 TYPED_BY_ATTRIBUTE = ("dtype", "output_dtype")
 """Attributes that name the element type of a result."""
@@ -38,15 +39,20 @@ class HalfForm(Record):
         return not (self.operands or self.results)
 
 
-def half_form(node: Node, module: Module) -> HalfForm | str:
-    """Return the float16 form of a node, or the reason why there is none."""
-    form = _form(node, module)
+def no_form(dtype: DType, place: str = "ONNX") -> str:
+    """Return the reason of an operator that does not take a type, or whose types are not known."""
+    return f"no {NAMES[dtype]} form in {place}"
+
+
+def half_form(node: Node, module: Module, dtype: DType = F16) -> HalfForm | str:
+    """Return the form of a node in a narrow type, or the reason why there is none."""
+    form = _form(node, module, dtype)
     if isinstance(form, str) and not any(map(is_single, (*node.inputs, *node.outputs))):
         return HalfForm()
     return form
 
 
-def _form(node: Node, module: Module) -> HalfForm | str:
+def _form(node: Node, module: Module, dtype: DType) -> HalfForm | str:
     domain = node.op.partition("::")[0] if "::" in node.op else ""
     if call_key(node) in module.functions:
         return "a call of a function"
@@ -57,14 +63,20 @@ def _form(node: Node, module: Module) -> HalfForm | str:
     if node.regions:
         return "an operator with a body"
     if node.op in ("variable", "return"):
-        return NO_FORM
+        return no_form(dtype)
     if not all(_is_plain(value) for value in (*node.inputs, *node.outputs)):
-        return NO_FORM
+        return no_form(dtype)
     if node.op == "cast":
         return _cast_form(node)
     if node.op == "full":
-        return _filled_form(node)
-    return _form_by_schema(node, *_schemas(node, module))
+        form = _filled_form(node, module, dtype)
+    else:
+        form = _form_by_schema(node, *_schemas(node, module), dtype)
+    if isinstance(form, str) and dtype is not F16:
+        newest = schema_of(node, module, LATEST)
+        if newest is not None and any(dtype in formal.dtypes for formal in newest.operands):
+            return no_form(dtype, f"opset {opset_of(module)}")
+    return form
 
 
 def _cast_form(node: Node) -> HalfForm:
@@ -74,24 +86,28 @@ def _cast_form(node: Node) -> HalfForm:
     )
 
 
-def _filled_form(node: Node) -> HalfForm | str:
+def _filled_form(node: Node, module: Module, dtype: DType) -> HalfForm | str:
     """Return the form of a ConstantOfShape, whose number is an attribute that can be read."""
     if not is_single(node.output):
         return HalfForm()
+    if not is_legal("full", str(dtype), node):
+        return no_form(dtype, f"opset {opset_of(module)}")
     value = node.attrs.get("value")
     try:
         is_number = value is None or (isinstance(value, Tensor) and value.numpy().size == 1)
     except UNREADABLE:
-        return NO_FORM
-    return HalfForm(results=frozenset((0,))) if is_number else NO_FORM
+        return no_form(dtype)
+    return HalfForm(results=frozenset((0,))) if is_number else no_form(dtype)
 
 
-def _form_by_schema(node: Node, form: Schema | None, old: Schema | None) -> HalfForm | str:
+def _form_by_schema(
+    node: Node, form: Schema | None, old: Schema | None, dtype: DType
+) -> HalfForm | str:
     """Return the form by the newest schema of the operator, if that of its opset has it, too."""
     if form is None or old is None or not form.operands:
-        return NO_FORM
+        return no_form(dtype)
     if any(name in form.attributes for name in TYPED_BY_ATTRIBUTE):
-        return NO_FORM
+        return no_form(dtype)
     operands: set[int] = set()
     kinds: set[str] = set()
     for index, value in enumerate(node.inputs):
@@ -99,11 +115,11 @@ def _form_by_schema(node: Node, form: Schema | None, old: Schema | None) -> Half
             continue
         formal = form.operands[min(index, len(form.operands) - 1)]
         before = old.operands[min(index, len(old.operands) - 1)]
-        if F16 in formal.dtypes and (F16 in before.dtypes or index >= len(old.operands)):
+        if dtype in formal.dtypes and (dtype in before.dtypes or index >= len(old.operands)):
             operands.add(index)
             kinds.add(formal.kind)
     if not kinds:
-        return NO_FORM
+        return no_form(dtype)
     if node.op == "nn.batch_norm":  # mean and variance, which may be large, have their own type
         own = form.operands[0].kind
         operands = {i for i in operands if i < 3 or form.operands[i].kind == own}

@@ -9,13 +9,14 @@ from ...ir.graph import Node, Value, is_constant, producer_of
 from ...ir.module import Module
 from ...ir.ops import is_legal
 from ...ir.ops.normalization import OWN_TYPES, batch_norm_of
-from ...ir.tensor import all_finite, round_to
-from ...ir.types import F16, F32, dtype_of
+from ...ir.tensor import all_finite, largest_finite, round_to
+from ...ir.types import F16, F32, DType, dtype_of
 from .conversion import conversion
-from .half_constants import LARGEST, RoundedConstant, round_constant
+from .half_constants import RoundedConstant, round_constant
 from .half_forms import HalfForm, half_form, is_single
 from .inner_values import inner_values
 from .known_ranges import UNKNOWN_RANGE, KnownRange, settle_ranges
+from .narrow_types import NAMES
 from .precision import exact_nodes
 from .regions import joining
 from .weight_errors import corrected_biases
@@ -32,12 +33,14 @@ class Selection:
     `constants` are the float16 forms of constant operands, by value and reader.
     """
 
-    def __init__(self, module: Module, margin: float, *, sums_in_half: bool) -> None:
-        self.module = module
+    def __init__(
+        self, module: Module, margin: float, *, sums_in_half: bool, dtype: DType = F16
+    ) -> None:
+        self.module, self.dtype = module, dtype
         self.sums_in_half = sums_in_half
-        self.most = LARGEST / 2**margin
+        self.most = largest_finite(dtype) / 2**margin
         self.constants: dict[tuple[Value, Node], RoundedConstant] = {}
-        found = {node: half_form(node, module) for node in module.graph.nodes()}
+        found = {node: half_form(node, module, dtype) for node in module.graph.nodes()}
         self.reasons: dict[Node, str] = {
             node: form for node, form in found.items() if isinstance(form, str)
         }
@@ -56,7 +59,7 @@ class Selection:
         self._keep(dict.fromkeys(joining(module, self.forms, self.reasons), CHEAPER), forced)
         self._keep(dict(self._split_affines()))
         for bias, reader, exact in corrected_biases(module, self.constants):
-            rounded = round_to(exact, F16)
+            rounded = round_to(exact, dtype)
             if reader in self.forms and all_finite(rounded):
                 self.constants[bias, reader] = RoundedConstant(rounded, is_corrected=True)
 
@@ -105,7 +108,7 @@ class Selection:
                         yield node, f"{inner.what} of unknown length"
                         continue
                     excess = math.ceil(math.log2(inner.most / self.most))
-                    yield node, f"{inner.what} exceeds float16 by 2^{excess}"
+                    yield node, f"{inner.what} exceeds {NAMES[self.dtype]} by 2^{excess}"
 
     def excess(self, known: KnownRange) -> str:
         """Return the reason of a value that is not known to be finite in float16."""
@@ -113,7 +116,8 @@ class Selection:
             return "range is not known"
         if not math.isfinite(known.most):
             return "range is not finite"
-        return f"range exceeds float16 by 2^{math.ceil(math.log2(known.most / self.most))}"
+        excess = math.ceil(math.log2(known.most / self.most))
+        return f"range exceeds {NAMES[self.dtype]} by 2^{excess}"
 
     def _unreadable(self) -> Iterator[tuple[Node, str]]:
         """Yield the operators with a constant that is not to be rounded."""
@@ -122,7 +126,7 @@ class Selection:
                 value = node.operand(index)
                 if not is_constant(value):
                     continue
-                rounded = round_constant(self.module, value, node)
+                rounded = round_constant(self.module, value, node, self.dtype)
                 if rounded is None:
                     yield node, NO_CONSTANT
                 elif rounded.refused:

@@ -106,7 +106,7 @@ def _compile(
         )
 
         half = None
-        if options.float16:
+        if options.float16 or options.bfloat16:
             half = _to_float16(options, module, result)
             result = half.result
         if options.certificate is None:
@@ -291,7 +291,7 @@ def _verification(
 ) -> VerifyNumerics | None:
     """Return the instrument of --verify, which writes a reproducer beside the output."""
     if options.verify is None:
-        if options.inputs and not options.float16:
+        if options.inputs and not (options.float16 or options.bfloat16):
             raise UsageError("--inputs needs --verify or --float16, which run the model")
         if tolerance_of(options) is not None:
             raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
@@ -371,7 +371,7 @@ def text_data(output: str | None) -> str | None:
 
 def _check_float16(options: argparse.Namespace) -> None:
     """Raise UsageError for options that contradict --float16, or need it."""
-    if options.float16 and options.verify is not None:
+    if (options.float16 or options.bfloat16) and options.verify is not None:
         raise UsageError("--float16 compares the result itself, and --verify would find roundings")
     check_lone_float16(options)
 

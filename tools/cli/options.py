@@ -637,14 +637,21 @@ def add_float16(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group(
         "float16", "measures or predicts the range of every value, so that none overflows"
     )
-    group.add_argument(
+    kinds = group.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--float16",
         action="store_true",
         help="convert the model to float16; --inputs, or --input-range without any, gives ranges",
     )
+    kinds.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="convert the model to bfloat16, which has the range of float32, and 8 bits of it"
+        " where float16 has 11",
+    )
     group.add_argument(
         "--io",
-        choices=("float32", "float16"),
+        choices=("float32", "float16", "bfloat16"),
         default="float32",
         help="the element type of inputs and outputs (default: float32)",
     )
@@ -704,7 +711,7 @@ def check_lone_float16(options: argparse.Namespace) -> None:
         "--range": options.range,
     }
     lone = next((name for name, is_given in given.items() if is_given), None)
-    if lone is not None and not options.float16:
+    if lone is not None and not (options.float16 or getattr(options, "bfloat16", False)):
         raise UsageError(f"{lone} needs --float16")
 
 
@@ -724,6 +731,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         target=getattr(options, "target", 0.0),
         margin=MARGIN if options.margin is None else options.margin,
         accumulate=options.accumulate,
+        dtype="bfloat16" if getattr(options, "bfloat16", False) else "float16",
     )
 
 

@@ -15,12 +15,13 @@ from ...compiler import read_onnx
 from ...frontends.onnx.codec.external_data import embed_external_data
 from ...ir.graph import ONNX_NAMES, Node
 from ...ir.module import Module
-from ...ir.tensor import Array
+from ...ir.tensor import Array, largest_finite, round_to
+from ...ir.types import F16, DType
 from ...passes.float16.conversion import conversion
 from ...passes.float16.convert_to_float16 import ConvertToFloat16
 from ...passes.float16.convertible_models import check_model
-from ...passes.float16.half_constants import LARGEST
 from ...passes.float16.known_ranges import give_ranges
+from ...passes.float16.narrow_types import NAMES, check_opset, narrow_type_of
 from ...passes.float16.selection import Selection
 from ...passes.infra import PassContext, Sequential
 from ...passes.scaling.scale_by_powers_of_two import ScaleByPowersOfTwo
@@ -32,7 +33,7 @@ from ..int8.fidelity import Fidelity, measure
 from ..int8.samples import count_samples, generate_samples, hold_out, read_samples
 from ..verify.inputs import Feeds
 from ..verify.runner import Runner
-from .emulation import emulated, narrow_inputs
+from .emulation import emulated, narrow_values
 from .half_model import HalfModel
 from .noise_budget import BUDGET_BATCHES, BUDGET_BYTES, MOST_WORK, NoiseBudget
 from .predicted_ranges import measured_ranges, predicted_ranges
@@ -81,6 +82,7 @@ class Wishes:
         target: float,
         margin: float,
         accumulate: str,
+        dtype: str,
     ) -> None:
         """Take the arguments of `to_float16`. Raises UsageError for a negative margin."""
         if not 0 <= margin < 16:
@@ -89,10 +91,19 @@ class Wishes:
         self.sigmas, self.margin, self.accumulate = sigmas, margin, accumulate
         self.keep_float32, self.force = list(keep_float32), list(force)
         self.target = target
-        self.passes = [
-            ScaleByPowersOfTwo(margin=margin, accumulate=accumulate),
-            ConvertToFloat16(io=io, margin=margin, accumulate=accumulate),
-        ]
+        self.dtype = narrow_type_of("to_float16", dtype)
+        self.scaler = ScaleByPowersOfTwo(margin=margin, accumulate=accumulate)
+        self.converter = ConvertToFloat16(io=io, margin=margin, accumulate=accumulate, dtype=dtype)
+
+    @property
+    def most(self) -> float:
+        """The greatest magnitude that a value may have."""
+        return largest_finite(self.dtype) / 2**self.margin
+
+    def selection(self, module: Module) -> Selection:
+        """Return which operators of a module become narrow."""
+        in_half = self.accumulate == "float16"
+        return Selection(module, self.margin, sums_in_half=in_half, dtype=self.dtype)
 
 
 def to_float16(
@@ -108,6 +119,7 @@ def to_float16(
     target: float = TARGET,
     margin: float = MARGIN,
     accumulate: str = "float32",
+    dtype: str = "float16",
     passes: str = PASSES,
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
@@ -128,6 +140,7 @@ def to_float16(
     - `margin`: bits between the greatest magnitude that is known and 65504.
     - `accumulate`: the type that the device adds up in; with `float16`, sums of layers and squares
       of norms do not overflow either.
+    - `dtype`: `bfloat16` in place of `float16`; nothing is scaled, since it has float32's range.
     - `passes`: the passes before.
     - `base_dir`: the folder of the external data of a ModelProto.
 
@@ -148,6 +161,7 @@ def to_float16(
         target=target,
         margin=margin,
         accumulate=accumulate,
+        dtype=dtype,
     )
     result = compile_model(copied(source), passes, limits=limits)
     return convert(result, source, folder, wishes)
@@ -186,15 +200,15 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     module = result.module
     known = Calibration(result, folder, wishes)
     result, single = known.result, known.single
-    most = LARGEST / 2**wishes.margin
-    beyond = sum(each.most > most for each in known.ranges.values())
+    beyond = sum(each.most > wishes.most for each in known.ranges.values())
     _take_names(module, wishes)
     size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
-    scaler, converter = wishes.passes
-    Sequential([scaler])(module, ctx)
+    check_opset(module, wishes.dtype)
+    if wishes.dtype is F16:
+        Sequential([wishes.scaler])(module, ctx)
     predicted = _predicted(module, known, wishes, size)
-    Sequential([converter])(module, ctx)
+    Sequential([wishes.converter])(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
     fidelity = _measured(reference, folder, half, known.tests) if known.tests else ()
@@ -202,6 +216,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     ctx.warnings.extend(_doubts(fidelity, known.measured_on))
     return HalfModel(
         half,
+        NAMES[wishes.dtype],
         records.converted,
         records.casts,
         tuple(records.stayed),
@@ -252,20 +267,22 @@ def _generated(runner: Runner, limits: Mapping[str, Range]) -> tuple[list[Feeds]
 def _measured(
     source: ModelProto, folder: Path, half: Result, batches: Sequence[Feeds]
 ) -> tuple[Fidelity, ...]:
-    """Compare the float16 model, with all its roundings, with the source."""
-    inputs = narrow_inputs(half)
+    """Compare the narrow model, with all its roundings, with the source."""
+    inputs = narrow_values(half)
     rounded = [
-        {name: _rounded(array) if name in inputs else array for name, array in feeds.items()}
+        {
+            name: _rounded(array, inputs[name]) if name in inputs else array
+            for name, array in feeds.items()
+        }
         for feeds in batches
     ]
     runners = Runner(source, folder), Runner(emulated(half), folder)
     return tuple(measure(*runners, [info.name for info in source.graph.output], rounded))
 
 
-def _rounded(array: Array) -> Array:
-    """Return float32 numbers as a float16 input has them."""
-    with np.errstate(over="ignore"):
-        return array.astype(np.float16).astype(np.float32)
+def _rounded(array: Array, dtype: DType) -> Array:
+    """Return float32 numbers as a narrow input has them."""
+    return round_to(array.astype(np.float64), dtype).astype(np.float32)
 
 
 def _predicted(
@@ -278,8 +295,7 @@ def _predicted(
     batches = known.calibration[:BUDGET_BATCHES]
     if not batches or size > BUDGET_BYTES:
         return {}
-    in_half = wishes.accumulate == "float16"
-    budget = NoiseBudget(module, Selection(module, wishes.margin, sums_in_half=in_half))
+    budget = NoiseBudget(module, wishes.selection(module))
     predicted = budget.together(batches)
     worst = min(predicted.values(), default=inf)
     is_near = wishes.target - WITHIN <= worst < wishes.target
@@ -290,8 +306,7 @@ def _predicted(
     given = dict(records.keep)
     kept = [node for node in budget.choose(wishes.target - worst) if node not in records.forced]
     records.keep.update(dict.fromkeys(kept, PRECISE))
-    in_float32 = Selection(module, wishes.margin, sums_in_half=in_half)
-    found = NoiseBudget(module, in_float32).together(batches)
+    found = NoiseBudget(module, wishes.selection(module)).together(batches)
     if min(found.values(), default=inf) >= wishes.target:
         return found
     records.keep = given  # roundings that are not independent

@@ -26,8 +26,10 @@ class HalfModel:
     """A float16 model, and all that is known about it."""
 
     result: Result
+    dtype: str
+    """`float16` or `bfloat16`."""
     converted: int
-    """Operators that compute in float16."""
+    """Operators that compute in it."""
     casts: int
     stayed: tuple[StayedFloat32, ...]
     constants: tuple[ChangedConstant, ...]
@@ -68,7 +70,7 @@ class HalfModel:
     def _counted(self) -> str:
         total = self.converted + len(self.stayed)
         share = 100 * len(self.stayed) / max(total, 1)
-        return f"{self.converted} of {total} operators float16, {share:.1f} % float32"
+        return f"{self.converted} of {total} operators {self.dtype}, {share:.1f} % float32"
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of a table."""
@@ -78,8 +80,8 @@ class HalfModel:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the rows of the report."""
-        yield "float16", f"{self._counted()}, {self.casts} casts"
-        yield "beyond float16", f"{self.beyond} values, before"
+        yield self.dtype, f"{self._counted()}, {self.casts} casts"
+        yield f"beyond {self.dtype}", f"{self.beyond} values, before"
         by_exponent: dict[int, list[ScaledComponent]] = {}
         for component in self.scaled:
             by_exponent.setdefault(component.exponent, []).append(component)
@@ -120,6 +122,7 @@ class HalfModel:
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
         return {
+            "dtype": self.dtype,
             "converted": self.converted,
             "casts": self.casts,
             "stayed": [

@@ -9,9 +9,7 @@ from typing import Any
 
 from ...ir.graph import Node, Value
 from ...ir.record import Record
-from ...passes.float16.half_constants import LARGEST
 from ...passes.float16.known_ranges import known_ranges
-from ...passes.float16.selection import Selection
 from ...passes.infra import Sequential
 from ...result import Result
 from ..verify.difference import json_value
@@ -61,13 +59,11 @@ def hazards(result: Result, folder: Path, wishes: Wishes) -> list[Hazard]:
     """
     known = Calibration(result, folder, wishes)
     module = known.result.module
-    most, in_half = LARGEST / 2**wishes.margin, wishes.accumulate == "float16"
-    before = Selection(module, wishes.margin, sums_in_half=in_half)
+    before = wishes.selection(module)
     ranges = dict(known_ranges(module))
     names = {value: known.result.name_of(value) for value in ranges}
-    scaler = wishes.passes[0]
-    Sequential([scaler])(module)
-    after = Selection(module, wishes.margin, sums_in_half=in_half)
+    Sequential([wishes.scaler])(module)
+    after = wishes.selection(module)
     scaled = known_ranges(module)
 
     def remedy_of(node: Node | None) -> str:
@@ -76,7 +72,7 @@ def hazards(result: Result, folder: Path, wishes: Wishes) -> list[Hazard]:
 
     def of_values() -> Iterator[tuple[Value, Hazard]]:
         for value, each in ranges.items():
-            if not each.most > most:
+            if not each.most > wishes.most:
                 continue
             node = value.node
             name = names[value]

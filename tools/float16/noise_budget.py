@@ -19,7 +19,6 @@ from ...ir.ops import has_trait
 from ...ir.ops.row import Trait
 from ...ir.record import Record
 from ...ir.tensor import Array
-from ...ir.types import F16
 from ...passes.float16.regions import work_of
 from ...passes.float16.selection import Selection, is_float32_operator
 from ...result import Result, copied
@@ -206,9 +205,9 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
             node = graph.node[places[name]]
             exact, target = name + EXACT, name
             node.output[list(node.output).index(name)] = exact
-            made = rounding(exact, rounded, F16)
+            made = rounding(exact, rounded, selection.dtype)
         else:
-            made = rounding(name, rounded, F16)
+            made = rounding(name, rounded, selection.dtype)
         if site.maker is None:
             for reader in site.readers:
                 place = places.get(result.name_of(reader.outputs[0]))
