@@ -173,6 +173,7 @@ OPSET_READERS = {
     "passes.simplify.late_lowering": (
         "As the importer does, it asks which operator a node is in its opset."
     ),
+    "passes.float16.narrow_types": "A refusal names the opset that lacks an operator in bfloat16.",
     "passes.constant_regions": "onnxruntime computes foreign operators in the opset of the model.",
 }
 """The passes that ask for an opset, each with its reason.

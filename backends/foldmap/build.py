@@ -36,7 +36,7 @@ from .fold_map import FoldMap
 from .npz import NpzWriter
 from .observer import PayloadObserver
 from .restore import KEPT_BYTES, TensorIndex, build_restore, describe_model
-from .serialize import FORMAT, VERSION, WITHOUT_BRANCHES, write_document
+from .serialize import FORMAT, VERSION, WITH_BRANCHES, WITHOUT_BRANCHES, write_document
 
 if TYPE_CHECKING:
     from .entries import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         BranchEntry,
         Document,
         EditName,
+        ExponentEntry,
         FoldDirection,
         FoldEntry,
         HistoryEntry,
@@ -190,8 +191,13 @@ class MapBuilder:
         sources = records.sources or {}
         source, before = module.source, self.before
         yield "format", FORMAT
-        has_branches = any(layer.branches for layer in self.layers.values())
-        yield "version", VERSION if has_branches else WITHOUT_BRANCHES
+        exponents = self.exponent_entries()
+        version = WITHOUT_BRANCHES
+        if exponents:
+            version = VERSION
+        elif any(layer.branches for layer in self.layers.values()):
+            version = WITH_BRANCHES
+        yield "version", version
         yield (
             "producer",
             {"name": "irc", "version": __version__, "passes": list(module.provenance.passes)},
@@ -205,8 +211,10 @@ class MapBuilder:
         yield "layers", (self.layer_entry(layer, number) for number, layer in self.layers.items())
         yield "statistics", self.statistic_entries()
         yield "history", [self.history_entry(i, edits) for i, edits in enumerate(records.history)]
+        if exponents:
+            yield "exponents", exponents
         restore = None
-        if before is not None:
+        if before is not None and records.keeps_source:
             restore = build_restore(
                 source, before, self.after, self.weight_factors(), self.stored, self.observer
             )
@@ -405,6 +413,18 @@ class MapBuilder:
                 "source": f"A{known.source}",
             }
             number += 1
+
+    def exponent_entries(self) -> list[ExponentEntry]:
+        """Return the exponents of scaled values of the main graph that were emitted, by name."""
+        emitted, graph = value_names(self.model), self.module.graph
+        found = {
+            self.name_of(value): exponent
+            for value, exponent in fold_records(self.module).exponents.items()
+            if value.graph is graph and exponent
+        }
+        return [
+            {"tensor": name, "exponent": found[name]} for name in sorted(found.keys() & emitted)
+        ]
 
     def history_entry(self, number: int, edits: LayerEdits) -> HistoryEntry:
         """Return the entry of a pass that changed weights without folding an affine."""

@@ -287,6 +287,13 @@ class LayerEntry(TypedDict):
     sum: NotRequired[SumEntry | None]
 
 
+class ExponentEntry(TypedDict):
+    """A tensor of the folded model that is the source's times 2^exponent."""
+
+    tensor: str
+    exponent: int
+
+
 class StatisticEntry(TypedDict):
     """Mean and deviation per channel of a tensor of the folded model, from a BatchNormalization."""
 
@@ -340,7 +347,7 @@ class Document(TypedDict):
     """A fold map, without its `tensor_store`."""
 
     format: Literal["irc.fold_map"]
-    version: Annotated[str, Meta(pattern="^[12]\\.[0-9]+$")]
+    version: Annotated[str, Meta(pattern="^[123]\\.[0-9]+$")]
     producer: ProducerEntry
     source_model: ModelEntry | None
     folded_model: ModelEntry
@@ -348,6 +355,7 @@ class Document(TypedDict):
     layers: list[LayerEntry]
     statistics: list[StatisticEntry]
     history: list[HistoryEntry]
+    exponents: NotRequired[list[ExponentEntry]]
     restore: RestoreEntry | None
 
 

@@ -113,6 +113,11 @@ class FoldMap:
         """The tensors of the folded model whose mean and deviation a BatchNormalization kept."""
         return self.data["statistics"]
 
+    @property
+    def exponents(self) -> dict[str, int]:
+        """The exponents of scaled tensors of the main graph: the source's times 2^exponent."""
+        return {entry["tensor"]: entry["exponent"] for entry in self.data.get("exponents", [])}
+
     def layer(self, layer: str | None = None, *, module: str | None = None) -> LayerEntry:
         """Return the layer with this id or node name (in the folded model), or of a torch module.
 

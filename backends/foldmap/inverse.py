@@ -40,6 +40,12 @@ def restore_source(
     if not belongs_to(fold_map, model, after):
         raise FoldMapError(OTHER_MODEL)
     restore, expected = fold_map.data.get("restore"), fold_map.data.get("source_model")
+    passes = fold_map.data["producer"]["passes"]
+    if restore is None and any(each.startswith("ConvertToFloat16") for each in passes):
+        raise FoldMapError(
+            "the fold map does not hold the bits that float16 lost, which are as many as the source"
+            " has: write it with irc compile --float16 --keep-bits"
+        )
     if restore is None or expected is None:
         raise FoldMapError(
             "the fold map holds no source model: an ONNX model was not the input of this compile"

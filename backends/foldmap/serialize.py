@@ -12,8 +12,14 @@ from .arrays import ArrayStore
 from .npz import NpzWriter
 
 FORMAT = "irc.fold_map"
-VERSION = "2.0"
-"""The version of maps with branches: readers of version 1 would take their layers for others."""
+VERSION = "3.0"
+"""The version of maps with exponents: other readers would take scaled values for those of the
+source.
+"""
+
+WITH_BRANCHES = "2.0"
+"""The version of other maps with branches: readers of version 1 would take their layers for others.
+"""
 
 WITHOUT_BRANCHES = "1.2"
 """The version of all other maps."""
@@ -34,7 +40,7 @@ def check_version(data: Mapping[str, Any]) -> None:
     """Raise FoldMapError unless `data` is a fold map of a major version that is known here."""
     if data.get("format") != FORMAT:
         raise FoldMapError("this is not a fold map")
-    known = [version.split(".")[0] for version in (WITHOUT_BRANCHES, VERSION)]
+    known = [version.split(".")[0] for version in (WITHOUT_BRANCHES, WITH_BRANCHES, VERSION)]
     if str(data.get("version", "")).split(".")[0] not in known:
         version = clipped(data.get("version"))
         raise FoldMapError(

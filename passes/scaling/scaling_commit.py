@@ -52,10 +52,12 @@ class ScalingCommit:
             if scaled[value]:
                 self.scale_end(value, scaled[value])
         refs, ranges = statistic_refs(self.module), known_ranges(self.module)
-        means = known_means(self.module)
+        means, exponents = known_means(self.module), fold_records(self.module).exponents
         for value, exponent in scaled.items():
             if not exponent:
                 continue
+            if value.node is not None:
+                exponents[value] = exponents.get(value, 0) + exponent
             if value in refs and value.node is not None:
                 refs[value] = refs[value].applied(2.0**exponent, 0.0)
             if value in ranges and value.node is not None:

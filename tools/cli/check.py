@@ -17,6 +17,7 @@ from .options import (
     add_limits,
     add_module_options,
     add_overflow,
+    add_session_options,
     check_lone_float16,
     check_once,
     complete_outputs,
@@ -96,6 +97,7 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="report what float16 would lose, and what irc compile --float16 does about it",
     )
     add_inputs(group)
+    add_session_options(group)
     add_overflow(group)
     command.add_argument(
         "--format", default="text", choices=ENDINGS, help="form of the findings (default: text)"
@@ -150,8 +152,14 @@ def _check_float16(options: argparse.Namespace) -> None:
     from ...support.errors import UsageError
 
     check_lone_float16(options)
-    if options.inputs and not options.float16:
-        raise UsageError("--inputs needs --float16, which runs the model")
+    runs = {
+        "--inputs": options.inputs,
+        "--custom-ops": options.custom_ops,
+        "--providers": options.providers,
+    }
+    lone = next((name for name, is_given in runs.items() if is_given), None)
+    if lone is not None and not options.float16:
+        raise UsageError(f"{lone} needs --float16, which runs the model")
     given = {
         "--all": options.all,
         "--no-batchnorm": options.no_batchnorm,

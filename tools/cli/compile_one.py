@@ -291,11 +291,12 @@ def _verification(
 ) -> VerifyNumerics | None:
     """Return the instrument of --verify, which writes a reproducer beside the output."""
     if options.verify is None:
-        if options.inputs and not (options.float16 or options.bfloat16):
+        is_narrow = options.float16 or options.bfloat16
+        if options.inputs and not is_narrow:
             raise UsageError("--inputs needs --verify or --float16, which run the model")
         if tolerance_of(options) is not None:
             raise UsageError("--rtol and --atol need --verify, whose judgement they replace")
-        if not options.float16 and (options.custom_ops or options.providers):
+        if not is_narrow and (options.custom_ops or options.providers):
             raise UsageError(
                 "--custom-ops and --providers need --verify or --float16, which run the model"
             )
@@ -374,6 +375,8 @@ def _check_float16(options: argparse.Namespace) -> None:
     if (options.float16 or options.bfloat16) and options.verify is not None:
         raise UsageError("--float16 compares the result itself, and --verify would find roundings")
     check_lone_float16(options)
+    if options.keep_bits and options.fold_map is None and not options.embed_fold_map:
+        raise UsageError("--keep-bits needs --fold-map or --embed-fold-map, which hold the bits")
 
 
 def _check_certificate(options: argparse.Namespace, output: str | None) -> None:

@@ -678,6 +678,11 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         help="leave up to 5 %% of the operators float32, those that cost most, if results are then"
         " as near as this on --inputs; 0 for none (default: 60)",
     )
+    group.add_argument(
+        "--keep-bits",
+        action="store_true",
+        help="let the fold map hold the bits that are lost, as many as MODEL has, for irc unfold",
+    )
     add_overflow(group)
 
 
@@ -707,6 +712,7 @@ def check_lone_float16(options: argparse.Namespace) -> None:
         "--accumulate": options.accumulate != "float32",
         "--keep-float32": getattr(options, "keep_float32", ()),
         "--force": getattr(options, "force", ()),
+        "--keep-bits": getattr(options, "keep_bits", False),
         "--input-range": options.input_range,
         "--range": options.range,
     }
@@ -731,6 +737,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         target=getattr(options, "target", 0.0),
         margin=MARGIN if options.margin is None else options.margin,
         accumulate=options.accumulate,
+        keep_bits=getattr(options, "keep_bits", False),
         dtype="bfloat16" if getattr(options, "bfloat16", False) else "float16",
     )
 

@@ -17,6 +17,7 @@ from ...ir.graph import ONNX_NAMES, Node
 from ...ir.module import Module
 from ...ir.tensor import Array, largest_finite, round_to
 from ...ir.types import F16, DType
+from ...passes.affine.records.fold_records import fold_records
 from ...passes.float16.conversion import conversion
 from ...passes.float16.convert_to_float16 import ConvertToFloat16
 from ...passes.float16.convertible_models import check_model
@@ -83,6 +84,7 @@ class Wishes:
         margin: float,
         accumulate: str,
         dtype: str,
+        keep_bits: bool,
     ) -> None:
         """Take the arguments of `to_float16`. Raises UsageError for a negative margin."""
         if not 0 <= margin < 16:
@@ -90,7 +92,7 @@ class Wishes:
         self.inputs, self.input_ranges, self.ranges = inputs, input_ranges, ranges
         self.sigmas, self.margin, self.accumulate = sigmas, margin, accumulate
         self.keep_float32, self.force = list(keep_float32), list(force)
-        self.target = target
+        self.target, self.keep_bits = target, keep_bits
         self.dtype = narrow_type_of("to_float16", dtype)
         self.scaler = ScaleByPowersOfTwo(margin=margin, accumulate=accumulate)
         self.converter = ConvertToFloat16(io=io, margin=margin, accumulate=accumulate, dtype=dtype)
@@ -120,6 +122,7 @@ def to_float16(
     margin: float = MARGIN,
     accumulate: str = "float32",
     dtype: str = "float16",
+    keep_bits: bool = False,
     passes: str = PASSES,
     base_dir: str | Path = ".",
     limits: Limits = DEFAULT_LIMITS,
@@ -141,6 +144,7 @@ def to_float16(
     - `accumulate`: the type that the device adds up in; with `float16`, sums of layers and squares
       of norms do not overflow either.
     - `dtype`: `bfloat16` in place of `float16`; nothing is scaled, since it has float32's range.
+    - `keep_bits`: let the fold map hold the bits that are lost, so that it gives the source back.
     - `passes`: the passes before.
     - `base_dir`: the folder of the external data of a ModelProto.
 
@@ -162,6 +166,7 @@ def to_float16(
         margin=margin,
         accumulate=accumulate,
         dtype=dtype,
+        keep_bits=keep_bits,
     )
     result = compile_model(copied(source), passes, limits=limits)
     return convert(result, source, folder, wishes)
@@ -202,6 +207,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     result, single = known.result, known.single
     beyond = sum(each.most > wishes.most for each in known.ranges.values())
     _take_names(module, wishes)
+    fold_records(module).keeps_source = wishes.keep_bits
     size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
     check_opset(module, wishes.dtype)

@@ -52,7 +52,10 @@ def align_model(
     result = Result(from_model(single))
     source, half = comparison.source.runner, Runner(emulated(result), Path())
     overflow = first_overflow(source, half, comparison.inputs)
-    exponents = found_exponents(source, half, comparison.inputs[0].feeds)
+    if fold_map is not None:
+        exponents = fold_map.exponents
+    else:
+        exponents = found_exponents(source, half, comparison.inputs[0].feeds)
     scaled_back = expose_branch_tensors(emulated(result, exponents), Path())
     return replace(align(comparison, scaled_back, Path(), fold_map), overflow=overflow)
 

@@ -172,6 +172,14 @@ class FoldRecords(SideTable):
         self.folded: set[int] = set()
         self.partial: set[int] = set()
         self.history: list[LayerEdits] = []
+        self.exponents: dict[Value, int] = {}
+        """Values that are those of the source times 2^exponent."""
+        self.keeps_source = True
+        """Whether the fold map shall give the source back."""
+
+    def value_replaced(self, old: Value, new: Value) -> None:
+        if old in self.exponents:
+            self.exponents[new] = self.exponents[old]
 
     def folded_origins(self) -> set[int]:
         """Return the origins of the affines that were folded into some layer."""
