@@ -36,6 +36,7 @@ from ..verify.inputs import Feeds
 from ..verify.runner import Runner
 from .emulation import emulated, narrow_values
 from .half_model import HalfModel
+from .half_sums import with_half_sums
 from .noise_budget import BUDGET_BATCHES, BUDGET_BYTES, MOST_WORK, NoiseBudget
 from .predicted_ranges import measured_ranges, predicted_ranges
 
@@ -217,7 +218,10 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     Sequential([wishes.converter])(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
-    fidelity = _measured(reference, folder, half, known.tests) if known.tests else ()
+    narrow = emulated(half)
+    if wishes.accumulate == "float16":
+        narrow = with_half_sums(narrow)
+    fidelity = _measured(reference, folder, half, narrow, known.tests) if known.tests else ()
     records = conversion(module)
     ctx.warnings.extend(_doubts(fidelity, known.measured_on))
     return HalfModel(
@@ -271,9 +275,13 @@ def _generated(runner: Runner, limits: Mapping[str, Range]) -> tuple[list[Feeds]
 
 
 def _measured(
-    source: ModelProto, folder: Path, half: Result, batches: Sequence[Feeds]
+    source: ModelProto,
+    folder: Path,
+    half: Result,
+    narrow: ModelProto,
+    batches: Sequence[Feeds],
 ) -> tuple[Fidelity, ...]:
-    """Compare the narrow model, with all its roundings, with the source."""
+    """Compare the `narrow` model of a conversion, with all its roundings, with the source."""
     inputs = narrow_values(half)
     rounded = [
         {
@@ -282,7 +290,7 @@ def _measured(
         }
         for feeds in batches
     ]
-    runners = Runner(source, folder), Runner(emulated(half), folder)
+    runners = Runner(source, folder), Runner(narrow, folder)
     return tuple(measure(*runners, [info.name for info in source.graph.output], rounded))
 
 

@@ -225,6 +225,43 @@ def test_inputs_with_a_default_need_no_range() -> None:
     assert given.type.tensor_type.elem_type == TensorProto.FLOAT
 
 
+def test_functions_are_inlined_and_bodies_are_walls() -> None:
+    model = grown(1.0)
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["b", "b"], ["inner"])],
+        "branch",
+        [],
+        [onnx.helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)],
+    )
+    low = numpy_helper.from_array(np.array(-1e9, np.float32), "low")
+    model.graph.initializer.append(low)
+    branches = {"then_branch": body, "else_branch": body}
+    model.graph.node[3].output[0] = "b"
+    asked = [
+        onnx.helper.make_node("ReduceMax", ["x"], ["top"], "top", keepdims=0),
+        onnx.helper.make_node("Greater", ["top", "low"], ["yes"], "asks"),
+        onnx.helper.make_node("If", ["yes"], ["c"], "choice", **branches),
+    ]
+    for node in reversed(asked):
+        model.graph.node.insert(4, node)
+    imports = [onnx.helper.make_opsetid("", model.opset_import[0].version)]
+    double = onnx.helper.make_node("Add", ["u", "u"], ["v"], "sum")
+    function = onnx.helper.make_function("local", "Double", ["u"], ["v"], [double], imports)
+    model.functions.append(function)
+    model.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    call = onnx.helper.make_node("Double", ["c"], ["d"], "call", domain="local")
+    model.graph.node.insert(7, call)
+    model.graph.node[8].input[0] = "d"
+    model.ir_version = 10
+    found = irc.to_float16(model, inputs={"x": DATA}, passes="none")
+    assert ("choice", "an operator with a body") in [
+        (each.name, each.reason) for each in found.stayed
+    ]
+    assert not found.model.functions
+    assert found.is_finite
+    assert is_valid(found.model) is None
+
+
 def test_passes_alone_know_statistics() -> None:
     graph = Graph()
     x = graph.input("x", [2, 3, 4, 4])
