@@ -3,7 +3,8 @@
     make bench-float16        or        python benchmarks/float16.py --models FOLDER
 
 All are judged alike, on samples that no tool saw: every float16 result is rounded by explicit
-Casts, in float32 arithmetic (`irc.tools.float16.emulation`). `--whisper FILE` adds the encoder of
+Casts, in float32 arithmetic (`irc.tools.float16.emulation`). Both passes of Olive to float16 call
+the converter of onnxruntime.transformers, so they have no row. `--whisper FILE` adds the encoder of
 Whisper tiny from a CTranslate2 file, as it is and with a residual stream times 2^9.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from math import isnan
 from pathlib import Path
 
@@ -54,11 +57,28 @@ def by_onnxslim(model: ModelProto, data: Feeds) -> ModelProto:
     return onnxslim.slim(model, dtype="fp16")
 
 
+def by_onnxsim(model: ModelProto, data: Feeds) -> ModelProto:
+    import onnxsim
+
+    return onnxsim.quantize_fp16(model)
+
+
+def by_auto_mixed_precision(model: ModelProto, data: Feeds) -> ModelProto:
+    """Leave operators float32 until the results on one sample are near, as its page says."""
+    from onnxconverter_common.auto_mixed_precision import auto_convert_mixed_precision
+
+    one = {name: array[:1] for name, array in data.items()}
+    with redirect_stdout(StringIO()):  # it prints every attempt
+        return auto_convert_mixed_precision(model, one, rtol=0.01, atol=0.001, keep_io_types=True)
+
+
 TOOLS: dict[str, Tool] = {
     "irc": by_irc,
     "onnxconverter-common": by_onnxconverter_common,
     "onnxruntime": by_onnxruntime,
     "onnxslim": by_onnxslim,
+    "onnxsim": by_onnxsim,
+    "auto_mixed_precision": by_auto_mixed_precision,
 }
 
 
@@ -81,18 +101,17 @@ def cases(models: Path | None, ctranslate2: Path | None) -> Iterator[tuple[str, 
             yield f"Whisper tiny's encoder, 2^{exponent}", whisper(weights, exponent), data
 
 
-def row(tool: Tool, model: ModelProto, data: Feeds) -> str:
-    """Return dB, or that a result is not finite, and the share of operators in float32."""
+def row(tool: Tool, model: ModelProto, data: Feeds) -> tuple[str, ...]:
+    """Return whether results are finite, dB of each, operators in float32 and bytes."""
     batches = hold_out(read_samples(data, model), model)[1]
     copy = ModelProto()
     copy.CopyFrom(model)
     try:
-        module = from_model(tool(copy, data))
-        runners = Runner(model, Path()), Runner(emulated(Result(module)), Path())
-        fidelity = measure(*runners, [info.name for info in model.graph.output], batches)
+        found = tool(copy, data)
+        module = from_model(found)
+        fidelity = measure(Runner(model, Path()), Runner(emulated(Result(module)), Path()), batches)
     except Exception as error:  # of any tool
-        return f"fails: {type(error).__name__}"
-    least = min(one.sqnr for one in fidelity)
+        return f"fails: {type(error).__name__}", "", "", ""
     half = single = 0
     for node in module.graph.operators():
         types = [dtype_of(value.type) for value in node.outputs]
@@ -100,18 +119,27 @@ def row(tool: Tool, model: ModelProto, data: Feeds) -> str:
             half += F16 in types
             single += F32 in types
     share = 100 * single / max(half + single, 1)
-    return f"{'not finite' if isnan(least) else f'{least:.1f} dB'}, {share:.1f} %"
+    is_finite = not any(isnan(one.sqnr) for one in fidelity)
+    ratios = ", ".join(f"{one.sqnr:.1f}" for one in fidelity)
+    return (
+        "yes" if is_finite else "no",
+        ratios if is_finite else "",
+        f"{share:.1f} %",
+        f"{found.ByteSize():,}",
+    )
 
 
 def main() -> None:
-    """Print a table: a row for each net, a column for each tool."""
+    """Print a table: a row for each net and tool."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=Path)
     parser.add_argument("--whisper", type=Path)
     options = parser.parse_args()
-    table = Table("net", *TOOLS, title="dB on unseen inputs, share of operators in float32")
+    columns = ("finite", "dB of each result on unseen inputs", "operators float32", "bytes")
+    table = Table("net", "tool", *columns)
     for name, model, data in cases(options.models, options.whisper):
-        table.add_row(name, *(row(tool, model, data) for tool in TOOLS.values()))
+        for tool, convert in TOOLS.items():
+            table.add_row(name, tool, *row(convert, model, data))
     Console(width=140).print(table)
 
 

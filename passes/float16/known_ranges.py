@@ -8,7 +8,7 @@ from ...ir.graph import Value
 from ...ir.module import Module
 from ...ir.provenance import SideTable
 from ...ir.record import Record
-from ..affine.records.source_affines import known_statistics
+from ..affine.records.source_affines import known_bounds, known_statistics
 from ..data_free.value_ranges import Origin, value_ranges
 
 SIGMAS = 6.0
@@ -51,13 +51,15 @@ def settle_ranges(module: Module) -> dict[Value, KnownRange]:
     """Return the ranges that were given, or else those that follow from statistics.
 
     Without given ranges nothing is known of inputs, nor of what follows from them alone, and
-    guesses do not count.
+    guesses do not count. Of branches that became one layer the statistics bound the sum.
     """
     ranges = known_ranges(module)
-    statistics = {} if ranges else known_statistics(module)
-    if not statistics:
+    if ranges:
         return ranges
-    found = value_ranges(module, statistics, {}, sigmas=SIGMAS)
+    statistics, bounds = known_statistics(module), known_bounds(module)
+    if not statistics and not bounds:
+        return ranges
+    found = value_ranges(module, statistics, {}, sigmas=SIGMAS, bounds=bounds)
     for value, each in found.items():
         if each.origin is not Origin.GUESS:
             low, high = each.moments.range

@@ -672,11 +672,11 @@ def add_float16(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--target",
-        type=float,
+        type=_decibels,
         default=60.0,
-        metavar="DB",
+        metavar="60dB",
         help="leave up to 5 %% of the operators float32, those that cost most, if results are then"
-        " as near as this on --inputs; 0 for none (default: 60)",
+        " as near as this on --inputs; 0dB for none (default: 60dB)",
     )
     group.add_argument(
         "--keep-bits",
@@ -684,6 +684,14 @@ def add_float16(command: argparse.ArgumentParser) -> None:
         help="let the fold map hold the bits that are lost, as many as MODEL has, for irc unfold",
     )
     add_overflow(group)
+
+
+def _decibels(text: str) -> float:
+    """Return a ratio in dB. Raises argparse.ArgumentTypeError."""
+    try:
+        return float(text.strip().removesuffix("dB"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio: write 60dB") from None
 
 
 def add_overflow(group: Arguments) -> None:

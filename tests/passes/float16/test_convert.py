@@ -101,3 +101,28 @@ def test_models_that_are_refused(op: str, dtype: type, message: str) -> None:
 def test_an_unknown_interface_is_refused() -> None:
     with pytest.raises(UsageError, match="io has to be one of float32, float16"):
         irc.compile(layers().model(), "ConvertToFloat16{io=half}")
+
+
+@pytest.mark.parametrize("gamma", [1.0, 3e4])
+def test_statistics_of_branches_bound_their_sum(gamma: float) -> None:
+    """Two normalized Convs of one value that are added become one Conv."""
+    graph = Graph()
+    x, branches = graph.input("x", [2, 3, 8, 8]), []
+    for name in ("a", "b"):
+        conv = graph.node("Conv", [x, graph.initializer(graph.random(4, 3, 1, 1))])
+        numbers = [np.full(4, gamma), np.zeros(4), np.zeros(4), np.ones(4)]
+        names = [graph.initializer(array.astype(np.float32)) for array in numbers]
+        branches.append(graph.node("BatchNormalization", [conv, *names], name))
+    graph.node("Tanh", [graph.node("Add", branches, "total", "merged")], "y", "tanh")
+    graph.output("y")
+    result = irc.compile(graph.model(), "default,ConvertToFloat16")
+    assert [node.op_type for node in result.model.graph.node if node.op_type != "Cast"] == [
+        "Conv",
+        "Tanh",
+    ]
+    reasons = {each.op_type: each.reason for each in conversion(result.module).stayed}
+    if gamma == 1.0:
+        assert not reasons
+    else:
+        assert set(reasons) == {"Conv", "Tanh"}
+        assert reasons["Conv"].startswith("range exceeds float16 by 2^")

@@ -144,7 +144,7 @@ def test_the_command_takes_them(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "half.onnx")]
     command += ["--float16", "--inputs", str(tmp_path / "samples.npz"), "--json", str(report)]
-    assert main([*command, "--keep-float32", "tanh..product", "--target", "0", "-q"]) == 0
+    assert main([*command, "--keep-float32", "tanh..product", "--target", "0dB", "-q"]) == 0
     document = json.loads(report.read_text("utf-8"))["float16"]
     assert {each["node"] for each in document["stayed"]} == {"tanh", "product"}
     assert document["operators"] == [4, 8]
