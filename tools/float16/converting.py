@@ -22,13 +22,13 @@ from ...passes.float16.conversion import conversion
 from ...passes.float16.convert_to_float16 import ConvertToFloat16
 from ...passes.float16.convertible_models import check_model
 from ...passes.float16.known_ranges import give_ranges
-from ...passes.float16.narrow_types import NAMES, check_opset, narrow_type_of
+from ...passes.float16.narrow_types import NAMES, check_opset, narrow_type_of, opset_of
 from ...passes.float16.selection import Selection
 from ...passes.infra import PassContext, Sequential
 from ...passes.scaling.scale_by_powers_of_two import ScaleByPowersOfTwo
 from ...passes.scaling.scaled_components import scaling
 from ...result import Result, copied
-from ...support.errors import SourceError, UsageError, did_you_mean
+from ...support.errors import SourceError, UsageError, VerifyError, did_you_mean
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ..int8.fidelity import Fidelity, measure
 from ..int8.samples import count_samples, generate_samples, hold_out, read_samples
@@ -37,7 +37,13 @@ from ..verify.runner import Runner
 from .emulation import emulated, narrow_values
 from .half_model import HalfModel
 from .half_sums import with_half_sums
-from .noise_budget import BUDGET_BATCHES, BUDGET_BYTES, MOST_WORK, NoiseBudget
+from .noise_budget import (
+    BUDGET_BATCHES,
+    BUDGET_BYTES,
+    FIRST_SWITCH,
+    MOST_WORK,
+    NoiseBudget,
+)
 from .predicted_ranges import measured_ranges, predicted_ranges
 
 MARGIN = 1.0
@@ -214,7 +220,11 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     check_opset(module, wishes.dtype)
     if wishes.dtype is F16:
         Sequential([wishes.scaler])(module, ctx)
-    predicted = _predicted(module, known, wishes, size)
+    predicted: Mapping[str, float] = {}
+    try:
+        predicted = _predicted(module, known, wishes, size)
+    except VerifyError as error:
+        ctx.warnings.append(f"nothing is predicted from the calibration: {error}")
     Sequential([wishes.converter])(module, ctx)
     half = Result(module, ctx.warnings, result.held_back)
     reference = source if _inputs_of(source) == _inputs_of(single) else single
@@ -307,7 +317,7 @@ def _predicted(
     If the target is near, operators that cost most are to stay float32.
     """
     batches = known.calibration[:BUDGET_BATCHES]
-    if not batches or size > BUDGET_BYTES:
+    if not batches or size > BUDGET_BYTES or opset_of(module) < FIRST_SWITCH:
         return {}
     budget = NoiseBudget(module, wishes.selection(module))
     predicted = budget.together(batches)

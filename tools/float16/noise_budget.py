@@ -40,6 +40,9 @@ BUDGET_BATCHES = 2
 BUDGET_BYTES = 1 << 29
 """Size of a model beyond which nothing is measured: it is held twice."""
 
+FIRST_SWITCH = 9
+"""The first opset of Where, which switches roundings."""
+
 SWITCHES = "irc.roundings"
 """The input that says which roundings take place."""
 

@@ -19,9 +19,9 @@ from onnx import ModelProto, numpy_helper
 from streams import DATA, stream
 
 
-def chain(by: float = 1.0) -> ModelProto:
+def chain(by: float = 1.0, opset: int = 17) -> ModelProto:
     """Return four operators in a row: first, tanh, product (of both), second."""
-    graph = Graph()
+    graph = Graph(opset=opset)
     weights = [
         graph.initializer((np.eye(16) * factor).astype(np.float32)) for factor in (by, 1 / by)
     ]
@@ -76,6 +76,14 @@ def test_predicted_beside_measured() -> None:
     texts = dict(found.rows())
     assert texts[""] == f"{found.predicted['y']:.1f} dB predicted from the calibration"
     assert texts["operators"] == "13 to 15"
+
+
+def test_below_opset_9_nothing_is_predicted() -> None:
+    """Where, which switches the roundings, is newer."""
+    old, newer = (irc.to_float16(chain(opset=opset), inputs=DATA) for opset in (8, 9))
+    assert not old.predicted
+    assert newer.predicted["y"] > 50
+    assert old.fidelity == newer.fidelity
 
 
 def epsilons(model: ModelProto) -> list[float]:
