@@ -21,6 +21,7 @@ from ...ir.record import Record
 from ...ir.tensor import Array
 from ...passes.float16.regions import work_of
 from ...passes.float16.selection import Selection, is_float32_operator
+from ...passes.float16.weight_errors import LAYERS
 from ...result import Result, copied
 from ..int8.fidelity import SquaredError
 from ..verify.inputs import Feeds
@@ -48,15 +49,16 @@ SWITCHES = "irc.roundings"
 
 
 class Site(Record):
-    """A rounding: of a value, or of a constant that one operator reads.
+    """A rounding: of a value, or of constants that operators read.
 
-    `maker` computes the value; it is None for a value that is cast for its `readers`, and for a
-    constant.
+    `maker` computes the value; it is None for a value that is cast for its `readers`, and for
+    constants. `constants` are several where a bias takes back the error of a weight.
     """
 
     value: Value
     maker: Node | None
     readers: frozenset[Node]
+    constants: tuple[tuple[Value, Node], ...] = ()
 
 
 class NoiseBudget:
@@ -79,19 +81,35 @@ class NoiseBudget:
         forms = self.selection.forms
         half = {node.outputs[index] for node, form in forms.items() for index in form.results}
         cast: dict[Value, set[Node]] = {}
+        together: dict[tuple[Value | None, Node], list[tuple[Value, Node]]] = {}
         for node, form in forms.items():
-            for index in form.operands:
+            for index in sorted(form.operands):
                 value = node.operand(index)
                 if is_constant(value):
-                    yield Site(value, None, frozenset((node,)))
+                    together.setdefault(self._group(value, node), []).append((value, node))
                 elif value not in half:
                     cast.setdefault(value, set()).add(node)
+        for constants in together.values():
+            reading = frozenset(node for _, node in constants)
+            yield Site(constants[0][0], None, reading, tuple(constants))
         for value in half:
             # What moves elements of a rounded value rounds nothing.
             if value.node is not None and not _moves(value.node, half):
                 yield Site(value, value.node, frozenset(value.users))
         for value, readers in cast.items():
             yield Site(value, None, frozenset(readers))
+
+    def _group(self, value: Value, reader: Node) -> tuple[Value | None, Node]:
+        """Return what constants have in common that are rounded together."""
+        layer = reader
+        is_corrected = self.selection.constants[value, reader].is_corrected
+        if is_corrected and reader.op not in LAYERS:
+            makers = (other.node for other in reader.inputs if other is not None)
+            layer = next(
+                (node for node in makers if node is not None and node.op in LAYERS), reader
+            )
+        is_weight = layer is reader and reader.op in LAYERS and value is reader.input(1)
+        return (None, layer) if is_weight or is_corrected else (value, reader)
 
     def together(self, batches: Sequence[Feeds]) -> dict[str, float]:
         """Return the dB of each result with all roundings, as `measure` does."""
@@ -194,32 +212,38 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
     constants = {tensor.name for tensor in graph.initializer}
     heads: list[NodeProto] = []
     behind: list[list[NodeProto]] = [[] for _ in graph.node]
+
+    def rename(reader: Node, name: str, target: str) -> None:
+        place = places.get(result.name_of(reader.outputs[0]))
+        if place is not None:
+            operands = graph.node[place].input
+            operands[:] = [target if each == name else each for each in operands]
+
     for number, site in enumerate(sites):
         name, label = result.name_of(site.value), f"irc.site.{number}"
-        rounded, exact, target = f"{label}.rounded", name, label
-        if is_constant(site.value):
-            if name not in constants:  # an attribute in the model's opset
-                continue
-            (reader,) = site.readers
-            half = selection.constants[site.value, reader].array.astype(np.float32)
-            graph.initializer.append(numpy_helper.from_array(half, rounded))
-            made = []
-        elif site.maker is not None:
+        graph.initializer.append(numpy_helper.from_array(np.array(number), f"{label}.at"))
+        gather = helper.make_node("Gather", [SWITCHES, f"{label}.at"], [f"{label}.on"])
+        if site.constants:
+            heads.append(gather)
+            for place, (value, reader) in enumerate(site.constants):
+                name, target = result.name_of(value), f"{label}.{place}"
+                if name not in constants:  # an attribute in the model's opset
+                    continue
+                half = selection.constants[value, reader].array.astype(np.float32)
+                graph.initializer.append(numpy_helper.from_array(half, f"{target}.rounded"))
+                heads.append(_chosen(label, f"{target}.rounded", name, target))
+                rename(reader, name, target)
+            continue
+        exact, target = name, label
+        if site.maker is not None:
             node = graph.node[places[name]]
             exact, target = name + EXACT, name
             node.output[list(node.output).index(name)] = exact
-            made = rounding(exact, rounded, selection.dtype)
-        else:
-            made = rounding(name, rounded, selection.dtype)
+        made = [*rounding(exact, f"{label}.rounded", selection.dtype), gather]
+        made.append(_chosen(label, f"{label}.rounded", exact, target))
         if site.maker is None:
             for reader in site.readers:
-                place = places.get(result.name_of(reader.outputs[0]))
-                if place is not None:
-                    operands = graph.node[place].input
-                    operands[:] = [target if each == name else each for each in operands]
-        graph.initializer.append(numpy_helper.from_array(np.array(number), f"{label}.at"))
-        made.append(helper.make_node("Gather", [SWITCHES, f"{label}.at"], [f"{label}.on"]))
-        made.append(helper.make_node("Where", [f"{label}.on", rounded, exact], [target]))
+                rename(reader, name, target)
         (behind[places[name]] if name in places else heads).extend(made)
     graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(sites)]))
     nodes = [copied_node(node) for node in heads]
@@ -228,3 +252,8 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
     del graph.node[:]
     graph.node.extend(nodes)
     return model
+
+
+def _chosen(label: str, rounded: str, exact: str, target: str) -> NodeProto:
+    """Return a Where that takes the rounded numbers if a switch is on."""
+    return helper.make_node("Where", [f"{label}.on", rounded, exact], [target])
