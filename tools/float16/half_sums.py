@@ -35,7 +35,7 @@ def with_half_sums(model: ModelProto) -> ModelProto:
     opsets = [entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS]
     if min(opsets, default=0) < FIRST_SCAN:
         return model
-    writer = _Writer(model)
+    writer = _SumWriter(model)
     for node in model.graph.node:
         is_half = len(node.output) == 1 and node.output[0].endswith(EXACT)
         write = WRITERS.get(node.op_type) if node.domain in DEFAULT_DOMAINS and is_half else None
@@ -47,7 +47,7 @@ def with_half_sums(model: ModelProto) -> ModelProto:
     return model
 
 
-class _Writer:
+class _SumWriter:
     """Writes operators that add up in float16."""
 
     def __init__(self, model: ModelProto) -> None:
@@ -81,14 +81,14 @@ class _Writer:
         self,
         like: str,
         operands: list[tuple[str, int]],
-        term: Callable[[_Writer, list[str]], str],
+        term: Callable[[_SumWriter, list[str]], str],
     ) -> str:
         """Return the sum of a term over slices of operands along their axes.
 
         It has the shape of `like`. Each sum of two is rounded.
         """
         zeros = self.op("ConstantOfShape", self.op("Shape", like))
-        body = _Writer(ModelProto())
+        body = _SumWriter(ModelProto())
         body.graph, body.numbers = self.graph, self.numbers  # constants of the outer graph
         total, slices = self.name(), [self.name() for _ in operands]
         result = body.rounded(body.op("Add", total, term(body, slices)))
@@ -123,7 +123,7 @@ class _Writer:
     def product(self, lhs: str, rhs: str) -> str:
         """Return a matrix product."""
 
-        def term(body: _Writer, slices: list[str]) -> str:
+        def term(body: _SumWriter, slices: list[str]) -> str:
             column = body.op("Unsqueeze", slices[0], self.constant([-1]))
             row = body.op("Unsqueeze", slices[1], self.constant([-2]))
             return body.op("Mul", column, row)
@@ -164,7 +164,7 @@ class _Writer:
         if given.get("group", 1) != 1 or weight is None:
             return False
 
-        def term(body: _Writer, slices: list[str]) -> str:
+        def term(body: _SumWriter, slices: list[str]) -> str:
             at = self.constant([1])
             data, kernel = (body.op("Unsqueeze", each, at) for each in slices)
             return body.op("Conv", data, kernel, **given)
@@ -214,13 +214,13 @@ class _Writer:
         return True
 
 
-WRITERS: dict[str, Callable[[_Writer, NodeProto], bool]] = {
-    "MatMul": _Writer.matmul,
-    "Gemm": _Writer.gemm,
-    "Conv": _Writer.conv,
-    "ReduceSum": _Writer.reduced,
-    "ReduceMean": _Writer.reduced,
-    "GlobalAveragePool": _Writer.pooled,
-    "LayerNormalization": _Writer.normalized,
+WRITERS: dict[str, Callable[[_SumWriter, NodeProto], bool]] = {
+    "MatMul": _SumWriter.matmul,
+    "Gemm": _SumWriter.gemm,
+    "Conv": _SumWriter.conv,
+    "ReduceSum": _SumWriter.reduced,
+    "ReduceMean": _SumWriter.reduced,
+    "GlobalAveragePool": _SumWriter.pooled,
+    "LayerNormalization": _SumWriter.normalized,
 }
 """The operators that add up in float16. Each is left as it is if its writer returns False."""
