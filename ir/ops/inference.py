@@ -147,8 +147,23 @@ def elementwise(node: Node, constants: Constants) -> Types:
     first, second = input_dtype(node), input_dtype(node, "rhs")
     dtype = first or (second if second is not F64 else None)
     if "axis" in node.attrs:
-        return (TensorType(dtype, input_shape(node)),)
+        return (TensorType(dtype, _along_axis(node)),)
     return (TensorType(dtype, broadcast_shapes(input_shape(node), input_shape(node, "rhs"))),)
+
+
+def _along_axis(node: Node) -> Shape:
+    """Return the shape of an operand, whose 1 a greater number of the other stretches."""
+    shape, other, axis = input_shape(node), input_shape(node, "rhs"), integer_of(node, "axis", 0)
+    if shape is None or other is None:
+        return shape
+    start = axis + len(shape) if axis < 0 else axis
+    others = dict(enumerate(other, start))
+    return tuple(
+        [
+            wide if dim == 1 and isinstance(wide := others.get(i), int) else dim
+            for i, dim in enumerate(shape)
+        ]
+    )
 
 
 def broadcast_of_inputs(node: Node) -> Shape:

@@ -68,7 +68,9 @@ def infer_reshape(node: Node, constants: Constants) -> Types:
         kept = [i for i, dim in enumerate(target) if dim == 0 and copies]
         taken = [dim for i, dim in enumerate(dims) if i not in kept and target[i] != -1]
         left = [dim for i, dim in enumerate(shape) if i not in kept]
-        dims[target.index(-1)] = None if 0 in shape else _remaining_extent(left, taken)
+        is_sure = copies or all((least(dim) or 0) > 0 for dim in taken)
+        is_known = is_sure and 0 not in shape
+        dims[target.index(-1)] = _remaining_extent(left, taken) if is_known else None
     elif shape is not None:
         # The number of elements stays: it tells one extent beside numbers, whatever a 0 copies.
         rest = [i for i, dim in enumerate(dims) if not isinstance(dim, int) or dim == 0]
@@ -96,7 +98,8 @@ def _target_extent(dim: Dim, axis: int, shape: Shape, *, copies: bool) -> Dim:
 
 def _remaining_extent(extents: list[Dim], taken: list[Dim]) -> Dim:
     """Return the extent that -1 stands for: `extents` divided by `taken`; None if unknown."""
-    # Beside an extent of 0, a -1 is an error: none of those that are taken is 0.
+    # Beside an extent of 0, a -1 is an error: none of those that are taken is 0. With allowzero,
+    # where runtimes compute one nevertheless, they are above 0.
     count, rest = _product(extents), _product(taken)
     if isinstance(count, int) and isinstance(rest, int):
         return count // rest if rest else None

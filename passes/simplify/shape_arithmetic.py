@@ -58,10 +58,10 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 @rule(affine="untouched")
 def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [B, C * H]) -> flatten(x, 1), of x of shape [B, C, H], with allowzero"""
-    target, data = _computed_target(node, evaluator), node.operand()
-    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
     if not node.attrs.get("allowzero"):
         return rewriter.decline("a 0 in its target shape copies an extent")
+    target, data = _computed_target(node, evaluator), node.operand()
+    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
     for axis in range(len(shape) + 1):
         if target == [product(*shape[:axis]), product(*shape[axis:])]:
             return substitute(node, rewriter, "nn.batch_flatten", [data], {"axis": axis})

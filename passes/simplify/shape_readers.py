@@ -153,7 +153,7 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     )
 
 
-@rule(affine="untouched")
+@rule(affine="untouched", reads=("shape_of", "strided_slice", "take"))
 def merge_runs(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(shape(x)[0:1], shape(x)[1:2], 8) -> concat(shape(x)[0:2], 8), if that is shorter"""
     pieces = [evaluator.pieces(value) for value in node.inputs]

@@ -14,6 +14,8 @@ from exporter_graphs import export
 from graphs import F32, Graph
 from harness import operators, shared_models
 from irc.frontends.onnx import from_model, importer, read_model
+from irc.ir.text.parser import parse
+from irc.ir.type_inference import infer_types
 from irc.ir.types import TensorType, Type
 from onnx import ModelProto, helper
 from random_graphs import grow
@@ -254,3 +256,18 @@ graph @g(%x: f32[N,2,5,5]) {
 """
     passes = "SimplifyExpr,SimplifyInference,FoldScaleAxis,FoldConstant"
     assert operators(irc.compile(irc.parse(text), passes).model) == ["Conv"]
+
+
+@pytest.mark.parametrize(("extent", "result"), [(1, "f32[3,1,2]"), (3, "f32[3,1,2]")])
+def test_an_axis_of_extent_1_is_stretched_by_a_parameter(extent: int, result: str) -> None:
+    module = parse(f"""module {{ir_version=9, opsets={{"": 18}}}}
+
+graph @g(%x: f32[{extent},1,2]) {{
+  %b = constant {{value=f32[3] [1.0, 2.0, 3.0]}}
+  %y = multiply(%x, %b) {{axis=0}} : f32[*]
+  return(%y)
+}}
+""")
+    (node,) = module.graph.operators()
+    infer_types(node, module.constants)
+    assert str(node.output.type) == result

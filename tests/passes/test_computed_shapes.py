@@ -70,3 +70,13 @@ def test_the_shape_of_a_scalar_has_no_elements_to_reduce(op: str) -> None:
         {{ s = Shape(x) y = {op}<keepdims = 0>(s) }}"""
     )
     assert operators(irc.compile(made).model)[-1] == op
+
+
+def test_a_minus_one_beside_an_extent_of_zero_is_not_claimed_with_allowzero() -> None:
+    made = parse_model(
+        HEAD.replace("float[a,b,c] y", "int64[a] y")
+        + """m = Neg(one) t = Concat<axis = 0>(m, b) r = Reshape<allowzero = 1>(z, t)
+        k = Shape<start = 0, end = 1>(r) l = Shape<start = 0, end = 1>(z)
+        y = Concat<axis = 0>(l, k, two) }"""
+    )
+    assert runs_alike(made, [{"B": 0, "L": 0}, {"B": 2, "L": 3}]) == 2
