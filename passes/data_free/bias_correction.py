@@ -120,15 +120,27 @@ def quantized(weight: Array, top: int, axis: int | None, dtype: DType, *, symmet
     The greatest integer is `top`, and the least -`top`, or 0 unless `symmetric`. There is one
     scale, of `dtype`, for each index on `axis`, or one for all of W.
     """
-    over = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
-    high = np.maximum(weight.max(axis=over, keepdims=True), 0.0)
-    low = np.minimum(weight.min(axis=over, keepdims=True), 0.0)
-    span = np.maximum(high, -low) if symmetric else high - low
-    scale = to_float64(round_to(span / top, dtype))
-    scale = np.where(scale > 0, scale, 1.0)
+    scale = scales(weight, top, axis, dtype, symmetric=symmetric)
+    low = np.minimum(weight.min(axis=_others(weight, axis), keepdims=True), 0.0)
     zero = np.zeros_like(scale) if symmetric else np.rint(-low / scale)
     least = -top if symmetric else 0
     return np.asarray((np.clip(np.rint(weight / scale) + zero, least, top) - zero) * scale)
+
+
+def scales(
+    weight: Array, top: int, axis: int | None, dtype: DType, *, symmetric: bool = True
+) -> Array:
+    """Return the scales of quantized weights, which broadcast to W; 1 for a channel of zeros."""
+    over = _others(weight, axis)
+    high = np.maximum(weight.max(axis=over, keepdims=True), 0.0)
+    low = np.minimum(weight.min(axis=over, keepdims=True), 0.0)
+    span = np.maximum(high, -low) if symmetric else high - low
+    found = to_float64(round_to(span / top, dtype))
+    return np.where(found > 0, found, 1.0)
+
+
+def _others(weight: Array, axis: int | None) -> tuple[int, ...] | None:
+    return None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
 
 
 class _Corrector:

@@ -14,6 +14,7 @@ from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.domains import with_canonical_domains
 from ...frontends.onnx.codec.external_data import embed_external_data
 from ...frontends.onnx.raising import obstacle_to_opset
+from ...passes.data_free.bias_correction import BiasCorrection
 from ...passes.infra import PassContext
 from ...result import Result, copied
 from ...support.errors import EmitError, UsageError
@@ -22,6 +23,7 @@ from .coverage import LAYERS
 from .engine import constants_to_initializers
 from .free_names import numbered, underscored
 from .integer_limits import remove_unread
+from .taps import Taps, apply_taps, find_taps
 
 PASSES = (
     "default,CrossLayerEqualization{objective=noise},HighBiasAbsorption{sigmas=6},"
@@ -68,6 +70,9 @@ class Preparation:
         """The least opset of the models."""
         self.source, self.base_dir = source, base_dir
         self.passes = passes
+        self.per_channel = per_channel
+        self.top = BiasCorrection(reduce_range=reduce_range).top
+        self._taps: dict[str, Taps] | None = None
         rounding = f"per_channel={per_channel},reduce_range={reduce_range}"
         self.correction = CORRECTION.format(rounding.lower())
         self.ctx = ctx
@@ -98,7 +103,8 @@ class Preparation:
     def corrected(self, left: Collection[str]) -> Prepared:
         """Return the model with corrected biases, but for the biases of the nodes in `left`.
 
-        A layer whose weight stays float has no error that a bias could correct.
+        A layer whose weight stays float has no error that a bias could correct. Other spatial
+        kernels are rounded such that errors cancel over neighbours.
         """
         if self.passes is not None:
             return Prepared(self.first, self._known(self.result))
@@ -106,6 +112,9 @@ class Preparation:
             self.last = compile_model(self.module, self.correction, context=self.ctx)
         model = self.named(self.last)
         _take_back(model, self.first, left)
+        if self._taps is None:
+            self._taps = find_taps(self.module, per_channel=self.per_channel, top=self.top)
+        apply_taps(model, self._taps, left)
         return Prepared(model, self._known(self.last))
 
     def named(self, result: Result) -> ModelProto:
