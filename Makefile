@@ -11,6 +11,7 @@
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
 # make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
+# make test-tvm         a folded model in TVM, OpenVINO, ncnn and MNN, in an environment of its own
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
 # make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv):
@@ -25,6 +26,7 @@
 # make bench-quantized  the other tools on forms of quantized layers with BatchNormalization
 # make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
 # make bench-float16    float16 by irc and other tools, on nets that overflow it: finite, dB, operators in float32
+# make bench-runtimes   models before and after irc in onnxruntime, OpenVINO, TVM, ncnn and MNN: operators, time, difference
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
 
 PYTHON ?= python3
@@ -38,6 +40,7 @@ QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
 EXAMPLES := $(VENV)-examples
 CLUSTER := $(VENV)-cluster
+TVM := $(VENV)-tvm
 NOTEBOOKS := $(VENV)-notebooks
 INT8 := $(VENV)-int8
 DOCS := $(VENV)-docs
@@ -52,7 +55,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := tools/report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime backends/torch frontends frontends/onnx frontends/onnx/codec ir ir/ops ir/text passes passes/affine passes/affine/algebra passes/affine/records passes/affine/rules passes/affine/search passes/affine/units passes/branches passes/data_free passes/float16 passes/scaling passes/simplify support tools tools/certify tools/certify/checker tools/cli tools/float16 tools/int8 tools/recovery tools/report tools/verify
 
-.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-float16 bench-int8 lint format clean
+.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-tvm test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-float16 bench-int8 bench-runtimes lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -121,6 +124,10 @@ test-browser: $(BROWSER)/.ready
 	$(call say,running the reports in Chromium)
 	$(BROWSER)/bin/python -m pytest -q tests/browser
 
+test-tvm: $(TVM)/.ready
+	$(call say,running folded models in TVM$(,) OpenVINO$(,) ncnn and MNN)
+	$(TVM)/bin/python -m pytest -q tests/runtimes
+
 test-cluster: $(CLUSTER)/.ready
 	$(call say,running the tests on a cluster of Dask)
 	$(CLUSTER)/bin/python -m pytest -q tests/cluster
@@ -183,6 +190,10 @@ bench-float16: $(PEERS)/.ready
 	$(call say,converting nets that overflow float16 by irc and by other tools)
 	$(PEERS)/bin/python benchmarks/float16.py --models ../shared/models/imagenet
 
+bench-runtimes: $(TVM)/.ready
+	$(call say,running models in several runtimes: about ten minutes)
+	$(TVM)/bin/python benchmarks/runtimes.py
+
 lint: $(READY)
 	$(call say,checking style and types)
 	$(BIN)/ruff check .
@@ -204,11 +215,12 @@ $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
 $(EXAMPLES)/.ready: GROUP := examples
 $(CLUSTER)/.ready: GROUP := cluster
+$(TVM)/.ready: GROUP := tvm
 $(NOTEBOOKS)/.ready: GROUP := notebooks
 $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
 $(PROOFS)/.ready: GROUP := proofs
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(TVM)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(call say,setting up $(@D) for the group $(GROUP) of pyproject.toml)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -218,4 +230,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(TVM) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
