@@ -109,7 +109,8 @@ def row(tool: Tool, model: ModelProto, data: Feeds) -> tuple[str, ...]:
     try:
         found = tool(copy, data)
         module = from_model(found)
-        fidelity = measure(Runner(model, Path()), Runner(emulated(Result(module)), Path()), batches)
+        runners = Runner(model, Path()), Runner(emulated(Result(module)), Path())
+        fidelity = measure(*runners, [info.name for info in model.graph.output], batches)
     except Exception as error:  # of any tool
         return f"fails: {type(error).__name__}", "", "", ""
     half = single = 0
