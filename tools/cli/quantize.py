@@ -24,7 +24,7 @@ from .options import (
     warn,
     writing_json,
 )
-from .summary import files_text
+from .summary import files_text, size_text
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -198,7 +198,8 @@ def run(options: argparse.Namespace) -> int:
     if is_refused:
         raise VerifyError(f"{options.model}: nothing is written (--strict): {found.doubts[0]}")
     if not options.quiet:
-        sys.stderr.write(f"{files_text(outputs)}\n")
+        after, before = (size_text(model.ByteSize()) for model in (found.model, found.prepared))
+        sys.stderr.write(f"size: {after}, float {before}\n{files_text(outputs)}\n")
     return 0
 
 

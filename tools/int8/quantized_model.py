@@ -131,6 +131,7 @@ class Quantized:
             "scales": self.scales,
             "int8_share": self.int8_share,
             "goal": None if self.reached is None else self.reached.to_json(),
+            "bytes": {"before": self.prepared.ByteSize(), "after": self.model.ByteSize()},
             "milliseconds": None if self.speed is None else asdict(self.speed),
             "warnings": list(self.warnings),
             "doubts": list(self.doubts),

@@ -84,6 +84,8 @@ def test_without_data(path: Path, chain: Chain, capsys: pytest.CaptureFixture[st
             assert constants(model)[found.input[2]].dtype == dtype
     assert sqnr(run(path, chain.inputs), run(output, chain.inputs)) > 20
     text = capsys.readouterr().err
+    (size,) = (line for line in text.splitlines() if line.startswith("size: "))
+    assert size.startswith(f"size: {output.stat().st_size / 1000:.1f} kB, float ")
     first, second, third, fourth = [
         line for line in text.splitlines() if not line.startswith("warning: ")
     ][:4]
