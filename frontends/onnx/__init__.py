@@ -140,9 +140,10 @@ def _read(path: str | Path, *, whole: bool = False) -> tuple[ModelProto, list[Fi
         raise ModelError("there is no such file") from None
     except IsADirectoryError:
         found = describe_folder(file_path)
-        raise ModelError(
-            f"this is {found}" if found else "this is a folder, not an ONNX file"
-        ) from None
+        if found is None:
+            has_models = next(file_path.glob("*.onnx"), None) is not None
+            found = "a folder, not an ONNX file" + f": give {path}/*.onnx" * has_models
+        raise ModelError(f"this is {found}") from None
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}") from None
     if whole or file.size < LARGE_FILE:

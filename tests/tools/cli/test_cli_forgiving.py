@@ -312,3 +312,13 @@ def test_names_of_drawings(
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(f"irc: {expected}")
     assert names(folder) == ["net.onnx"]
+
+
+def test_a_folder_of_models_names_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "nets").mkdir()
+    assert main(["compile", "nets", "-o", "out.onnx"]) == 1
+    assert capsys.readouterr().err == "irc: nets: this is a folder, not an ONNX file\n"
+    (folder / "net.onnx").rename(folder / "nets" / "net.onnx")
+    assert main(["compile", "nets", "-o", "out.onnx"]) == 1
+    said = "irc: nets: this is a folder, not an ONNX file: give nets/*.onnx\n"
+    assert capsys.readouterr().err == said
