@@ -52,6 +52,7 @@ from xxhash import xxh3_128_hexdigest
 
 from . import corpus
 from .mutate import mutate_bytes, mutate_document, mutate_model, mutate_text
+from .proofs import forged
 
 PASSES = (
     *(
@@ -608,6 +609,20 @@ def shapes(box: Box) -> str:
     return "compared" if runs else "refused by the runtime"
 
 
+def proof(box: Box) -> str:
+    """Check a forged proof: what is accepted is right."""
+    source, result, document, is_changed = forged(box.rng)
+    box.write("model.onnx", source.SerializeToString())
+    box.write("out.onnx", result.SerializeToString())
+    box.write("proof.json", json.dumps(document).encode())
+    box.phase("certify")
+    try:
+        irc.certify(source, result, document)
+    except irc.Rejected:
+        return "refused"
+    return compare(box, source, result) if is_changed else "still right"
+
+
 irc.tools.cli.main.parser = cache(
     irc.tools.cli.main.parser
 )  # the grammar is most of the time of a small command
@@ -620,6 +635,7 @@ TARGETS: dict[str, Callable[[Box], str]] = {
     "cli": command,
     "graph": graph,
     "shapes": shapes,
+    "proof": proof,
 }
 
 __all__ = ["TARGETS", "Box", "Finding"]

@@ -145,7 +145,8 @@ def _searched(
             return second.found
         is_rounding = len(second.blocking()) < gaps
     search = second if is_rounding else first
-    wrong = next((each for each in ends_of(search) if records.decide(each)), None)
+    ends = [each for each in ends_of(search) if each in search.misrounded]
+    wrong = next((each for each in ends if records.decide(each)), None)
     if wrong is not None:
         raise Unproved(
             f"{wrong.kind} {wrong.label!r} of the result has other numbers than those that follow"
@@ -210,8 +211,20 @@ class _Records:
 
     def decide(self, operation: Operation) -> bool:
         """Return whether all numbers of an operation follow from its records."""
-        is_layer = operation.kind in LAYERS and not operation.domain
-        return is_layer and not self._edits and _last(self._layers, operation.label) is not None
+        if operation.kind not in LAYERS or operation.domain:
+            return False
+        name = next((each for each in _ends(operation.label) if each in self._layers), None)
+        return name is not None and name not in self._edits and self._is_scaled(operation)
+
+    def _is_scaled(self, operation: Operation) -> bool:
+        """Return whether a weight has the name and extents of one of the source, as scaled ones
+        have.
+        """
+        for value in operation.inputs:
+            first = None if value is None else self._source.data.get(value.label)
+            if value is not None and first is not None and first.stored is not None:
+                return value.stored is not None and value.extents == first.extents
+        return False
 
     def claim_of(self, label: str) -> Claim:
         """Return the affines that a layer took, those of the source by reference."""

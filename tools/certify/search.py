@@ -18,7 +18,7 @@ from .checker.kernels import BOUNDS, ulps_between
 from .checker.linear_maps import SUMS
 from .checker.movement import is_move
 from .checker.pools import POOLS
-from .checker.program import Datum, Operation, Program, Unproved, product
+from .checker.program import Datum, Misrounded, Operation, Program, Unproved, product
 from .checker.proof import Proof
 from .checker.recomputation import BY_TYPE, recomputed
 from .checker.reduced_axes import REDUCTIONS
@@ -62,7 +62,8 @@ def stem(label: str) -> str:
 
 
 class Search(Proof):
-    """A proof that finds its steps: `found` in order, `gaps` for uncovered operations.
+    """A proof that finds its steps: `found` in order, `gaps` for uncovered operations, `misrounded`
+    for layers with other numbers than those that follow by some step.
 
     `refusal` is the sentence at which a proof ended that `is_proved` says does not hold. A search
     `is_tainted` once a step replaced what congruence says: what it knows may not follow from its
@@ -102,6 +103,7 @@ class Search(Proof):
         self.computed = computed
         self.found: list[dict[str, Any]] = []
         self.gaps: list[Operation] = []
+        self.misrounded: set[Operation] = set()
         self.is_proved = False
         self.is_tainted = False
         self.refusal = ""
@@ -193,7 +195,9 @@ class Search(Proof):
         facts = self._facts(operation)
         try:
             self.apply(step, operation)
-        except Unproved:
+        except Unproved as refusal:
+            if isinstance(refusal, Misrounded):
+                self.misrounded.add(operation)
             self._restore(operation, facts)
             return False
         self.found.append({"step": 0, "at": self.side, "operation": operation.label, **step})

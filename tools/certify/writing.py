@@ -44,14 +44,22 @@ def certificate_of(
     """
     records = fold_records(module)
     taken = {name: _affines(layer.folds, records.sources or {}) for name, layer in layers.items()}
+    log = module.debug_counter.log or ()
+    is_edited = any(rule == "scale" or where == "the module" for rule, where in log)
     document = {
         "format": FORMAT,
         "version": RECORDED,
         "source": digest_of_model(source),
         "result": digest_of_model(result),
-        "rewrites": [list(each) for each in module.debug_counter.log or ()],
+        "rewrites": [list(each) for each in log],
         "records": {
-            "edits": [edits.name for edits in records.history],
+            "edits": [
+                name
+                for name, layer in layers.items()
+                if is_edited
+                or layer.branches
+                or any(layer.node in each.layers for each in records.history)
+            ],
             "layers": {name: affines for name, affines in taken.items() if affines},
             "unrounded": dict(_unrounded(result, exact)),
             "computed": {

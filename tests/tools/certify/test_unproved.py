@@ -16,6 +16,7 @@ from irc.tools.certify.checker.document import is_complete
 from irc.tools.certify.checker.proof import IDENTITIES
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, numpy_helper
+from random_branches import convolutions
 
 from .forgeries import sealed
 from .pairs import model, proof_of
@@ -280,3 +281,23 @@ def test_elements_in_other_files_may_differ() -> None:
     assert not is_complete(source)
     with pytest.raises(irc.Rejected, match="in another file"):
         irc.certify(source, source, empty(source, source))
+
+
+def test_a_layer_that_was_merged_and_scaled_is_unproved_not_refused() -> None:
+    """Its record has the scale alone, and the numbers of the branches are in its weights."""
+    verdict = certified(convolutions(58))[1]
+    assert [each.where for each in verdict.unproved] == ["ConvTranspose 'neg9'"]
+
+
+def test_a_layer_with_other_numbers_than_its_record_gives_is_refused() -> None:
+    source = model(CLIPS)
+    result = irc.compile(source, certificate=True)
+    forged = ModelProto()
+    forged.CopyFrom(result.model)
+    weight = next(each for each in forged.graph.initializer if len(each.dims) == 4)
+    array = numpy_helper.to_array(weight).copy()
+    array.flat[5] = np.nextafter(array.flat[5], np.float32(9))
+    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    document = sealed(result.certificate(), source, forged)
+    with pytest.raises(irc.Rejected, match="other numbers than those that follow"):
+        irc.certify(source, forged, document, allow_unproved=True)

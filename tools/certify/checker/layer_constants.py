@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .lines import SLACK, is_rounding, vanishes
-from .program import Array, Datum, Operation, Unproved
+from .program import Array, Datum, Misrounded, Operation, Unproved
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,7 +46,7 @@ class Numbers:
         if self.whole is None or self.places is None:
             exact, reach, stored = np.broadcast_arrays(exact, reach, self.stored)
             if not is_rounding(stored, exact, reach):
-                raise Unproved(
+                raise Misrounded(
                     f"the {name} is not the rounded product or sum of the source's numbers"
                 )
             return
@@ -63,7 +63,7 @@ class Numbers:
         if vanishes(numbers[is_used], self.stored.dtype).any():
             raise Unproved(f"a scale of the {name} is below the normal numbers of its type")
         if not is_rounding(self.stored[is_used], numbers[is_used], np.abs(numbers[is_used])):
-            raise Unproved(
+            raise Misrounded(
                 f"a scale of the {name} is not the rounded product of the"
                 " source's scale and the factors"
             )
@@ -83,7 +83,7 @@ class Numbers:
         steps, old = self.stored[self.places], given.stored[given.places].astype(np.float64)
         wanted = old * np.where(factor == 0, 1.0, np.abs(factor))
         if not is_rounding(steps, wanted, wanted):
-            raise Unproved(
+            raise Misrounded(
                 "a scale of the bias is not the rounded product of the"
                 " source's scale and the factors"
             )

@@ -59,6 +59,10 @@ class Unproved(Exception):
     """Raised where a step, or the end of a proof, does not hold; the argument is the reason."""
 
 
+class Misrounded(Unproved):
+    """Raised where numbers are not those that follow, and all else holds."""
+
+
 MALFORMED = (
     LookupError, TypeError, ValueError, AssertionError, AttributeError, ArithmeticError,
     RuntimeError, MemoryError,
@@ -638,8 +642,16 @@ def _note_type(datum: Datum, type_: TypeProto) -> None:
     if not type_.HasField("tensor_type"):
         return
     datum.kind = type_.tensor_type.elem_type
-    if type_.tensor_type.HasField("shape"):
-        datum.extents = tuple(_extent(dim) for dim in type_.tensor_type.shape.dim)
+    found = extents_of(type_)
+    if found is not None:
+        datum.extents = found
+
+
+def extents_of(type_: TypeProto) -> tuple[int | str | None, ...] | None:
+    """Return the extents of the type of a tensor, None if the rank is unknown."""
+    if not type_.tensor_type.HasField("shape"):
+        return None
+    return tuple(_extent(dim) for dim in type_.tensor_type.shape.dim)
 
 
 def _extent(dim: Any) -> int | str | None:
