@@ -79,7 +79,7 @@ def _clear_shapes(type_: TypeProto) -> None:
         _clear_shapes(getattr(type_, kind).elem_type)
 
 
-def _is_other(node: NodeProto) -> bool:
+def is_disbelieved(node: NodeProto) -> bool:
     """Return whether onnx may infer other extents than runtimes, and so may not see the operator.
 
     It takes the elements of sequences that a Loop carries to keep their extents, counts windows of
@@ -227,7 +227,7 @@ class _Skeleton:
         if computed:
             return
         inputs = [names.get(name, name) for name in node.input]
-        is_other = _is_other(node)
+        is_other = is_disbelieved(node)
         if node.op_type in ("Resize", "Upsample"):
             self._note_weights(bare)
             scales = [

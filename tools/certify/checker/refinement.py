@@ -10,6 +10,7 @@ from .carried import infer_carried, known_operands
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers, is_natural
 from .movement import REDUCTIONS
+from .node_types import NodeTypes
 from .pools import POOLS, windows
 from .program import (
     STATED,
@@ -42,13 +43,14 @@ def load_typed(model: ModelProto) -> Program:
     stated: dict[str, ValueInfoProto] = {}
     known: tuple[int, dict[str, ValueInfoProto], int] | None = None
     computed: Computed = {}
+    nodes = NodeTypes(program)
     ranks: dict[str, ValueInfoProto] = {}
     for _ in range(ROUNDS):
         if all(
             value.extents is not None and not _unknown(value) for value in program.data.values()
         ):
             break
-        constants, found = _looked_at(program, computed)
+        constants, found = _looked_at(program, computed, nodes)
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
         ranks = {**_ranks(program), **ranks}
         if known == (len(constants), stated, known_operands(program) + len(ranks)):
@@ -83,7 +85,7 @@ Computed = dict[Datum, tuple[Stored, TensorProto]]
 
 
 def _looked_at(
-    program: Program, computed: Computed
+    program: Program, computed: Computed, nodes: NodeTypes
 ) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
     """Return the small tensors that can be computed, and types that onnx does not infer.
 
@@ -115,6 +117,10 @@ def _looked_at(
             if operation not in main:  # an extent of a value of a body may be another in each run
                 names = [None if str(each).startswith(STATED) else each for each in names]
             stated[result.label] = helper.make_tensor_value_info(result.label, data.kind, names)
+        if operation in main and any(
+            each.extents is None or _unknown(each) for each in operation.outputs
+        ):
+            nodes.infer(operation, computed)
     for operation in operations_of(program.body):  # they are constants of a proof only by its steps
         for value in operation.outputs:
             value.stored = None
