@@ -314,10 +314,13 @@ def _predicted(
 ) -> Mapping[str, float]:
     """Return the dB of each result that the calibration predicts, empty without one.
 
-    If the target is near, operators that cost most are to stay float32.
+    If the target is near, operators that cost most are to stay float32. Sums in float16 have a
+    noise of their own, so nothing is predicted with them.
     """
     batches = known.calibration[:BUDGET_BATCHES]
-    if not batches or size > BUDGET_BYTES or opset_of(module) < FIRST_SWITCH:
+    if wishes.accumulate == "float16" or opset_of(module) < FIRST_SWITCH:
+        return {}
+    if not batches or size > BUDGET_BYTES:
         return {}
     budget = NoiseBudget(module, wishes.selection(module))
     predicted = budget.together(batches)

@@ -101,6 +101,7 @@ def test_a_device_that_adds_up_in_float16_is_judged_so() -> None:
     assert scaled.scaled
     assert scaled.is_finite
     assert scaled.fidelity[0].sqnr > 40
+    assert not scaled.predicted
     plain = irc.to_float16(model, inputs=DATA)
     assert plain.fidelity[0].sqnr > scaled.fidelity[0].sqnr
     narrow = with_half_sums(emulated(plain.result))
