@@ -27,7 +27,8 @@
 # make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
 # make bench-float16    float16 by irc and other tools, on nets that overflow it: finite, dB, operators in float32
 # make bench-runtimes   models before and after irc in onnxruntime, OpenVINO, TVM, ncnn and MNN: operators, time, difference
-# make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories
+# make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories, and in
+#                       exports with open dimensions
 
 PYTHON ?= python3
 VENV := .venv
@@ -35,6 +36,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXPORTERS := $(VENV)-exporters
 PEERS := $(VENV)-peers
+OPEN := $(VENV)-open
 BENCH := $(VENV)-bench
 QUANTIZERS := $(VENV)-quantizers
 BROWSER := $(VENV)-browser
@@ -176,10 +178,11 @@ bench-quantized: $(PEERS)/.ready
 	$(call say,compiling forms of quantized layers by other tools)
 	$(PEERS)/bin/python benchmarks/quantized.py
 
-bench-cleanup: $(PEERS)/.ready
+bench-cleanup: $(PEERS)/.ready $(OPEN)/.ready
 	$(call say,counting the operators that irc and other tools leave)
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
-	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --cache $(PEERS)/cleanup.json
+	$(OPEN)/bin/python benchmarks/open_exports.py $(OPEN)/models
+	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --models $(OPEN)/models --cache $(PEERS)/cleanup.json
 
 bench-int8: $(INT8)/.ready
 	$(call say,quantizing MobileNetV2 and EfficientNet-Lite0: about ten minutes)
@@ -210,6 +213,7 @@ format: $(READY)
 $(READY): GROUP := dev
 $(EXPORTERS)/.ready: GROUP := exporters
 $(PEERS)/.ready: GROUP := peers
+$(OPEN)/.ready: GROUP := open
 $(BENCH)/.ready: GROUP := bench
 $(QUANTIZERS)/.ready: GROUP := quantizers
 $(BROWSER)/.ready: GROUP := browser
@@ -220,7 +224,7 @@ $(NOTEBOOKS)/.ready: GROUP := notebooks
 $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
 $(PROOFS)/.ready: GROUP := proofs
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(TVM)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(OPEN)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(TVM)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(call say,setting up $(@D) for the group $(GROUP) of pyproject.toml)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -230,4 +234,4 @@ $(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(BENCH)/.ready $(QUANTIZERS)/.read
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(TVM) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(OPEN) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(TVM) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -56,7 +56,7 @@ from rich.table import Table
 
 MANIFEST = Path(__file__).with_name("cleanup_models.json")
 CACHE = Path(".venv-peers/cleanup.json")
-OTHERS = ("onnxsim", "onnxslim", "onnxscript", "onnxruntime")
+OTHERS = ("onnxsim", "onnxslim", "onnxscript", "onnxoptimizer", "onnxruntime")
 EXTENTS = ((2, 32), (1, 48), (0, 32))
 """The leading and the other open extents of the inputs on which results are compared."""
 
@@ -458,6 +458,8 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
     table.add_row(f"{len(rows)} models, the source's number where a tool fails", *sums)
     console.print(table)
 
+    console.print(compared(rows))
+
     table = Table(title="Where another tool leaves fewer", title_justify="left", box=style)
     for column in ("model", "tool", "irc", "it", "only in irc's", "only in its", "excuse"):
         table.add_column(column, overflow="fold")
@@ -481,6 +483,19 @@ def report(rows: Sequence[Row], *, markdown: bool) -> None:
     for row in rows:
         if failure := row.outcomes[tools.OWN].failure:
             console.print(f"irc on {row.name}: {failure}")
+
+
+def compared(rows: Sequence[Row]) -> str:
+    """Return in how many models irc leaves fewer operators than the best other tool, or more."""
+    signs: Counter[int] = Counter()
+    for row in rows:
+        others = [each.left for tool in OTHERS if not (each := row.outcomes[tool]).failure]
+        own, best = row.outcomes[tools.OWN].left, min(others, default=row.source.left)
+        signs[(own > best) - (own < best)] += 1
+    return (
+        "irc leaves fewer operators than the best other tool, as many, more:"
+        f" {signs[-1]}, {signs[0]}, {signs[1]} models"
+    )
 
 
 def main() -> None:
