@@ -216,6 +216,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "fold_map.md": fold_map,
     "index.md": digits,
     "float16.md": float16,
+    "how_do_i.md": digits,
     "ir.md": nets("net.onnx"),
     "jobs.md": nets("models/a.onnx", "models/b.onnx"),
     "large_models.md": nets("big.onnx"),
