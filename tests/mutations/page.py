@@ -96,7 +96,8 @@ def render(
     ]
     equivalent, survived, undecided = counts
     text = (
-        "# Conditions of legality, dropped one at a time\n\nWritten by `make test-mutations`"
+        "# Conditions of legality, dropped one at a time\n\n```sh\nmake test-mutations\n```\n\n"
+        "Written by `make test-mutations`"
         " (`tests/mutations`, which says how): a row for every condition that makes a fold\nbe"
         " refused or a rule decline, and for every statement that writes provenance, with a test"
         f" that fails without it.\n\n{len(rows)} conditions and statements:"

@@ -18,6 +18,11 @@ REPORT = ROOT / "docs" / "proofs.md"
 
 HEAD = """# The identities of the rules, proved
 
+```sh
+make proofs                              # all rules
+make proofs LINES="rectified_channels"   # one
+```
+
 Written by `make proofs` (`tests/proofs`): the identity that each rule applies, as it stands in one line beside the
 rule, and its proof by [z3](https://github.com/Z3Prover/z3) for all values of its variables.
 

@@ -210,6 +210,7 @@ def verification(folder: Path, names: Names) -> None:
 
 SETUP: dict[str, Callable[[Path, Names], None]] = {
     "README.md": readme,
+    "SECURITY.md": digits,
     "certificates.md": digits,
     "command_line.md": digits,
     "contributing.md": contributing,
@@ -230,5 +231,6 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "glossary.md": digits,
     "tutorial.md": digits,
     "verification.md": verification,
+    "verification_theory.md": digits,
 }
 """What a page has before its first command."""
