@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
+import irc
 import pytest
 from irc.ir.ops import OPS
 from irc.passes.affine.rules.table import AFFINE_RULES
@@ -94,6 +96,35 @@ def test_a_page_has_an_example(page: str) -> None:
     path = ROOT_PAGES.get(page, DOCS / page)
     objects = re.search(r"^::: ", path.read_text(encoding="utf-8"), re.MULTILINE)
     assert snippets(path) or objects
+
+
+def sentences() -> str:
+    """Return the strings of the package without docstrings, one a line."""
+    found: list[str] = []
+    for path in Path(irc.__file__).parent.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docs = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        found += [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docs
+        ]
+    return "\n".join(found)
+
+
+def absent_messages(page: str, known: str) -> list[str]:
+    """Return the messages of the tables of a page, in their first column, that irc never says."""
+    cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
+    found = [text for cell in cells for text in re.findall("`([^`]+)`", cell)]
+    assert len(found) > 15
+    return [text for text in found if not all(part.strip() in known for part in text.split("…"))]
+
+
+def test_the_messages_of_troubleshooting_are_those_of_irc() -> None:
+    page, known = (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), sentences()
+    assert not absent_messages(page, known)
+    wrong = page.replace("an HTML page, not the model", "a page of HTML")
+    assert len(absent_messages(wrong, known)) == 1
 
 
 @cache

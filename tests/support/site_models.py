@@ -229,6 +229,7 @@ SETUP: dict[str, Callable[[Path, Names], None]] = {
     "report.md": nets("net.onnx"),
     "testing.md": testing,
     "glossary.md": digits,
+    "troubleshooting.md": digits,
     "tutorial.md": digits,
     "verification.md": verification,
     "verification_theory.md": digits,
