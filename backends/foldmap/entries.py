@@ -66,6 +66,7 @@ ReasonCode = Literal[
     "subgraph_boundary",
     "training_mode",
     "underflow",
+    "unknown_extent",
     "unknown_rank",
     "unsupported_attr",
     "unsupported_op",

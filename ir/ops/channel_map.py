@@ -13,11 +13,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...support.statement import states
-from ..graph import Node
+from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..record import Record
 from ..tensor import Array
-from ..types import Dim, Shape, TensorType, Type
+from ..types import Dim, Shape, dtype_of, shape_of
 
 MAX_EXTENT = 1 << 24
 """Channels that an affine may have: more than any layer has, and little enough to compute with."""
@@ -101,22 +101,38 @@ NO_SHIFT = (Limit.NO_SHIFT, None)
 NO_NEGATIVE_SCALE = (Limit.NO_NEGATIVE_SCALE, None)
 
 
-def unknown_shape(node: Node) -> Refused:
-    """Return the refusal of an operator whose unknown shapes decide where channels go."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    types = [f", in {value.type}" for value in values if _has_open_sizes(value.type)]
-    return Refused(
-        "unknown_rank",
-        f"{node.description}: sizes that decide where the channels go are unknown"
-        + "".join(types[:1]),
-    )
+def unknown_shape(node: Node, value: Value | None = None, axis: int | None = None) -> Refused:
+    """Return the refusal of an operator whose types do not tell where channels go.
+
+    It names the first value of unknown rank, else the first extent that is unknown, behind the
+    batch: of all operands and results, or of `value` along `axis`. An operand that is computed when
+    the model runs, such as a target shape, decides it. If all is known, the channels do not fit.
+    """
+    values = [each for each in (*node.inputs, *node.outputs) if each is not None]
+    found = values if value is None else [value]
+    decisive = "".join(f"; operand {each.source_name!r} decides it" for each in _computed(node)[:1])
+    for each in found:
+        if shape_of(each.type) is None:
+            detail = f"{node.description}: the rank of {each.source_name!r} is unknown{decisive}"
+            return Refused("unknown_rank", detail)
+    for each in found:
+        shape = shape_of(each.type) or ()
+        axes = range(1, len(shape)) if axis is None else range(axis, min(axis + 1, len(shape)))
+        for at in axes:
+            if not isinstance(shape[at], int):
+                where = f"axis {at} of {each.source_name!r}, {each.type}"
+                detail = f"{node.description}: the extent of {where}, is unknown{decisive}"
+                return Refused("unknown_extent", detail)
+    detail = f"{node.description}: its channels do not fit its sizes, or are too many"
+    return Refused("channel_mismatch", detail)
 
 
-def _has_open_sizes(type_: Type) -> bool:
-    """Return whether the rank or an extent behind the first axis is unknown."""
-    if not isinstance(type_, TensorType):
-        return True
-    return type_.shape is None or not all(isinstance(extent, int) for extent in type_.shape[1:])
+def _computed(node: Node) -> list[Value]:
+    """Return the operands of integers, behind the data, that are computed when the model runs."""
+    values = [value for value in node.inputs[1:] if value is not None]
+    computed = [each for each in values if each.node is None or each.node.op != "constant"]
+    types = {each: dtype_of(each.type) for each in computed}
+    return [each for each, dtype in types.items() if dtype is not None and dtype.kind == "int"]
 
 
 def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:

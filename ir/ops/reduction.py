@@ -178,12 +178,8 @@ def sum_channels(node: Node, at: ChannelAxis, constants: Constants) -> ChannelMa
     terms = static_dims(tuple([shape[axis] for axis in axes]))
     count = 0 if terms is None else element_count(terms)
     if not 0 < count < ELEMENT_COUNT_LIMIT:
-        return found.limited(
-            (
-                Limit.NO_SHIFT,
-                Refusal("unknown_rank", f"{node.description}: the number of terms is unknown"),
-            )
-        )
+        detail = f"{node.description}: data {node.operand().type} has an unknown number of terms"
+        return found.limited((Limit.NO_SHIFT, Refusal("unknown_extent", detail)))
     return replace(found, factor=float(count))
 
 

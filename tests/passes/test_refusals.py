@@ -43,7 +43,7 @@ from scale_axis.quantized import dequantize, layer
 I64 = np.dtype(np.int64)
 C = (4, 1, 1)
 SCALE, SHIFTED, ROWS = mul(*C), mul_add(*C, sign="+"), mul(6, 1)
-SHAPE = "sizes that decide where the channels go are unknown"
+RANK, EXTENT, MISFIT = "the rank of", "the extent of axis", "do not fit its sizes"
 Row = tuple[str, Case]
 X4 = (2, 4, 6, 5)
 
@@ -214,7 +214,7 @@ ROWS_BACK: list[Row] = [
     back(
         "Pad dynamic axes", "its pads are not constant", fed_by("Pad", ints(1, 1), "", (1,)), bn(4)
     ),
-    back("Pad axes, unknown rank", SHAPE, HIDE, op("Pad", ints(1, 1), "", ints(2)), bn(4)),
+    back("Pad axes, unknown rank", RANK, HIDE, op("Pad", ints(1, 1), "", ints(2)), bn(4)),
     back(
         "Resize dynamic",
         "resizes axis 1, or may",
@@ -228,8 +228,8 @@ ROWS_BACK: list[Row] = [
         lambda g, x: g.node("Resize", [x, "", g.initializer(np.array([1, 1, 2, 2], np.float32))]),
         bn(4),
     ),
-    back("Transpose unknown rank", SHAPE, HIDE, op("Transpose"), bn(6)),
-    back("Reshape unknown rank", SHAPE, fed_by("Reshape", ("K",)), bn(4)),
+    back("Transpose unknown rank", RANK, HIDE, op("Transpose"), bn(6)),
+    back("Reshape unknown rank", RANK, fed_by("Reshape", ("K",)), bn(4)),
     back(
         "DepthToSpace rows",
         "moves channels into axis 2",
@@ -250,9 +250,9 @@ ROWS_BACK: list[Row] = [
         mul(16, 1, 1),
         x=(2, 3, 6, 4),
     ),
-    back("Concat last, unknown rank", SHAPE, branches("Concat", HIDE, HIDE, axis=-1), bn(4)),
-    back("Concat unknown", SHAPE, branches("Concat", HIDE, HIDE, axis=1), bn(8)),
-    back("Split unknown rank", SHAPE, HIDE, split(1, [2, 2], bn(2), same)),
+    back("Concat last, unknown rank", RANK, branches("Concat", HIDE, HIDE, axis=-1), bn(4)),
+    back("Concat unknown", RANK, branches("Concat", HIDE, HIDE, axis=1), bn(8)),
+    back("Split unknown rank", RANK, HIDE, split(1, [2, 2], bn(2), same)),
     back(
         "Slice unknown rank",
         "its bounds are not constant",
@@ -278,7 +278,7 @@ ROWS_BACK: list[Row] = [
         fed_by("Slice", ints(0), ints(4), ints(1), (1,)),
         bn(4),
     ),
-    back("Gather unknown rank", SHAPE, HIDE, op("Gather", ints(0, 1, 2, 3), axis=1), bn(4)),
+    back("Gather unknown rank", RANK, HIDE, op("Gather", ints(0, 1, 2, 3), axis=1), bn(4)),
     back("Gather dynamic", "not a list of constant indices", fed_by("Gather", (4,), axis=1), SCALE),
     back(
         "Gather table",
@@ -286,7 +286,7 @@ ROWS_BACK: list[Row] = [
         op("Gather", ints(0, 1, 2, 3).reshape(2, 2), axis=1),
         mul(2, 1, 1, 1),
     ),
-    back("Expand unknown rank", SHAPE, HIDE, op("Expand", ints(2, 4, 6, 5)), bn(4)),
+    back("Expand unknown rank", RANK, HIDE, op("Expand", ints(2, 4, 6, 5)), bn(4)),
     back(
         "Expand channels",
         "the channels are copies",
@@ -326,9 +326,9 @@ ROWS_BACK: list[Row] = [
         branches("Max", conv(4, 4), conv(1, 4)),
         mul(*C, sign="+"),
     ),
-    back("Add unknown rank", SHAPE, branches("Add", HIDE, HIDE), bn(4)),
-    back("Mean unknown rank", SHAPE, branches("Mean", HIDE, HIDE), bn(4)),
-    back("Add one unknown", SHAPE, branches("Add", conv(4, 4), other("z", None)), bn(4)),
+    back("Add unknown rank", RANK, branches("Add", HIDE, HIDE), bn(4)),
+    back("Mean unknown rank", RANK, branches("Mean", HIDE, HIDE), bn(4)),
+    back("Add one unknown", RANK, branches("Add", conv(4, 4), other("z", None)), bn(4)),
     back(
         "Conv empty",
         "the weight is empty",
@@ -622,7 +622,7 @@ ROWS_BACK: list[Row] = [
     back("ReduceL1", "the scale in channel", op("ReduceL1", ints(2)), SCALE),
     back(
         "ReduceSum terms",
-        "the number of terms is unknown",
+        "an unknown number of terms",
         op("ReduceSum", ints(2)),
         SHIFTED,
         x=(2, 3, "H", 5),
@@ -683,15 +683,15 @@ ROWS_BACK: list[Row] = [
         bn(4),
     ),
     back("Reduce channels", "reduces the channels", op("ReduceMean", ints(1)), bn(4)),
-    back("Concat misfit", SHAPE, branches("Concat", same, same, axis=1), bn(9)),
-    back("Add misfit", SHAPE, add(3, 1, 1), bn(4)),
-    back("Max misfit", SHAPE, op("Max", np.ones((3, 1, 1))), bn(4, "+")),
+    back("Concat misfit", MISFIT, branches("Concat", same, same, axis=1), bn(9)),
+    back("Add misfit", EXTENT, add(3, 1, 1), bn(4)),
+    back("Max misfit", EXTENT, op("Max", np.ones((3, 1, 1))), bn(4, "+")),
     back(
-        "Concat rows misfit", SHAPE, branches("Concat", same, constant(2, 3, 6, 5), axis=2), bn(4)
+        "Concat rows misfit", MISFIT, branches("Concat", same, constant(2, 3, 6, 5), axis=2), bn(4)
     ),
-    back("Split dynamic", SHAPE, dynamic_split(1, bn(2), same)),
-    back("Slice misfit", SHAPE, op("Slice", ints(0), ints(3), ints(1)), bn(4)),
-    back("Tile misfit", SHAPE, op("Tile", ints(1, 2, 1, 1)), bn(7)),
+    back("Split dynamic", EXTENT, dynamic_split(1, bn(2), same)),
+    back("Slice misfit", MISFIT, op("Slice", ints(0), ints(3), ints(1)), bn(4)),
+    back("Tile misfit", MISFIT, op("Tile", ints(1, 2, 1, 1)), bn(7)),
     back("Conv flat", "do not fit", mul(c=2.0), first=weighted("Conv", np.ones((4, 3)))),
     back(
         "Conv bias", "do not fit", SCALE, first=weighted("Conv", np.ones((4, 3, 1, 1)), np.ones(3))
@@ -725,7 +725,7 @@ ROWS_BACK: list[Row] = [
         first=op("MatMul", np.ones((4, 5), np.int64)),
         x=(2, 4),
     ),
-    back("legacy misfit", SHAPE, add(5, 1, axis=3, broadcast=1), mul(c=2.0, broadcast=1), opset=6),
+    back("legacy misfit", MISFIT, add(5, 1, axis=3, broadcast=1), mul(c=2.0, broadcast=1), opset=6),
     back(
         "LayerNorm unknown rank",
         "rank of the result is unknown",
@@ -810,7 +810,7 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "ReduceSum terms",
-        "the number of terms is unknown",
+        "an unknown number of terms",
         SHIFTED,
         op("ReduceSum", ints(2)),
         END,
@@ -874,9 +874,9 @@ ROWS_AHEAD: list[Row] = [
         ),
         END,
     ),
-    ahead("Transpose unknown rank", SHAPE, bn(4), op("Transpose"), conv(3, 6), x=None),
+    ahead("Transpose unknown rank", RANK, bn(4), op("Transpose"), conv(3, 6), x=None),
     ahead(
-        "Reshape unknown rank", SHAPE, bn(4), op("Reshape", ints(0, 4, -1)), conv(3, 4, 1), x=None
+        "Reshape unknown rank", RANK, bn(4), op("Reshape", ints(0, 4, -1)), conv(3, 4, 1), x=None
     ),
     ahead(
         "DepthToSpace rows",
@@ -893,15 +893,15 @@ ROWS_AHEAD: list[Row] = [
         conv(3, 16),
         x=(2, 4, 6, 4),
     ),
-    ahead("Concat last", SHAPE, branches("Concat", bn(4), other("z", None), axis=-1), END, x=None),
+    ahead("Concat last", RANK, branches("Concat", bn(4), other("z", None), axis=-1), END, x=None),
     ahead(
         "Concat unknown",
-        SHAPE,
+        RANK,
         branches("Concat", bn(4), other("z", None), axis=1),
         conv(3, 8),
         x=None,
     ),
-    ahead("Split unknown", SHAPE, bn(4), split(1, [2, 2], conv(3, 2), conv(3, 2)), x=None),
+    ahead("Split unknown", RANK, bn(4), split(1, [2, 2], conv(3, 2), conv(3, 2)), x=None),
     ahead(
         "Slice dynamic",
         "its bounds are not constant",
@@ -909,7 +909,7 @@ ROWS_AHEAD: list[Row] = [
         fed_by("Slice", (1,), ints(4), ints(1)),
         END,
     ),
-    ahead("Gather unknown", SHAPE, bn(4), op("Gather", ints(0, 1, 2, 3), axis=1), END, x=None),
+    ahead("Gather unknown", RANK, bn(4), op("Gather", ints(0, 1, 2, 3), axis=1), END, x=None),
     ahead(
         "Gather dynamic",
         "not a list of constant indices",
@@ -917,17 +917,17 @@ ROWS_AHEAD: list[Row] = [
         fed_by("Gather", (4,), axis=1),
         END,
     ),
-    ahead("Expand unknown rank", SHAPE, bn(4), op("Expand", ints(2, 4, 6, 5)), END, x=None),
+    ahead("Expand unknown rank", RANK, bn(4), op("Expand", ints(2, 4, 6, 5)), END, x=None),
     ahead("Tile dynamic", "its repeats are not constant", SCALE, fed_by("Tile", (4,)), END),
     ahead(
         "Add unknown rank",
-        SHAPE,
+        RANK,
         branches("Add", chain(bn(4, t=1.0)), other("z", None)),
         END,
         x=None,
     ),
     ahead(
-        "Mul unknown rank", SHAPE, branches("Mul", bn(4, "+", t=0.0), other("z", None)), END, x=None
+        "Mul unknown rank", RANK, branches("Mul", bn(4, "+", t=0.0), other("z", None)), END, x=None
     ),
     ahead("Add twice", "on more than one path", add(*C), branches("Add", same, same), END),
     ahead(
@@ -1171,10 +1171,10 @@ ROWS_AHEAD: list[Row] = [
         END,
         dtype=F32,
     ),
-    ahead("Split dynamic", SHAPE, SCALE, dynamic_split(1, conv(3, 2), conv(3, 2))),
+    ahead("Split dynamic", EXTENT, SCALE, dynamic_split(1, conv(3, 2), conv(3, 2))),
     ahead(
         "Add unknown extent",
-        SHAPE,
+        EXTENT,
         bn(4, s=1.0),
         branches("Add", same, other("z", (2, None, 6, 5))),
         END,
@@ -1182,14 +1182,19 @@ ROWS_AHEAD: list[Row] = [
     ),
     ahead(
         "Mul unknown extent",
-        SHAPE,
+        EXTENT,
         bn(4, t=0.0),
         branches("Mul", same, other("z", (2, None, 6, 5))),
         END,
         x=(2, None, 6, 5),
     ),
     ahead(
-        "Expand unknown extent", SHAPE, bn(4), op("Expand", ints(2, 1, 6, 5)), END, x=(1, "K", 6, 5)
+        "Expand unknown extent",
+        EXTENT,
+        bn(4),
+        op("Expand", ints(2, 1, 6, 5)),
+        END,
+        x=(1, "K", 6, 5),
     ),
     ahead(
         "norm type",

@@ -96,7 +96,7 @@ def _extent(node: Node, value: Value | None, axis: int) -> int:
     shape = None if value is None else shape_of(value.type)
     extent = shape[axis] if shape is not None and axis < len(shape) else None
     if not isinstance(extent, int):
-        raise unknown_shape(node)
+        raise unknown_shape(node, value, axis)
     return extent
 
 
