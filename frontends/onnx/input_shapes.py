@@ -5,7 +5,7 @@ Symbols have the same extent everywhere in the main graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...ir.extents import atoms
 from ...ir.module import Module
@@ -14,26 +14,28 @@ from ...ir.types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of
 from ...support.errors import UsageError, clipped, did_you_mean
 from .codec.protos import GraphProto, ModelProto, ValueInfoProto
 
-InputShapes = Mapping[str, Sequence[int | None]] | Sequence[int | None]
+InputShapes = Mapping[str, Sequence[int | None] | int] | Sequence[int | None]
 """Extents by the name of the input, of one input the extents alone. None leaves an extent as it is.
+One extent may stand by its symbol, which fixes it wherever an input has it.
 """
 
 
 def fix_model(model: ModelProto, shapes: InputShapes) -> None:
     """Give the inputs of `model`, which is changed, the extents of `shapes`, before it is imported.
 
-    Raises UsageError for a name that is not an input, and for extents that contradict the model or
-    each other.
+    Raises UsageError for a name that is no input and no symbol of one, and for extents that
+    contradict the model or each other.
     """
     graph = model.graph
     defaults = {tensor.name for tensor in graph.initializer}
-    shapes = _named(shapes, [info.name for info in graph.input if info.name not in defaults])
+    named = _named(shapes, [info.name for info in graph.input if info.name not in defaults])
     infos = {info.name: info for info in graph.input}
-    declared = {name: _declared_shape(infos[name]) for name in _inputs(shapes, infos)}
+    tensors = (info for info in graph.input if info.type.WhichOneof("value") == "tensor_type")
+    declared = {info.name: _declared_shape(info) for info in tensors}
     for tensor in graph.initializer:
         if tensor.name in declared:
             declared[tensor.name] = tuple(tensor.dims)  # of the default value
-    fixed, symbols = _resolved(shapes, declared)
+    fixed, symbols = _resolved(_by_input(named, list(infos), declared), declared)
     for name, shape in fixed.items():
         message = infos[name].type.tensor_type.shape
         message.SetInParent()
@@ -79,14 +81,13 @@ def fix_module(module: Module, shapes: InputShapes) -> None:
     """Give the inputs of a module from IR text the extents of `shapes`, as `fix_model` does."""
     values = {value.name: value for value in module.graph.inputs}
     defaults = module.graph.defaults
-    shapes = _named(shapes, [name for name, value in values.items() if value not in defaults])
-    declared: dict[str, Shape] = {}
-    for name in _inputs(shapes, values):
-        type_, default = values[name].type, module.graph.defaults.get(values[name])
-        if not isinstance(type_, TensorType):
-            raise _no_tensor(name)
-        declared[name] = type_.shape if default is None else default.shape
-    fixed, symbols = _resolved(shapes, declared)
+    named = _named(shapes, [name for name, value in values.items() if value not in defaults])
+    declared = {
+        name: defaults[value].shape if value in defaults else value.type.shape
+        for name, value in values.items()
+        if isinstance(value.type, TensorType)
+    }
+    fixed, symbols = _resolved(_by_input(named, list(values), declared), declared)
     for name, shape in fixed.items():
         type_ = values[name].type
         assert isinstance(type_, TensorType)
@@ -114,7 +115,7 @@ def _number_for(dim: Dim, symbols: Mapping[str, int]) -> Dim:
     return dim if symbols.keys().isdisjoint(atoms(dim)) else None
 
 
-NamedShapes = Mapping[str, Sequence[int | None]]
+NamedShapes = Mapping[str, Sequence[int | None] | int]
 
 
 def _named(shapes: InputShapes, required: Sequence[str]) -> NamedShapes:
@@ -130,26 +131,67 @@ def _named(shapes: InputShapes, required: Sequence[str]) -> NamedShapes:
     return {required[0]: shapes}
 
 
-def _inputs(shapes: NamedShapes, known: Iterable[str]) -> Iterator[str]:
-    """Yield the names in `shapes`.
+def _by_input(
+    shapes: NamedShapes, inputs: Sequence[str], declared: Mapping[str, Shape]
+) -> dict[str, Sequence[int | None]]:
+    """Return shapes by input: the extent of a symbol stands wherever an input has it.
 
-    Raises UsageError for an unknown name, and for anything that is not a shape.
+    `declared` has the shapes of the inputs that are tensors. Raises UsageError for an unknown name,
+    and for anything that is not a shape.
     """
-    known = list(known)
-    for name, shape in shapes.items():
-        if name not in known:
-            hint = did_you_mean(name, known) or f" (inputs: {', '.join(known) or 'none'})"
-            raise UsageError(f"the model has no input {clipped(name)}{hint}")
+    dims = [dim for shape in declared.values() for dim in shape or ()]
+    symbols = list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+    given = {name: (shape,) if isinstance(shape, int) else shape for name, shape in shapes.items()}
+    for name, shape in given.items():
+        if name not in inputs and name not in symbols:
+            raise _unknown_input(name, inputs, symbols)
+        if name in inputs and name not in declared:
+            raise UsageError(f"input {clipped(name)} is not a tensor: it has no shape to be fixed")
         if isinstance(shape, str) or not all(isinstance(extent, int | None) for extent in shape):
+            what = "input" if name in inputs else "symbol"
             raise UsageError(
-                f"{shape!r} is not a shape of input {clipped(name)}: write (1, 3, 224, 224)"
+                f"{shape!r} is not a shape of {what} {clipped(name)}: write (1, 3, 224, 224)"
             )
-        yield name
+    found = {name: shape for name, shape in given.items() if name in inputs}
+    for symbol in given.keys() - found.keys():
+        for name, known in declared.items():
+            if known is not None and symbol in known:
+                wanted = found.get(name, (None,) * len(known))
+                found[name] = _with_symbol(name, known, wanted, symbol, given[symbol])
+    return found
+
+
+def _with_symbol(
+    name: str,
+    known: tuple[Dim, ...],
+    wanted: Sequence[int | None],
+    symbol: str,
+    extents: Sequence[int | None],
+) -> Sequence[int | None]:
+    """Return the extents wanted of an input, with that of a symbol. Raises UsageError."""
+    if len(extents) != 1:
+        raise UsageError(f"{clipped(symbol)} is one extent, and {len(extents)} are given")
+    if len(known) != len(wanted):
+        return wanted  # refused later
+    for dim, extent in zip(known, wanted, strict=True):
+        if dim == symbol and extent not in (None, *extents):
+            raise UsageError(
+                f"{clipped(symbol)} is {extents[0]}, and {extent} by input {clipped(name)}"
+            )
+    return [
+        extents[0] if dim == symbol else extent for dim, extent in zip(known, wanted, strict=True)
+    ]
+
+
+def _unknown_input(name: str, inputs: Sequence[str], symbols: Sequence[str]) -> UsageError:
+    known = f"inputs: {', '.join(inputs) or 'none'}"
+    if symbols:
+        known += f"; symbols: {', '.join(symbols)}"
+    hint = did_you_mean(name, [*inputs, *symbols]) or f" ({known})"
+    return UsageError(f"the model has no input {clipped(name)}{hint}")
 
 
 def _declared_shape(info: ValueInfoProto) -> Shape:
-    if info.type.WhichOneof("value") != "tensor_type":
-        raise _no_tensor(info.name)
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -169,12 +211,8 @@ def _is_static(extent: int, *, has_value: bool) -> bool:
     return has_value and extent >= 0
 
 
-def _no_tensor(name: str) -> UsageError:
-    return UsageError(f"input {clipped(name)} is not a tensor: it has no shape to be fixed")
-
-
 def _resolved(
-    shapes: NamedShapes, declared: Mapping[str, Shape]
+    shapes: Mapping[str, Sequence[int | None]], declared: Mapping[str, Shape]
 ) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
     """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model.
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from harness import EXAMPLE
+from irc.frontends.onnx.input_shapes import InputShapes
 from irc.support.errors import UsageError
 from irc.tools.cli.main import main
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -92,7 +93,9 @@ def test_symbols_of_bodies_follow() -> None:
     [
         ({"x": (1, 4, 2, 2)}, "axis 1 of input 'x' is 3 in the model, and 4 is given"),
         ({"x": (1, 3, 2)}, "input 'x' has 4 axes, and 3 extents are given"),
-        ({"q": (1,)}, "the model has no input 'q' (inputs: x, z)"),
+        ({"q": (1,)}, "the model has no input 'q' (inputs: x, z; symbols: N"),
+        ({"N": (1, 2)}, "'N' is one extent, and 2 are given"),
+        ({"N": 2, "x": (1, 3, 2, 2)}, "'N' is 2, and 1 by input 'x'"),
         ({"x": (1, 3, 2, 2), "z": (2, 3, 2, 2)}, "'N' is 1 by input 'x', and 2 by input 'z'"),
         ({"x": (0, 3, 2, 2)}, "an extent of input 'x' is less than 1"),
     ],
@@ -106,6 +109,15 @@ def test_contradictions_are_one_sentence(
         with pytest.raises(UsageError) as error:
             irc.compile(model, input_shapes=shapes)
         assert message in str(error.value)
+
+
+@pytest.mark.parametrize("shapes", [{"N": 5}, {"N": (5,)}, {"N": 5, "z": (None, 3, None, None)}])
+def test_a_symbol_is_fixed_in_all_inputs(shapes: InputShapes, tmp_path: Path) -> None:
+    onnx.save(padding(), tmp_path / "m.onnx")
+    irc.compile(tmp_path / "m.onnx", "none").save(tmp_path / "m.irc")
+    for model in (tmp_path / "m.onnx", tmp_path / "m.irc"):
+        fixed = irc.compile(model, "none", input_shapes=shapes).model
+        assert [shape(info)[0] for info in fixed.graph.input] == [5, 5]
 
 
 def test_inputs_of_unknown_rank_and_of_other_types() -> None:

@@ -130,8 +130,8 @@ def add_input_shapes(command: Arguments) -> None:
         default=[],
         metavar="NAME=1,3,...",
         help=(
-            "set the dimensions of an input (? keeps one); a symbol such as N gets the same size"
-            " everywhere (repeatable)"
+            "set the dimensions of an input (? keeps one), or of a symbol, N=8, which has the same"
+            " size everywhere (repeatable)"
         ),
     )
 
