@@ -16,6 +16,7 @@
 # make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
 # make test-pythons    wheel and sdist, installed and run on every Python from 3.11 on that is here (on the path, in pyenv):
 #                      minutes; with PYTHONS=quick, as in .ci/run, the wheel without extras on the others than that of the tests
+# make test-lowest      the quick tests with the lowest versions that pyproject.toml allows, in an environment of its own
 # make proofs           prove the identities of all rules, write docs/proofs.md, in an environment of its own;
 #                       LINES="reversed_channels ..." proves these alone
 # make soak             10,000 compiles in one process: memory and file descriptors
@@ -47,6 +48,7 @@ NOTEBOOKS := $(VENV)-notebooks
 INT8 := $(VENV)-int8
 DOCS := $(VENV)-docs
 PROOFS := $(VENV)-proofs
+LOWEST := $(VENV)-lowest
 TARGET := all
 PYTHONS := all
 EXECUTIONS := 200000
@@ -57,7 +59,7 @@ DAGRE_SHA512 := 5f86944f0391799bed85a6563951ea949e76fd976164510ce3e2e1fee4785e8a
 VENDOR := tools/report/vendor
 PACKAGE := backends backends/foldmap backends/onnx backends/quantizers backends/runtime backends/torch frontends frontends/onnx frontends/onnx/codec ir ir/ops ir/text passes passes/affine passes/affine/algebra passes/affine/records passes/affine/rules passes/affine/search passes/affine/units passes/branches passes/data_free passes/float16 passes/scaling passes/simplify support tools tools/certify tools/certify/checker tools/cli tools/float16 tools/int8 tools/recovery tools/report tools/verify
 
-.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-tvm test-cluster test-notebooks test-pythons proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-float16 bench-int8 bench-runtimes lint format clean
+.PHONY: docs demo demo-quantize test test-slow test-shared fuzz test-mutations test-certificate-mutants test-exporters test-quantizers test-browser test-tvm test-cluster test-notebooks test-pythons test-lowest proofs soak vendor study bench bench-peers bench-quantized bench-cleanup bench-float16 bench-int8 bench-runtimes lint format clean
 
 # Each target says in a line what it does, and runs silently: make says nothing of its own.
 .SILENT:
@@ -142,6 +144,10 @@ test-pythons: $(READY)
 	$(call say,installing irc on every Python from 3.11 on that is here)
 	IRC_PYTHONS=$(PYTHONS) $(BIN)/python -m pytest -q tests/pythons
 
+test-lowest: $(LOWEST)/.ready
+	$(call say,running the quick tests with the lowest versions of everything$(,) two at a time: some minutes)
+	$(LOWEST)/bin/python -m pytest -q -n 2 -m "not slow"
+
 proofs: $(PROOFS)/.ready
 	$(call say,proving the identities of $(or $(LINES),all rules))
 	$(PROOFS)/bin/python tests/proofs $(LINES)
@@ -224,14 +230,20 @@ $(NOTEBOOKS)/.ready: GROUP := notebooks
 $(INT8)/.ready: GROUP := int8
 $(DOCS)/.ready: GROUP := docs
 $(PROOFS)/.ready: GROUP := proofs
-$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(OPEN)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(TVM)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready: pyproject.toml $(PACKAGE)
+$(LOWEST)/.ready: GROUP := test
+$(LOWEST)/.ready: CONSTRAINTS := --constraint $(LOWEST)/constraints.txt
+$(LOWEST)/.ready: $(LOWEST)/constraints.txt
+$(LOWEST)/constraints.txt: pyproject.toml tests/pythons/lowest.py
+	mkdir -p $(@D)
+	$(PYTHON) tests/pythons/lowest.py > $@
+$(READY) $(EXPORTERS)/.ready $(PEERS)/.ready $(OPEN)/.ready $(BENCH)/.ready $(QUANTIZERS)/.ready $(BROWSER)/.ready $(EXAMPLES)/.ready $(CLUSTER)/.ready $(TVM)/.ready $(NOTEBOOKS)/.ready $(INT8)/.ready $(DOCS)/.ready $(PROOFS)/.ready $(LOWEST)/.ready: pyproject.toml $(PACKAGE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "irc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(call say,setting up $(@D) for the group $(GROUP) of pyproject.toml)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(call quietly,$(@D)/bin/python -m pip install --upgrade "pip>=25.1")
-	$(call quietly,$(@D)/bin/python -m pip install --group $(GROUP) --editable . --config-settings editable_mode=strict)
+	$(call quietly,$(@D)/bin/python -m pip install --group $(GROUP) --editable . $(CONSTRAINTS) --config-settings editable_mode=strict)
 	$(call quietly,$(@D)/bin/python -m compileall -q build/__editable__.*) # where Python may not write them itself
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(OPEN) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(TVM) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXPORTERS) $(PEERS) $(OPEN) $(BENCH) $(QUANTIZERS) $(BROWSER) $(EXAMPLES) $(CLUSTER) $(TVM) $(NOTEBOOKS) $(INT8) $(DOCS) $(PROOFS) $(LOWEST) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,7 @@ from tempfile import TemporaryFile
 from time import monotonic, perf_counter
 from typing import Generic, Protocol, TypeVar, cast
 
+from .errors import UsageError
 from .isolation import describe_exit
 from .streams import Messages
 
@@ -74,8 +75,10 @@ def run_jobs(jobs: Sequence[Job[T]], n_jobs: int | None = None) -> Iterator[JobR
     """Run `jobs`, `n_jobs` at once (joblib's parameter), and yield their results as they end.
 
     Jobs that still run in this process when the iterator is closed or interrupted are interrupted
-    too.
+    too. Raises UsageError where a process cannot signal a group of processes, as on Windows.
     """
+    if not hasattr(os, "killpg"):
+        raise UsageError("several models at once need a POSIX system: compile one after another")
     # joblib takes 54 ms to import, which workers do without; it warns of backends that cannot work
     # here.
     with warnings.catch_warnings(action="ignore"):

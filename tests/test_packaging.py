@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ import irc
 import onnx
 import pytest
 from graphs import F32, Graph, batch_norm
+from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((harness.ROOT / "pyproject.toml").read_text())
 
@@ -102,6 +104,51 @@ def test_classifiers_begin_with_the_oldest_python() -> None:
         if name.startswith("Programming Language :: Python :: 3.")
     ]
     assert PROJECT["project"]["requires-python"] == f">={stated[0].rpartition(' ')[2]}"
+
+
+def lowest(folder: Path, pyproject: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of `make test-lowest` beside another pyproject.toml."""
+    script = folder / "tests" / "pythons" / "lowest.py"
+    script.parent.mkdir(parents=True)
+    shutil.copy(harness.ROOT / "tests" / "pythons" / "lowest.py", script)
+    (folder / "pyproject.toml").write_text(pyproject)
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+
+def test_the_lowest_versions_are_those_of_pyproject(tmp_path: Path) -> None:
+    done = lowest(tmp_path, (harness.ROOT / "pyproject.toml").read_text())
+    assert done.returncode == 0, done.stderr
+    pinned = {each.name: each.specifier for each in map(Requirement, done.stdout.splitlines())}
+    texts = [
+        *PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"]["verify"],
+        *PROJECT["dependency-groups"]["test"],
+    ]
+    for requirement in map(Requirement, texts):
+        (pin,) = pinned[requirement.name]
+        assert pin.operator == "==" and requirement.specifier.contains(pin.version)
+    assert pinned.keys() == {Requirement(text).name for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [(">=1.10", "a==1.10\n"), (">=1.8", "a==1.9\n"), ("<2", ""), ("", ""), (">=1,<2", "")],
+)
+def test_the_lowest_version_is_the_highest_of_all_bounds_and_needs_one(
+    bound: str, expected: str, tmp_path: Path
+) -> None:
+    done = lowest(
+        tmp_path,
+        f"""
+        [project]
+        dependencies = ["a>=1.9"]
+        optional-dependencies = {{verify = ["a{bound}"]}}
+        [dependency-groups]
+        test = []
+        """,
+    )
+    assert done.stdout == expected
+    assert (done.returncode == 0) == bool(expected)
 
 
 def test_importing_irc_imports_nothing_heavy() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, Signals
+from signal import Signals
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -43,8 +43,8 @@ CAST_TYPES = {
     "u4": (TensorProto.UINT4, TensorProto.UINT8),
 }
 """Element types that onnxruntime does not return, and the wider ones that results are cast to."""
-FAULTS = (SIGSEGV, SIGFPE, SIGABRT, SIGBUS, SIGILL)
-"""Signals by which a kernel dies of its operands."""
+FAULTS = [s for s in Signals if s.name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")]
+"""Signals by which a kernel dies of its operands, as far as the system has them."""
 ORT_VALUE_DTYPES = {
     helper.tensor_dtype_to_np_dtype(t)
     for t, wide in CAST_TYPES.values()

@@ -129,6 +129,8 @@ def every_dtype() -> Iterator[Item]:
 def dirty_padding() -> Iterator[Item]:
     """Sub-byte tensors of odd counts whose unused bits are set."""
     for dtype in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2", "FLOAT6E2M3", "FLOAT6E3M2"):
+        if dtype not in dict(DTYPES):  # onnx 1.22 knows no 6-bit floats
+            continue
         size = (BITS[dtype] * 5 + 7) // 8
         raw = TensorProto(
             name="raw", data_type=dtype_number(dtype), dims=[5], raw_data=b"\xff" * size
