@@ -11,14 +11,14 @@ from itertools import islice
 
 import numpy as np
 
-from ....ir.graph import Node, Value
+from ....ir.graph import Node
 from ....ir.ops import has_trait, is_legal, parameter_axis
 from ....ir.ops.channel_map import is_extent, unknown_shape
 from ....ir.ops.evaluation import align
 from ....ir.ops.row import NUMPY_BROADCAST, Trait
 from ....ir.provenance import Refused
 from ....ir.tensor import Array
-from ....ir.types import shape_of
+from ....ir.types import Shape, shape_of
 from ....support.statement import states
 from ..algebra.affine import Affine
 from ..algebra.operands import Parameters
@@ -53,6 +53,7 @@ def _parts(
     rank = None if shape is None else len(shape)
     dynamic: Dynamic = []
     constants: Constants = []
+    axes: dict[Shape, int] = {}  # of thousands of operands, many have one shape
     for i, value in enumerate(node.inputs[first:], start=first):
         if value is None:
             raise Refused("unsupported_op", f"{node.description}: operand {i} is absent")
@@ -65,7 +66,10 @@ def _parts(
             detail = f"{node.description}: an operand at an axis is not constant"
             raise Refused("unsupported_attr", detail)
         else:
-            dynamic.append((i, _channel_axis(node, affine, value, rank)))
+            inner = shape_of(value.type)
+            if inner not in axes:
+                axes[inner] = _channel_axis(node, affine, inner, rank)
+            dynamic.append((i, axes[inner]))
     return dynamic, constants
 
 
@@ -99,11 +103,10 @@ def _at_rank(
     raise unknown_shape(node)
 
 
-def _channel_axis(node: Node, affine: Affine, value: Value, rank: int | None) -> int:
-    """Return the channel axis of a dynamic operand, -1 if it is broadcast along it."""
+def _channel_axis(node: Node, affine: Affine, inner: Shape, rank: int | None) -> int:
+    """Return the channel axis of a dynamic operand of a shape, -1 if it is broadcast along it."""
     if affine.axis is None:
         return 0
-    inner = shape_of(value.type)
     if inner is None:
         raise unknown_shape(node)
     assert rank is not None
