@@ -35,7 +35,7 @@ def fix_model(model: ModelProto, shapes: InputShapes) -> None:
     for tensor in graph.initializer:
         if tensor.name in declared:
             declared[tensor.name] = tuple(tensor.dims)  # of the default value
-    fixed, symbols = _resolved(_by_input(named, list(infos), declared), declared)
+    fixed, symbols = _resolved(_checked(named, list(infos), declared), declared)
     for name, shape in fixed.items():
         message = infos[name].type.tensor_type.shape
         message.SetInParent()
@@ -87,7 +87,7 @@ def fix_module(module: Module, shapes: InputShapes) -> None:
         for name, value in values.items()
         if isinstance(value.type, TensorType)
     }
-    fixed, symbols = _resolved(_by_input(named, list(values), declared), declared)
+    fixed, symbols = _resolved(_checked(named, list(values), declared), declared)
     for name, shape in fixed.items():
         type_ = values[name].type
         assert isinstance(type_, TensorType)
@@ -131,10 +131,10 @@ def _named(shapes: InputShapes, required: Sequence[str]) -> NamedShapes:
     return {required[0]: shapes}
 
 
-def _by_input(
+def _checked(
     shapes: NamedShapes, inputs: Sequence[str], declared: Mapping[str, Shape]
 ) -> dict[str, Sequence[int | None]]:
-    """Return shapes by input: the extent of a symbol stands wherever an input has it.
+    """Return the shapes of inputs, and the one extent of each symbol.
 
     `declared` has the shapes of the inputs that are tensors. Raises UsageError for an unknown name,
     and for anything that is not a shape.
@@ -143,44 +143,20 @@ def _by_input(
     symbols = list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
     given = {name: (shape,) if isinstance(shape, int) else shape for name, shape in shapes.items()}
     for name, shape in given.items():
-        if name not in inputs and name not in symbols:
+        kind = "input" if name in inputs else "symbol"
+        if kind == "symbol" and name not in symbols:
             raise _unknown_input(name, inputs, symbols)
-        if name in inputs and name not in declared:
+        if kind == "input" and name not in declared:
             raise UsageError(f"input {clipped(name)} is not a tensor: it has no shape to be fixed")
         if isinstance(shape, str) or not all(isinstance(extent, int | None) for extent in shape):
-            what = "input" if name in inputs else "symbol"
             raise UsageError(
-                f"{shape!r} is not a shape of {what} {clipped(name)}: write (1, 3, 224, 224)"
+                f"{shape!r} is not a shape of {kind} {clipped(name)}: write (1, 3, 224, 224)"
             )
-    found = {name: shape for name, shape in given.items() if name in inputs}
-    for symbol in given.keys() - found.keys():
-        for name, known in declared.items():
-            if known is not None and symbol in known:
-                wanted = found.get(name, (None,) * len(known))
-                found[name] = _with_symbol(name, known, wanted, symbol, given[symbol])
-    return found
-
-
-def _with_symbol(
-    name: str,
-    known: tuple[Dim, ...],
-    wanted: Sequence[int | None],
-    symbol: str,
-    extents: Sequence[int | None],
-) -> Sequence[int | None]:
-    """Return the extents wanted of an input, with that of a symbol. Raises UsageError."""
-    if len(extents) != 1:
-        raise UsageError(f"{clipped(symbol)} is one extent, and {len(extents)} are given")
-    if len(known) != len(wanted):
-        return wanted  # refused later
-    for dim, extent in zip(known, wanted, strict=True):
-        if dim == symbol and extent not in (None, *extents):
-            raise UsageError(
-                f"{clipped(symbol)} is {extents[0]}, and {extent} by input {clipped(name)}"
-            )
-    return [
-        extents[0] if dim == symbol else extent for dim, extent in zip(known, wanted, strict=True)
-    ]
+        if kind == "symbol" and len(shape) != 1:
+            raise UsageError(f"{clipped(name)} is one extent, and {len(shape)} are given")
+        if any(extent is not None and extent < 1 for extent in shape):
+            raise UsageError(f"an extent of {kind} {clipped(name)} is less than 1")
+    return given
 
 
 def _unknown_input(name: str, inputs: Sequence[str], symbols: Sequence[str]) -> UsageError:
@@ -216,15 +192,16 @@ def _resolved(
 ) -> tuple[dict[str, tuple[Dim, ...]], dict[str, int]]:
     """Return the shapes of the inputs in `shapes`, and the extents of the symbols of the model.
 
-    Raises UsageError.
+    Names that are not in `declared` are symbols. Raises UsageError.
     """
     fixed: dict[str, tuple[Dim, ...]] = {}
-    symbols: dict[str, int] = {}
+    given = {name: shape[0] for name, shape in shapes.items() if name not in declared}
+    symbols = {name: extent for name, extent in given.items() if extent is not None}
     sources: dict[str, str] = {}
     for name, wanted in shapes.items():
+        if name not in declared:
+            continue
         known = declared[name]
-        if any(extent is not None and extent < 1 for extent in wanted):
-            raise UsageError(f"an extent of input {clipped(name)} is less than 1")
         if known is None:
             fixed[name] = tuple(wanted)
             continue
@@ -241,9 +218,10 @@ def _resolved(
                     " given"
                 )
             if isinstance(was, str) and symbols.setdefault(was, extent) != extent:
+                source = f" by input {clipped(sources[was])}" if was in sources else ""
                 raise UsageError(
-                    f"{clipped(was)} is {symbols[was]} by input {clipped(sources[was])}, and"
-                    f" {extent} by input {clipped(name)}"
+                    f"{clipped(was)} is {symbols[was]}{source}, and {extent} by input"
+                    f" {clipped(name)}"
                 )
             if isinstance(was, str):
                 sources.setdefault(was, name)
