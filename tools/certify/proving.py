@@ -96,24 +96,27 @@ def _found(
     Where the checker refuses them, since the search knows more than they say, all that congruence
     does not prove is unproved.
     """
-    rewrites = document.get("rewrites", [])
-    steps = _searched(programs, document["records"], may_assume=bool(rewrites))
-    for attempt in (steps, None):
+    steps = _searched(programs, document["records"], may_assume=bool(document.get("rewrites")))
+    if steps is not None:
         _forget(programs)
-        if attempt is None:
-            blind = _Blind(*programs)
-            blind.run()
-            attempt = blind.found
-            _forget(programs)
-        _complete(attempt, rewrites)
         try:
-            verdict = replayed(programs, attempt)
+            return _completed(programs, document, steps)
         except Rejected:
-            if attempt is not steps:
-                raise
-        else:
-            return verdict, with_steps(document, json.loads(json.dumps(attempt)))
-    raise AssertionError
+            pass
+    _forget(programs)
+    blind = _Blind(*programs)
+    blind.run()
+    _forget(programs)
+    return _completed(programs, document, blind.found)
+
+
+def _completed(
+    programs: Sequence[Program], document: Mapping[str, Any], steps: Sequence[dict[str, Any]]
+) -> tuple[CheckedCertificate, dict[str, Any]]:
+    """Return what steps prove, and the document with them. Raises Rejected."""
+    _complete(steps, document.get("rewrites", []))
+    verdict = replayed(programs, steps)
+    return verdict, with_steps(document, json.loads(json.dumps(steps)))
 
 
 def _forget(programs: Sequence[Program]) -> None:
