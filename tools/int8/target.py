@@ -80,13 +80,13 @@ class _Moves:
         base = candidates.preparation.corrected(names).model
         types = quantizable_types()
         free = {n.name for n in base.graph.node if n.op_type in types} - found.reasons.keys()
-        dynamic = {one.node for one in found.coverage if one.method is Method.DYNAMIC}
+        self.dynamic = {one.node for one in found.coverage if one.method is Method.DYNAMIC}
         self.board = Switchboard(
             base,
             found.model,
             candidates.judge.base_dir,
             free,
-            dynamic,
+            self.dynamic,
             per_channel=candidates.per_channel,
         )
         self.results = [one.name for one in found.fidelity]
@@ -94,7 +94,7 @@ class _Moves:
         self.costs = _costs(base)
         self.total = sum(self.costs[name] for name in self.layers)
         self.powers = self._measured(batches)
-        self.moves = list(self._ordered(free | dynamic))
+        self.moves = list(self._ordered(free | self.dynamic))
 
     def result(self) -> tuple[Candidate, Reached]:
         """Return the model of the fewest moves that meets the goal."""
@@ -169,14 +169,14 @@ class _Moves:
         made = {name: reason for move in self.moves[:place] for name in move}
         return self.candidates.with_islands({**self.found.reasons, **made})
 
-    def _on(self, place: int) -> set[int]:
-        left = self._left(place).keys() - self._still_dynamic(place)
-        return {i for i, each in enumerate(self.board.roundings) if each.is_on(left)}
-
-    def _still_dynamic(self, place: int) -> set[str]:
+    def _float(self, place: int) -> set[str]:
+        """Return the nodes that are float after some moves."""
         made = {name for move in self.moves[:place] for name in move}
-        covered = self.found.coverage
-        return {one.node for one in covered if one.method is Method.DYNAMIC} - made
+        return self._left(place).keys() - (self.dynamic - made)
+
+    def _on(self, place: int) -> set[int]:
+        left = self._float(place)
+        return {i for i, each in enumerate(self.board.roundings) if each.is_on(left)}
 
     def _predicted(self, place: int) -> Array:
         """Return the sums of the noise powers [results]."""
@@ -188,9 +188,7 @@ class _Moves:
         return found
 
     def _reached(self, place: int) -> Reached:
-        left = self._left(place).keys() - self._still_dynamic(place)
-        before = self._left(0).keys() - self._still_dynamic(0)
-        made = (left - before) & self.layers
+        made = (self._float(place) - self._float(0)) & self.layers
         worst = self.powers.max(axis=1, initial=0.0)
         noises = (
             Noise(one.name, "weight" if one.owner else "tensor", _ratio(power))
