@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...support.statement import states
-from ..graph import Node, Value
+from ..graph import Node, Value, is_constant
 from ..provenance import Refusal, Refused
 from ..record import Record
 from ..tensor import Array
@@ -110,7 +110,8 @@ def unknown_shape(node: Node, value: Value | None = None, axis: int | None = Non
     """
     values = [each for each in (*node.inputs, *node.outputs) if each is not None]
     found = values if value is None else [value]
-    decisive = "".join(f"; operand {each.source_name!r} decides it" for each in _computed(node)[:1])
+    computed = next((each for each in node.inputs[1:] if _is_computed(each)), None)
+    decisive = "" if computed is None else f"; operand {computed.source_name!r} decides it"
     for each in found:
         if shape_of(each.type) is None:
             detail = f"{node.description}: the rank of {each.source_name!r} is unknown{decisive}"
@@ -127,12 +128,10 @@ def unknown_shape(node: Node, value: Value | None = None, axis: int | None = Non
     return Refused("channel_mismatch", detail)
 
 
-def _computed(node: Node) -> list[Value]:
-    """Return the operands of integers, behind the data, that are computed when the model runs."""
-    values = [value for value in node.inputs[1:] if value is not None]
-    computed = [each for each in values if each.node is None or each.node.op != "constant"]
-    types = {each: dtype_of(each.type) for each in computed}
-    return [each for each, dtype in types.items() if dtype is not None and dtype.kind == "int"]
+def _is_computed(value: Value | None) -> bool:
+    """Return whether a value has integers that are computed when the model runs."""
+    dtype = None if value is None else dtype_of(value.type)
+    return dtype is not None and dtype.kind == "int" and not is_constant(value)
 
 
 def is_extent(shape: Shape, axis: int, extent: int | None) -> bool:
