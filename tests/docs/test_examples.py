@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -21,15 +20,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def quantize() -> Any:
-    path = harness.ROOT / "examples" / "quantize.py"
-    spec = importlib.util.spec_from_file_location("quantize", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "quantize", module)  # dataclasses look there
-        spec.loader.exec_module(module)
-        yield module
+def quantize() -> ModuleType:
+    return harness.script(harness.ROOT / "examples" / "quantize.py")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -129,11 +128,7 @@ def test_the_messages_of_troubleshooting_are_those_of_irc() -> None:
 
 @cache
 def site_pages() -> Any:
-    spec = importlib.util.spec_from_file_location("site_pages", DOCS / "site_pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return harness.script(DOCS / "site_pages.py")
 
 
 def test_the_operator_page_has_a_row_for_each_operator() -> None:

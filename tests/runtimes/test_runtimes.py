@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,12 +27,7 @@ g (float[1,3,12,12] x) => (float[1,4,6,6] y)
 
 @pytest.fixture(scope="module")
 def runtimes() -> ModuleType:
-    path = harness.ROOT / "benchmarks" / "runtimes.py"
-    spec = importlib.util.spec_from_file_location("runtimes", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return harness.script(harness.ROOT / "benchmarks" / "runtimes.py")
 
 
 def residual(path: Path) -> Path:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,6 +52,17 @@ SHARED_MODELS = pytest.param("shared models", marks=pytest.mark.shared)
 def onnx_files() -> list[Path]:
     """The models that the onnx wheel carries for backend tests."""
     return sorted([*ONNX_DATA.glob("*/*/model.onnx"), *ONNX_DATA.glob("light/*.onnx")])
+
+
+def script(path: Path) -> ModuleType:
+    """Import a file that belongs to no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, path.stem, module)  # dataclasses look there
+        spec.loader.exec_module(module)
+    return module
 
 
 def load(path: Path) -> ModelProto:

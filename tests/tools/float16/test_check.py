@@ -15,13 +15,6 @@ from onnx import ModelProto
 from streams import DATA, stream
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    np.savez("samples.npz", **DATA)
-    return tmp_path
-
-
 def check(model: ModelProto, *more: str) -> int:
     onnx.save(model, "model.onnx")
     return main(["check", "model.onnx", "--float16", "--inputs", "samples.npz", *more])

@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import irc
-import numpy as np
 import onnx
 import pytest
 from irc.backends.foldmap.fold_map import FoldMap
 from irc.tools.cli.main import main
-from streams import DATA, stream
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    np.savez("samples.npz", **DATA)
-    return tmp_path
+from streams import stream
 
 
 def compiled(size: float, *more: str) -> Any:
