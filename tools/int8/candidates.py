@@ -17,12 +17,13 @@ from .coverage import GUESS, NO_RANGE, Coverage, Method, Reason, coverage
 from .dynamic import PRODUCTS, RECURRENT, can_be_dynamic, has_dynamic, make_dynamic
 from .engine import Engine
 from .fidelity import Fidelity, Remembered, measure
-from .float_results import keep_results_float
+from .float_results import keep_data_float, keep_results_float
 from .goal import least
 from .integer_limits import limit_integers
 from .operator_choice import (
     CONVOLUTIONS,
     Reasons,
+    deciding_heads,
     islands,
     map_tails,
     mixed_heads,
@@ -136,7 +137,8 @@ class Candidates:
         self.rounded: Collection[str] = ()
         """Results that are rounded, as the user gives their ranges."""
         self.fixed = {**not_removable(first.model), **other_types(first.model, first.known)}
-        self.fixed |= exclude
+        self.heads = deciding_heads(first.model)
+        self.fixed = {**self.heads, **self.fixed, **exclude}
 
     def best(self) -> Candidate:
         """Return the candidate with the nearest results.
@@ -188,6 +190,7 @@ class Candidates:
                 break
             reasons = {**more, **reasons}  # they are left alone: the next round has fewer
         keep_results_float(quantized, prepared.model, self.rounded)
+        keep_data_float(quantized, prepared.model, self.heads.keys())
         integers = dict.fromkeys(limit_integers(quantized), Method.STATIC)
         integers |= dict.fromkeys(self.dynamic(quantized, reasons), Method.DYNAMIC)
         fluid = {name for name, method in integers.items() if method is Method.DYNAMIC}

@@ -1,4 +1,4 @@
-"""Results of a quantized model that stay float: rounding them costs precision for no gain."""
+"""Tensors of a quantized model that stay float: rounding them costs precision for no gain."""
 
 from __future__ import annotations
 
@@ -47,3 +47,31 @@ def keep_results_float(quantized: ModelProto, model: ModelProto, rounded: Collec
     for i in reversed(gone):
         del graph.node[i]
     remove_unread(quantized, grids)
+
+
+def keep_data_float(quantized: ModelProto, model: ModelProto, names: Collection[str]) -> None:
+    """Let nodes that are not quantized read their data before any rounding, in place. O(nodes).
+
+    `model` is the float model, with the names of the nodes. Data whose rounding does the work of an
+    activation stay rounded: what is rounded is another tensor then.
+    """
+    graph = quantized.graph
+    makers = makers_of(graph)
+    data = {node.name: node.input[0] for node in model.graph.node if node.name in names}
+    found: set[str] = set()
+    for node in graph.node:
+        back = makers.get(node.input[0]) if node.name in data else None
+        if back is None or back.op_type != "DequantizeLinear":
+            continue
+        rounding = makers.get(back.input[0])
+        if rounding is not None and rounding.input[0] == data[node.name]:
+            node.input[0] = data[node.name]
+            found |= {*back.output, *rounding.output}
+    for _ in range(2):  # a DequantizeLinear, and the QuantizeLinear before it
+        read = {name for node in graph.node for name in reads(node)}
+        read |= {info.name for info in graph.output}
+        for i in reversed(range(len(graph.node))):
+            outputs = set(graph.node[i].output)
+            if outputs <= found and outputs.isdisjoint(read):
+                del graph.node[i]
+    remove_unread(quantized, {tensor.name for tensor in graph.initializer})

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 
-from onnx import ModelProto, NodeProto
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
 
 from ...backends.quantizers.onnxruntime import quantizable_types
 from ...backends.quantizers.ranges import Activations, Range
@@ -24,7 +25,13 @@ from .quantized_model import LISTED
 from .removed_activations import limits_of
 
 APART = 16.0
-"""Ratio of the ranges of a Concat's operands from which one scale is too coarse for the least."""
+"""Ratio of the ranges of operands from which one scale is too coarse for the least."""
+JOINING = ("Add", "Concat", "Max", "Min", "Sub", "Where")
+"""Operators whose result has the numbers of several operands, or their sum."""
+DECIDING = ("ArgMax", "LogSoftmax", "Sigmoid", "Softmax", "TopK")
+"""Operators whose data are scores: a step of these is a factor or an order of the results."""
+MOVING = ("Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose")
+"""Operators that move elements of one tensor."""
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 UPSAMPLING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
 
@@ -160,21 +167,26 @@ def islands(model: ModelProto, reasons: Reasons) -> Reasons:
 
 
 def mixed_heads(model: ModelProto, ranges: Mapping[str, Range]) -> Reasons:
-    """Return the reason of Concats before results that join ranges far apart, and of later nodes.
+    """Return the reason of operators before results that join ranges far apart, and of later nodes.
 
-    The operands would have one scale: next to boxes from 0 to 320, scores from 0 to 1 are 0.
+    The operands would have one scale: next to boxes from 0 to 320, scores from 0 to 1 are 0, and so
+    are the parts of a place that are added to places from 0 to 320.
     """
     found: Reasons = {}
     behind: set[str] = set()
     after = _after_layers(model)
+    tensors = constant_tensors(model.graph)
     for node in model.graph.node:
         if node.name not in after:
             continue
         spans = [max(map(abs, ranges[name])) for name in node.input if name in ranges]
+        if spans and node.op_type != "Concat":
+            given = [tensors[name] for name in node.input if name in tensors]
+            spans += [float(np.abs(numpy_helper.to_array(each)).max(initial=0)) for each in given]
         # A span of 0 is a constant zero, which every scale represents.
         spans = [span for span in spans if span > 0 and isfinite(span)]
         ratio = max(spans) / min(spans) if spans else 1.0
-        if node.op_type == "Concat" and ratio > APART:
+        if node.op_type in JOINING and ratio > APART:
             found[node.name] = Reason(
                 f"the ranges of its operands are {min(spans):.3g} to {max(spans):.3g}, {ratio:.0f}"
                 " times apart"
@@ -183,6 +195,25 @@ def mixed_heads(model: ModelProto, ranges: Mapping[str, Range]) -> Reasons:
             found[node.name] = Reason("its data are joined from ranges far apart")
         if node.name in found:
             behind.update(node.output)
+    return found
+
+
+def deciding_heads(model: ModelProto) -> Reasons:
+    """Return the reason of the Softmaxes and the like before results, and of what leads to them.
+
+    No layer follows them, so that rounding their data gains nothing. What leads to them only moves
+    elements: a pool averages the noise of its data.
+    """
+    after = _after_layers(model)
+    found: Reasons = {}
+    scores: set[str] = set()
+    for node in reversed(model.graph.node):
+        if node.name not in after:
+            continue
+        leads = node.op_type in MOVING and not scores.isdisjoint(node.output)
+        if node.op_type in DECIDING or leads:
+            found[node.name] = Reason("it decides a result, or what leads to it")
+            scores.add(node.input[0])
     return found
 
 
@@ -230,9 +261,10 @@ def _last_layers(name: str, makers: Mapping[str, NodeProto]) -> Iterator[NodePro
 
 
 def map_tails(model: ModelProto, known: Activations) -> Reasons:
-    """Return the reason of operators that make maps of smaller ones, if a layer has no statistic.
+    """Return the reason of operators that make maps, if a layer there has no statistic.
 
-    The last layers are not asked for one.
+    They are those behind the last statistics, and those that make them of smaller maps. The last
+    layers are not asked for a statistic.
     """
     makers = makers_of(model.graph)
     larger: set[str] = set()
@@ -247,8 +279,10 @@ def map_tails(model: ModelProto, known: Activations) -> Reasons:
         tail: dict[str, NodeProto] = {}
         while stack:
             maker = makers.get(stack.pop())
-            # The tail begins at the upsampling: before it, maps are as small as others.
-            if maker is not None and maker.output[0] in larger and maker.name not in tail:
+            if maker is None or maker.name in tail:
+                continue
+            # Before the upsampling, maps are as small as others, and statistics say enough.
+            if maker.output[0] in larger or maker.output[0] not in statistics:
                 tail[maker.name] = maker
                 stack += maker.input
         layers = [node for node in tail.values() if node.op_type in LAYERS]
@@ -259,9 +293,20 @@ def map_tails(model: ModelProto, known: Activations) -> Reasons:
 
 
 def _with_statistic(model: ModelProto, known: Activations) -> set[str]:
-    """Return the values of a statistic or a given range, and of those made by activations."""
+    """Return the values of a statistic or a given range, and of those made by activations.
+
+    Bounds of a layer's results are as sure.
+    """
     sure = (Origin.STATISTIC.value, Origin.GIVEN.value)
     found = {name for name, each in known.known.items() if each.origin in sure}
+    found |= {
+        name
+        for node in model.graph.node
+        for name in node.output
+        if node.op_type in LAYERS
+        and name in known.known
+        and known.known[name].origin == Origin.BOUND.value
+    }
     for node in reversed(model.graph.node):
         if node.op_type in (*FUSED, "Add", "Mul") and not found.isdisjoint(node.output):
             found.update(node.input)

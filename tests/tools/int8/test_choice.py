@@ -209,7 +209,8 @@ def heads(scores: float, boxes: float) -> ModelProto:
     parts = []
     for name, factor in (("boxes", boxes), ("scores", scores)):
         part = graph.node("Conv", [h, weight(graph, 4, 8, 1, 1)], name=name)
-        part = graph.node("Sigmoid", [part])
+        ends = [graph.initializer(np.float32(end)) for end in (0, 1)]
+        part = graph.node("Clip", [part, *ends])
         parts.append(graph.node("Mul", [part, graph.initializer(np.float32(factor))]))
     joined = graph.node("Concat", parts, "joined", "join", axis=1)
     graph.node("Reshape", [joined, graph.initializer(np.array([-1, 8, 16]))], "flat", "flat")
@@ -232,6 +233,71 @@ def test_heads_of_ranges_far_apart_are_joined_in_float(
         assert "times apart" in reasons["join"]
     y, exact = (harness.run(each, {"x": x})["y"][..., 4:] for each in (found.model, model))
     assert (sqnr(exact, y) > 25) or not is_apart
+
+
+def places(end: float) -> ModelProto:
+    """Places on a grid up to `end`, and what is added to them: numbers up to 1."""
+    graph = Graph(opset=17, ir=8)
+    h = graph.node("Conv", [graph.input("x", ["n", 3, 4, 4]), weight(graph, 8, 3, 1, 1)])
+    h = graph.node("Relu", [norm(graph, h, 8, "b")])
+    h = graph.node("Conv", [h, weight(graph, 4, 8, 1, 1)], name="parts")
+    ends = [graph.initializer(np.float32(each)) for each in (0, 1)]
+    grid = graph.initializer(np.linspace(0, end, 16, dtype=np.float32).reshape(1, 1, 4, 4))
+    h = graph.node("Add", [graph.node("Clip", [h, *ends]), grid], name="place")
+    graph.node("Mul", [h, graph.initializer(np.float32(2))], "y", "size")
+    graph.output("y", ["n", 4, 4, 4])
+    return graph.model()
+
+
+@pytest.mark.parametrize(("end", "is_apart"), [(100.0, True), (5.0, False)])
+def test_a_small_number_that_is_added_near_a_result_is_added_in_float(
+    end: float, is_apart: bool
+) -> None:
+    model, x = places(end), rows(40 * 3, 16).reshape(40, 3, 4, 4)
+    found = irc.quantize(model, passes="default", data={"x": x})
+    reasons = {one.node: str(one.reason) for one in found.coverage if not one.quantized}
+    assert ("place" in reasons) == is_apart
+    y, exact = (harness.run(each, {"x": x})["y"] for each in (found.model, model))
+    if is_apart:
+        assert "times apart" in reasons["place"]
+        assert float(np.abs(y - exact).max()) < 0.1
+
+
+def scored(last: str, behind: bool) -> ModelProto:
+    """A layer, a Reshape and scores of its result; perhaps a layer behind them."""
+    graph = Graph(opset=17, ir=8)
+    h = graph.node("Conv", [graph.input("x", ["n", 3, 4, 4]), weight(graph, 8, 3, 1, 1)], name="c")
+    h = graph.node("Relu", [norm(graph, h, 8, "b")])
+    h = graph.node("Conv", [h, weight(graph, 4, 8, 1, 1)], "scores", "s")
+    h = graph.node("Reshape", [h, graph.initializer(np.array([-1, 4, 16]))], "flat", "move")
+    h = graph.node(last, [h], "chances", "chance")
+    if behind:
+        graph.node("MatMul", [h, weight(graph, 16, 3)], "y", "more")
+        graph.output("y", ["n", 4, 3])
+    else:
+        graph.node("Transpose", [h], "y", "turn", perm=[0, 2, 1])
+        graph.output("y", ["n", 16, 4])
+    return graph.model()
+
+
+@pytest.mark.parametrize("last", ["Sigmoid", "Softmax"])
+@pytest.mark.parametrize("with_data", [False, True])
+def test_the_data_of_a_softmax_or_sigmoid_before_a_result_are_not_rounded(
+    last: str, with_data: bool
+) -> None:
+    x = rows(40 * 3, 16).reshape(40, 3, 4, 4)
+    given: dict[str, Any] = {"data": {"x": x}} if with_data else RANGES
+    found = irc.quantize(scored(last, behind=False), **given)
+    assert is_valid(found.model) is None
+    rounded = {n.input[0] for n in found.model.graph.node if n.op_type == "QuantizeLinear"}
+    assert rounded.isdisjoint({"scores", "flat", "chances", "y"})
+    assert methods(found) == {"c": "static", "s": "static"}
+    reasons = {one.node: str(one.reason) for one in found.coverage}
+    assert reasons["chance"] == reasons["move"] == "it decides a result, or what leads to it"
+    # The neighbour: a layer reads the chances, and its data are rounded.
+    other = irc.quantize(scored(last, behind=True), data={"x": x})
+    rounded = {n.input[0] for n in other.model.graph.node if n.op_type == "QuantizeLinear"}
+    assert {"scores", "chances"} <= rounded
 
 
 def test_results_in_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,6 +357,30 @@ def test_a_map_of_what_is_rare_is_in_doubt() -> None:
     calibrated = irc.quantize(graph.model(), data={"x": x})
     assert set(methods(calibrated).values()) == {"static"}
     assert calibrated.doubts == ()
+
+
+@pytest.mark.parametrize("norms", [1, 2])
+def test_layers_without_statistics_before_a_map_are_float(norms: int) -> None:
+    """One layer between the last statistic and the last layer: its tails are not known."""
+    graph = Graph(opset=17, ir=8)
+    h = graph.node("Conv", [graph.input("x", [1, 3, 8, 8]), weight(graph, 8, 3, 1, 1)], name="c")
+    h = graph.node("Relu", [norm(graph, h, 8, "b")])
+    h = graph.node("Conv", [h, weight(graph, 8, 8, 1, 1)], name="bare")
+    h = graph.node("Relu", [norm(graph, h, 8, "d") if norms == 2 else h])
+    graph.node("Conv", [h, weight(graph, 2, 8, 1, 1)], "y", "last")
+    graph.output("y", [1, 2, 8, 8])
+    found = methods(irc.quantize(graph.model(), **RANGES))
+    others = "static" if norms == 2 else "float"
+    assert found == {"c": "static", "bare": others, "last": others}
+
+
+def test_a_batch_of_minus_one_is_open() -> None:
+    """paddle2onnx writes -1 for an extent that is not known: 20 samples are some batches."""
+    model = convolutions(4)
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = -1
+    found = irc.quantize(model, data={"x": rows(20 * 3, 64).reshape(20, 3, 8, 8)})
+    assert found.measured_on == "3 samples, held out of the calibration"
 
 
 def test_a_number_for_each_sample_is_no_map() -> None:
