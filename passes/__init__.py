@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .fold_constant import FoldConstant as FoldConstant
     from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
     from .freeze_initializers import FreezeInitializers as FreezeInitializers
+    from .fuse_normalizations import FuseNormalizations as FuseNormalizations
     from .infer_types import InferTypes as InferTypes
     from .infra import Instrument as Instrument
     from .infra import Pass as Pass

@@ -25,6 +25,7 @@ CATALOG: dict[str, str] = {
     "DeadCodeElimination": "eliminate_dead_code",
     "EliminateCommonSubexpr": "eliminate_common_subexpr",
     "FreezeInitializers": "freeze_initializers",
+    "FuseNormalizations": "fuse_normalizations",
     "HighBiasAbsorption": "data_free.high_bias_absorption",
     "InferTypes": "infer_types",
     "InlineFunctions": "inline_functions",

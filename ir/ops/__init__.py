@@ -91,6 +91,11 @@ def is_legal(op: str, form: str, at: Node) -> bool:
     return at.opset >= OPS[op].forms.get(form, 1)
 
 
+def is_in_opset(op: str, at: Node) -> bool:
+    """Return whether the opset of the graph of the node `at` has the operator `op`."""
+    return at.opset >= OPS[op].since
+
+
 def takes_operand(op: str, name: str, at: Node) -> bool:
     """Return whether an `op` beside the node `at` has the parameter `name` as an operand.
 

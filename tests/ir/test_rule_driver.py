@@ -199,6 +199,22 @@ def branches(*, joined: bool = True) -> ModelProto:
     return graph.model()
 
 
+def written_norms() -> ModelProto:
+    """Return two LayerNormalizations in a row, written out."""
+    graph = Graph(opset=17)
+    value = graph.input("x", [1, 3, 4])
+    for _ in range(2):
+        centered = graph.node("Sub", [value, graph.node("ReduceMean", [value], axes=[-1])])
+        square = graph.node("Mul", [centered, centered])
+        variance = graph.node("ReduceMean", [square], axes=[-1])
+        root = graph.node("Sqrt", [graph.node("Add", [variance, graph.initializer(1e-5)])])
+        value = graph.node("Div", [centered, root])
+        value = graph.node("Mul", [value, graph.initializer([1, 2, 3, 4])])
+        value = graph.node("Add", [value, graph.initializer([4, 3, 2, 1])])
+    graph.output(value)
+    return graph.model()
+
+
 FOLDED = "SimplifyInference,FoldScaleAxis,CanonicalizeOps,SimplifyExpr,FoldConstant"
 PASSES = {
     "SimplifyInference": everything(),
@@ -212,6 +228,7 @@ PASSES = {
     f"{FOLDED},BatchNormToConv": everything(),
     "MergeBranches": branches(),
     "MergeLayers": branches(joined=False),
+    "FuseNormalizations": written_norms(),
     "InlineFunctions": function_model(),
     "FreezeInitializers": frozen(),
     f"{FOLDED},CrossLayerEqualization": layers(),

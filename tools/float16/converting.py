@@ -24,6 +24,7 @@ from ...passes.float16.convertible_models import check_model
 from ...passes.float16.known_ranges import give_ranges
 from ...passes.float16.narrow_types import NAMES, check_opset, narrow_type_of, opset_of
 from ...passes.float16.selection import Selection
+from ...passes.fuse_normalizations import FuseNormalizations
 from ...passes.infra import PassContext, Sequential
 from ...passes.scaling.scale_by_powers_of_two import ScaleByPowersOfTwo
 from ...passes.scaling.scaled_components import scaling
@@ -187,6 +188,9 @@ class Calibration:
         check_model(result.module)
         if result.module.functions:
             result = compile_model(result.module, INLINED)
+        ctx = PassContext(warnings=list(result.warnings))
+        if FuseNormalizations()(result.module, ctx):
+            result = Result(result.module, ctx.warnings, result.held_back)
         self.result = result
         self.single = copied(result.model)
         """The float32 model."""
