@@ -10,7 +10,7 @@
 # make test-certificate-mutants  compile without each condition of legality: irc certify refuses all wrong results
 # make test-exporters   the tests against torch's ONNX exporters, in an environment of their own
 # make test-quantizers  the tests against AIMET, onnxruntime's quantizer and NNCF, in an environment of their own
-# make test-browser     the reports in a headless Chromium (Debian: chromium, chromium-driver)
+# make test-browser     the reports and the site in a headless Chromium (Debian: chromium, chromium-driver)
 # make test-tvm         a folded model in TVM, OpenVINO, ncnn and MNN, in an environment of its own
 # make test-cluster     many compiles on a cluster of Dask, in an environment of its own
 # make test-notebooks  the notebooks of examples/ in a kernel, in an environment of its own
@@ -125,7 +125,7 @@ test-quantizers: $(QUANTIZERS)/.ready
 test-browser: $(BROWSER)/.ready
 	$(call need,chromedriver,apt-get install chromium chromium-driver)
 	$(call need,chromium chromium-browser google-chrome,apt-get install chromium chromium-driver)
-	$(call say,running the reports in Chromium)
+	$(call say,running the reports and the site in Chromium: five minutes)
 	$(BROWSER)/bin/python -m pytest -q tests/browser
 
 test-tvm: $(TVM)/.ready

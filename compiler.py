@@ -49,22 +49,33 @@ def compile(  # noqa: A001 - users look for irc.compile
 ) -> Result:
     """Run `passes` on a model and return the ONNX model with its fold map.
 
-    `model` is a path, a ModelProto (do not change it while the result is in use), a Module (changed
-    in place), a torch module with example inputs `args` and `kwargs`, or a torch ExportedProgram:
-    `irc.load` describes the arguments. `passes` is a Sequential, a list of passes or their text, by
-    default the default pipeline. With `freeze_initializers`, initializers that are graph inputs
-    become constants first. Passes leave the nodes alone that `keep` names, and those that compute
-    the values that it names. `input_shapes` fixes extents of inputs, and `preprocess` inserts
-    operators before them, as in `irc.load`; the source of the result has both. With `progress`, the
-    passes that are done are shown on standard error, if that is a terminal or a notebook. `limits`
-    hold for reading a model. Raises ModelError, PassError, EmitError, and UsageError for a name in
-    `keep` that the model does not have.
+    Args:
+        model: A path, a ModelProto (do not change it while the result is in use), a Module (changed
+            in place), a torch module or a torch ExportedProgram.
+        passes: A Sequential, a list of passes or their text; None is the default pipeline.
+        args: The example inputs of a torch module.
+        kwargs: Its example inputs by name.
+        dynamic_shapes: Open extents, as torch.export takes them.
+        export: Other keyword arguments of torch.onnx.export.
+        freeze_initializers: Make initializers that are graph inputs constants first.
+        keep: Names of nodes that the passes leave alone, and of values whose nodes they leave
+            alone.
+        certificate: Log the rewrites for `Result.certificate`, which proves the result.
+        input_shapes: Extents of inputs that become fixed, as for `irc.load`.
+        preprocess: Operators before inputs, as for `irc.load`; the source of the result has both.
+        context: A PassContext or a list of instruments.
+        verify: Compare the result of each pass, and the model that is made, with the source on
+            generated inputs. `Result.verdicts` has the outcomes. It needs onnxruntime.
+        progress: Show the passes that are done on standard error, if that is a terminal or a
+            notebook.
+        limits: The limits for reading a model.
 
-    With `verify` the result of each pass, and the model that is made, is compared with the source
-    on generated inputs: VerifyError says which pass changed which tensor, and `Result.verdicts` has
-    the outcomes. It needs onnxruntime. `context` is a PassContext or a list of instruments.
-
-    With `certificate`, the rewrites are logged for `Result.certificate`, which proves the result.
+    Raises:
+        ModelError: As `irc.load`.
+        PassError: A pass is unknown, or fails.
+        EmitError: The result has no ONNX form.
+        UsageError: `keep` has a name that the model does not have.
+        VerifyError: A pass changed a tensor; the message says which of both.
     """
     module = load(
         model,

@@ -186,26 +186,31 @@ class Result:
         check: Check | None = None,
         files: FileTransaction | None = None,
     ) -> None:
-        """Write the model to `path` (`-` is standard output) and, if a path is given, the fold map.
+        """Write the model and, if a path is given, its fold map.
 
-        A path that ends with `.irc` gets IR text, and the .npz file beside it its constants; a fold
-        map and external data are for ONNX files. All files are replaced together, or none is, also
-        if several processes write to the same paths. Large tensors are read once and not kept in
-        memory.
+        All files are replaced together, or none is, also if several processes write to the same
+        paths. Large tensors are read once and not kept in memory.
 
-        - `fold_map_store`: the place of the map's arrays, as for `FoldMap.save`.
-        - `embed_fold_map`: put the map into the model's metadata too.
-        - `external_data`: put tensors of 1 KiB and more into a file beside the model.
-        - `in_place`: the model may replace the file that it was read from.
-        - `check`: called with the written model and the folder of its external data before any file
-          is in place.
-        - `files`: an open transaction that includes both paths; the files are in place when it is
-          closed.
+        Args:
+            path: The model's file; `-` is standard output. A path that ends with `.irc` gets IR
+                text, and the .npz file beside it its constants; a fold map and external data are
+                for ONNX files.
+            fold_map: The file of the fold map.
+            fold_map_store: The place of the map's arrays, as for `FoldMap.save`.
+            embed_fold_map: Put the map into the model's metadata, too.
+            external_data: Put tensors of 1 KiB and more into a file beside the model.
+            in_place: Let the model replace the file that it was read from.
+            check: Called with the written model and the folder of its external data before any file
+                is in place.
+            files: An open transaction that includes both paths; the files are in place when it is
+                closed.
 
-        Raises EmitError if a file cannot be written or the model does not fit into one;
-        UsageError if it would replace a file that the source was read from; FoldMapError as
-        `FoldMap.save`; ModelError if a file of the source was changed or cannot be
-        read; and the errors of `check`.
+        Raises:
+            EmitError: A file cannot be written, or the model does not fit into one.
+            UsageError: The model would replace a file that the source was read from.
+            FoldMapError: As `FoldMap.save`.
+            ModelError: A file of the source was changed or cannot be read.
+            Exception: The errors of `check`.
         """
         if isinstance(fold_map, bool):
             raise UsageError(f"fold_map is the path of the fold map, not {fold_map}")

@@ -37,20 +37,28 @@ def load(
 ) -> Module:
     """Read a model into a module.
 
-    `model` is a path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on
-    standard input), a ModelProto (do not change it while the module is in use), a torch module, an
-    ExportedProgram, or a Module, which is returned as it is. A torch module needs example inputs:
-    `args=(x,)` and `kwargs`. `dynamic_shapes` goes to torch.export, and `export` are other keyword
-    arguments of torch.onnx.export. `data` is the file with the constants of IR text, by default the
-    .npz file beside it. `input_shapes` fixes the extents of inputs before anything else is done:
-    `{"x": (1, 3, 224, 224)}`, with None for one that stays; a model with one input takes the shape
-    alone. `preprocess` inserts operators that make the data of an input of what is given:
-    `"x:uint8,nhwc,bgr,mean=.485:.456:.406,std=.229:.224:.225,scale=1/255"` is (x * scale - mean) /
-    std, with numbers in the order of the model's channels; a list has one text for each input.
+    Args:
+        model: A path (`.irc`: IR text, `.pt2`: a torch ExportedProgram, else ONNX; `-` is ONNX on
+            standard input), a ModelProto (do not change it while the module is in use), a torch
+            module, an ExportedProgram, or a Module, which is returned as it is.
+        limits: The greatest sizes that are read.
+        args: The example inputs of a torch module, which needs them: `args=(x,)`.
+        kwargs: Its example inputs by name.
+        dynamic_shapes: Open extents, as torch.export takes them.
+        export: Other keyword arguments of torch.onnx.export.
+        data: The file with the constants of IR text, by default the .npz file beside it.
+        input_shapes: Extents of inputs that become fixed before anything else is done: `{"x": (1,
+            3, 224, 224)}`, with None for one that stays. A model with one input takes the shape
+            alone.
+        preprocess: Operators that make the data of an input of what is given, one text for each
+            input. `"x:uint8,nhwc,bgr,mean=.485:.456:.406,std=.229:.224:.225,scale=1/255"` is (x *
+            scale - mean) / std, with numbers in the order of the model's channels.
 
-    Raises ModelError if the file cannot be read, is not a model, or exceeds `limits`, or if torch
-    cannot export the model; ParseError if IR text does not parse; UsageError for arguments that do
-    not belong to the model.
+    Raises:
+        ModelError: The file cannot be read, is not a model or exceeds `limits`, or torch cannot
+            export the model.
+        ParseError: IR text does not parse.
+        UsageError: Arguments do not belong to the model.
     """
     if isinstance(model, str | Path):
         if (args, kwargs, dynamic_shapes, export) != (None,) * 4:

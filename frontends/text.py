@@ -26,8 +26,14 @@ def parse(
 ) -> Module:
     """Return the module that IR text describes. O(len(text)).
 
-    `name` is the name of the text in messages; `data` holds the payloads that the text leaves out,
-    by digest. Raises ParseError if the text is not a module, or exceeds `limits`.
+    Args:
+        text: The text of a module.
+        name: The name of the text in messages.
+        data: The payloads that the text leaves out, by digest.
+        limits: The greatest sizes that are read.
+
+    Raises:
+        ParseError: The text is not a module, or exceeds `limits`.
     """
     module = parser.parse(text, name=name, data=data, limits=limits)
     module.foreign = ONNX_OPERATORS

@@ -22,13 +22,18 @@ def session_options(
         with irc.session_options(custom_ops=["libacme.so"]):
             irc.compile(model, verify=True)
 
-    `custom_ops` are shared libraries for onnxruntime's `register_custom_ops_library`: their code
-    runs in the process that runs models. `providers` are names such as CUDAExecutionProvider, in
-    the order of preference; the processor computes what they cannot, and without any it computes
-    all. They compute float32 in float32, not in TF32. The options hold for the thread.
+    The options hold for the thread.
 
-    Raises UsageError for a library that does not load, and for a provider that onnxruntime does
-    not have, or cannot start.
+    Args:
+        custom_ops: Shared libraries for onnxruntime's `register_custom_ops_library`. Their code
+            runs in the process that runs models.
+        providers: Names such as CUDAExecutionProvider, in the order of preference. The processor
+            computes what they cannot, and without any it computes all. They compute float32 in
+            float32, not in TF32.
+
+    Raises:
+        UsageError: A library does not load, or onnxruntime does not have a provider or cannot start
+            it.
     """
     for name, given in (("custom_ops", custom_ops), ("providers", providers)):
         if isinstance(given, str | Path):

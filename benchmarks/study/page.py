@@ -157,6 +157,10 @@ def head(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
     packages = {tool.split(" ")[0]: version.split("+")[0] for tool, version in versions.items()}
     listed = ", ".join(f"{name} {version}" for name, version in packages.items())
     return f"""\
+---
+hide: [toc] # its tables are wide
+---
+
 # Study of the tools
 
 What irc and other tools make of {len(rows)} models: crashes, invalid and wrong results, changed interfaces, and

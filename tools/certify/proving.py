@@ -46,11 +46,18 @@ def certify(
     *,
     allow_unproved: bool = False,
 ) -> int:
-    """Return the number of steps that prove `result` equal to `source`. Raises Rejected.
+    """Return the number of steps that prove `result` equal to `source`.
 
-    The models are paths or messages with all elements; the certificate is a path or the document.
-    Equal models need no step, even if they cannot be followed. Where the proof has unproved steps,
-    the certificate is rejected unless `allow_unproved` is true.
+    Equal models need no step, even if they cannot be followed.
+
+    Args:
+        source: The model before: a path, or a message with all elements.
+        result: The model after.
+        certificate: A path, or the document.
+        allow_unproved: Accept a proof with unproved steps.
+
+    Raises:
+        Rejected: The certificate does not prove it.
     """
     verdict, _ = prove(source, result, certificate)
     if verdict.unproved and not allow_unproved:

@@ -135,15 +135,25 @@ def compile_many(
 ) -> list[Outcome]:
     """Compile `models` into the folder `outputs`, or beside them; return the outcomes in order.
 
-    With `in_place` and without `outputs` the results replace the models.
-    With `fold_maps` each fold map is written to that folder. `jobs` is joblib's `n_jobs`, the
-    number of models that are compiled at once: -1 is the number of cores; None is the value of
-    `joblib.parallel_config`, or 1. With `progress` the models that are done are shown on standard
-    error, if that is a terminal or a notebook; None shows them in a notebook only. `limits` hold
-    for every model. A model that fails, or crashes its process, does not disturb the others.
+    A model that fails, or crashes its process, does not disturb the others.
 
-    Raises UsageError for an invalid path, and if two models would be written to one file; PassError
-    for an unknown pass; EmitError if a folder cannot be made.
+    Args:
+        models: Paths of files and folders.
+        outputs: The folder for the results; None writes them beside the models.
+        passes: A Sequential, a list of passes or their text; None is the default pipeline.
+        freeze_initializers: Make initializers that are graph inputs constants first.
+        in_place: Without `outputs`, let the results replace the models.
+        fold_maps: The folder for the fold maps; None writes none.
+        jobs: joblib's `n_jobs`, the number of models that are compiled at once. -1 is the number of
+            cores; None is the value of `joblib.parallel_config`, or 1.
+        progress: Show the models that are done on standard error, if that is a terminal or a
+            notebook; None shows them in a notebook only.
+        limits: The limits for reading each model.
+
+    Raises:
+        UsageError: A path is invalid, or two models would be written to one file.
+        PassError: A pass is unknown.
+        EmitError: A folder cannot be made.
     """
     from .terminal import in_notebook
     from .terminal import progress as show_progress

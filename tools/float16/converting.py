@@ -137,27 +137,34 @@ def to_float16(
 ) -> HalfModel:
     """Fold a model, scale it by powers of two and convert it to float16, so that nothing overflows.
 
-    Ranges of all values are measured on `inputs`: a folder, an `.npz` file or arrays by the names
-    of the inputs, samples along the first axis. Without them they follow from the statistics of
-    BatchNormalization and from `input_ranges`, as for `irc.quantize`; `ranges` override any.
+    Args:
+        model: A path or a ModelProto.
+        inputs: Samples on which the ranges of all values are measured: a folder, an `.npz` file or
+            arrays by the names of the inputs, samples along the first axis. Without them the ranges
+            follow from the statistics of BatchNormalization and from `input_ranges`.
+        input_ranges: (low, high) of the inputs, as for `irc.quantize`.
+        ranges: (low, high) of any tensor, in place of its own.
+        sigmas: Without samples, a range is as many standard deviations about the mean.
+        io: `float16` converts inputs and outputs, too.
+        keep_float32: Names of operators or of their results, operator types, and regions `A..B`:
+            all operators on the ways from A to B.
+        force: The same of operators that become float16 whatever their ranges, and whatever would
+            be cheaper or more precise.
+        target: dB for which up to 5 % of the operators stay float32, those that cost most; 0 for
+            none.
+        margin: Bits between the greatest magnitude that is known and 65504.
+        accumulate: The type that the device adds up in; with `float16`, sums of layers and squares
+            of norms do not overflow either.
+        dtype: `bfloat16` in place of `float16`; nothing is scaled, since it has float32's range.
+        keep_bits: Let the fold map hold the bits that are lost, so that it gives the source back.
+        passes: The passes before.
+        base_dir: The folder of the external data of a ModelProto.
+        limits: The limits for reading a model.
 
-    - `io`: `float16` converts inputs and outputs, too.
-    - `keep_float32`: names of operators or of their results, operator types, and regions `A..B`:
-      all operators on the ways from A to B.
-    - `force`: the same of operators that become float16 whatever their ranges, and whatever would
-      be cheaper or more precise.
-    - `target`: dB for which up to 5 % of the operators stay float32, those that cost most; 0 for
-      none.
-    - `margin`: bits between the greatest magnitude that is known and 65504.
-    - `accumulate`: the type that the device adds up in; with `float16`, sums of layers and squares
-      of norms do not overflow either.
-    - `dtype`: `bfloat16` in place of `float16`; nothing is scaled, since it has float32's range.
-    - `keep_bits`: let the fold map hold the bits that are lost, so that it gives the source back.
-    - `passes`: the passes before.
-    - `base_dir`: the folder of the external data of a ModelProto.
-
-    Raises UsageError for invalid arguments, and if the range of an input is missing; ModelError for
-    a float16, quantized or training model; VerifyError if the samples do not fit.
+    Raises:
+        UsageError: Arguments are invalid, or the range of an input is missing.
+        ModelError: The model is of float16 already, quantized, or a training model.
+        VerifyError: The samples do not fit.
     """
     source, folder = (
         (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)

@@ -72,41 +72,48 @@ def quantize(
     """Fold, equalize and quantize a model by onnxruntime: weights int8, activations uint8.
 
     The ranges of activations come from `data`, or without it from the statistics of
-    BatchNormalization, as in `irc.backends.quantizers.ranges.activations`; `input_ranges` are then
-    needed for floating-point graph inputs. `ranges` override the range of any tensor of the folded
-    model.
+    BatchNormalization, as in `irc.backends.quantizers.ranges.activations`. Without data, operators
+    that rest on a guessed range have no fixed scales: a Gemm, MatMul or LSTM finds them at run
+    time. Other operators stay float, and so do results of the model that no operator reads, unless
+    `ranges` names them. `Quantized.doubts` says which results may be of no use. Initializers that
+    are graph inputs become constants.
 
-    - `data`, `test_data`: a folder, an `.npz` file or arrays by the names of the inputs, with
-      samples along the first axis. Both models are compared on `test_data`, else on a fifth of
-      `data`, which is held out of the calibration, else on generated inputs.
-    - `preprocess`: how inputs are made of the data, in the words of `irc.compile`, with `resize`
-      and `crop` beside for pictures. It changes the data, and not the model.
-    - `per_channel`: one scale for each output channel of a weight, by default from opset 13 on.
-    - `reduce_range`: weights of 7 bits, with which no processor's kernel overflows.
-    - `activations`: `int16` gives activations 16 bits, as few runtimes compute them, and ranges
-      without data WIDER times as many deviations. The model gets opset 21 if its operators mean the
-      same there.
-    - `exclude`: names of operators, or of their results, that stay float.
-    - `keep`: names of nodes and values that the passes leave alone, as for `irc.compile`.
-    - `passes`: the passes that prepare the model, by default PASSES and CORRECTION.
-    - `target`: the least quality of every result, a ratio in dB (`22dB`) without graph
-      optimizations, or with data an agreement (`99%`). As many layers are float as it takes.
-    - `float_budget`: the greatest share of the layers' multiplications that may be float (`5%`);
-      without a target, layers are float as far as it goes.
-    - `time`: measure how long a run of both models takes.
-    - `progress`: show the steps that are done on standard error, if that is a terminal or a
-      notebook.
-    - `base_dir`: the folder of the external data of a ModelProto.
+    Args:
+        model: A path or a ModelProto.
+        data: A folder, an `.npz` file or arrays by the names of the inputs, with samples along the
+            first axis; a model with one input takes the array alone.
+        test_data: Samples, as in `data`, on which both models are compared; by default a fifth of
+            `data`, which is held out of the calibration, or else generated inputs.
+        preprocess: How inputs are made of the data, in the words of `irc.compile`, with `resize`
+            and `crop` beside for pictures. It changes the data, and not the model.
+        input_ranges: (low, high) of floating-point graph inputs, which are needed without data.
+        ranges: (low, high) of any tensor of the folded model, in place of its own.
+        sigmas: Without data, a range is as many standard deviations about the mean.
+        per_channel: One scale for each output channel of a weight, by default from opset 13 on.
+        reduce_range: Weights of 7 bits, with which no processor's kernel overflows.
+        activations: `int16` gives activations 16 bits, as few runtimes compute them, and ranges
+            without data WIDER times as many deviations. The model gets opset 21 if its operators
+            mean the same there.
+        exclude: Names of operators, or of their results, that stay float.
+        keep: Names of nodes and values that the passes leave alone, as for `irc.compile`.
+        passes: The passes that prepare the model, by default PASSES and CORRECTION.
+        target: The least quality of every result: a ratio in dB (`22dB`) without graph
+            optimizations, or with data an agreement (`99%`). As many layers are float as it takes.
+        float_budget: The greatest share of the layers' multiplications that may be float (`5%`);
+            without a target, layers are float as far as it goes.
+        time: Measure how long a run of both models takes.
+        progress: Show the steps that are done on standard error, if that is a terminal or a
+            notebook.
+        base_dir: The folder of the external data of a ModelProto.
+        limits: The limits for reading a model.
 
-    Without data, operators that rest on a guessed range have no fixed scales: a Gemm, MatMul or
-    LSTM finds them at run time, other operators stay float, and so do results of the model that no
-    operator reads, unless `ranges` names them. `Quantized.doubts` says which results may be of no
-    use. Initializers that are graph inputs become constants.
-
-    Raises EmitError if no choice of layers meets the target. Raises UsageError for invalid
-    arguments, if the range of an input is missing, and if onnxruntime
-    has no quantizer; ModelError, PassError and EmitError as `irc.compile`, VerifyError if the data
-    do not fit or the model does not run.
+    Raises:
+        EmitError: No choice of layers meets the target, or as `irc.compile`.
+        UsageError: Arguments are invalid, the range of an input is missing, or onnxruntime has no
+            quantizer.
+        ModelError: As `irc.compile`.
+        PassError: As `irc.compile`.
+        VerifyError: The data do not fit, or the model does not run.
     """
     check_engine()
     if activations not in ACTIVATIONS:

@@ -54,17 +54,27 @@ def align(
 ) -> Alignment:
     """Run two models on the same inputs, and compare all tensors of the first.
 
-    A model is a path, a ModelProto or a Module. `inputs` are arrays by name or files, by default
-    generated ones. With the fold map of `second`, tensors that it does not compute are explained.
-    `preprocess` inserts operators into `first`, as in `irc.load`. `limits` hold for reading;
-    `advance` is called with the name of each set of inputs.
-
     `Alignment.first_divergence` is the first tensor that rounding, or the `tolerance`, does not
     explain, or None. A float16 or bfloat16 model beside a float32 one is held to the bound of its
     type, with every result rounded, and `Alignment.overflow` is its first operator to overflow.
 
-    Raises VerifyError if a model does not run, ModelError if one cannot be read, UsageError if an
-    input has fixed extents in `second` only and neither inputs nor shapes are given.
+    Args:
+        first: A path, a ModelProto or a Module.
+        second: The same.
+        inputs: Arrays by name, or files; by default generated ones.
+        fold_map: The fold map of `second`, which explains tensors that it does not compute.
+        input_shapes: Extents of inputs, as for `irc.load`.
+        preprocess: Operators before inputs of `first`, as for `irc.load`.
+        tolerance: The difference to allow, in place of the bound on rounding.
+        thorough: Compare on more inputs; by default large models run on fewer.
+        limits: The limits for reading a model.
+        advance: Called with the name of each set of inputs.
+
+    Raises:
+        VerifyError: A model does not run.
+        ModelError: A model cannot be read.
+        UsageError: An input has fixed extents in `second` only, and neither inputs nor shapes are
+            given.
     """
     one, base_dir = _read(first, input_shapes, limits, preprocess)
     two, other_dir = _read(second, input_shapes, limits)
@@ -93,10 +103,11 @@ def verify(
     tolerance: Tolerance | None = None,
     thorough: bool = False,
 ) -> Alignment:
-    """Compare two models as `irc.align` does, and raise VerifyError if they do not agree.
+    """Compare two models as `irc.align` does, with its arguments.
 
-    The message names the first tensor of `first` that rounding, or the `tolerance`, does not
-    explain.
+    Raises:
+        VerifyError: They do not agree. The message names the first tensor of `first` that rounding,
+            or the `tolerance`, does not explain.
     """
     found = align(
         first,
