@@ -74,13 +74,13 @@ class ConvertToFloat16(Pass):
         check_opset(module, dtype)
         in_half = self.accumulate == "float16"
         selection = Selection(module, self.margin, sums_in_half=in_half, dtype=dtype)
-        _check_layers(selection)
+        check_layers(selection)
         converter = _Converter(module, selection, keeps_io=self.io == "float32")
         converter.run()
         return converter.rewriter.changed
 
 
-def _check_layers(selection: Selection) -> None:
+def check_layers(selection: Selection) -> None:
     """Raise ModelError if the opset of a model has none of its layers in the narrow type."""
     module = selection.module
     place = f"opset {opset_of(module)}"

@@ -41,3 +41,27 @@ def stream(
     graph.node("MatMul", [normed(x), weight(d, 4)], "y")
     graph.output("y", ["N", 6, 4])
     return graph.model()
+
+
+def written_norm(size: float = 1.0, opset: int = 17) -> ModelProto:
+    """Return a MatMul, a LayerNormalization of nine operators, and a MatMul.
+
+    The data of the norm are about `size`.
+    """
+    graph, width = Graph(opset=opset), 16
+    rng = np.random.default_rng(5)
+    first, second = (
+        (rng.standard_normal((width, width)) * factor).astype(np.float32) for factor in (size, 1)
+    )
+    gamma, beta = (rng.standard_normal(width).astype(np.float32) for _ in range(2))
+    x = graph.node("MatMul", [graph.input("x", ["N", 6, width]), graph.initializer(first)])
+    centered = graph.node("Sub", [x, graph.node("ReduceMean", [x], axes=[-1])])
+    square = graph.node("Pow", [centered, graph.initializer(np.array(2, np.float32))])
+    variance = graph.node("ReduceMean", [square], axes=[-1])
+    epsilon = graph.initializer(np.array(1e-5, np.float32))
+    root = graph.node("Sqrt", [graph.node("Add", [variance, epsilon])])
+    scaled = graph.node("Mul", [graph.node("Div", [centered, root]), graph.initializer(gamma)])
+    normal = graph.node("Add", [scaled, graph.initializer(beta)], "normal")
+    graph.node("MatMul", [normal, graph.initializer(second)], "y")
+    graph.output("y", ["N", 6, width])
+    return graph.model()

@@ -6,8 +6,9 @@ It is for automatic checks.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from ...support.errors import IRError, UsageError, describe_error, did_you_mean, visible
 from .options import (
     EPILOG,
     MODEL,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...backends.foldmap.entries import SourceEntry
-    from ...ir.module import Module
     from ..float16.hazards import Hazard
     from .inspection import AffineFacts
 
@@ -45,16 +45,28 @@ ENDINGS = {"text": ".txt", "json": ".json", "sarif": ".sarif", "github": ".txt"}
 """The forms of findings, and the ends of their files in a folder."""
 
 
-class Finding:
-    """A finding: its reason code, the node, a sentence, and the record that it is made of."""
+class Checked:
+    """What is found in a model, by its name, or the `error` if it could not be compiled.
 
-    def __init__(self, reason: str, node: str, sentence: str, record: AffineFacts | Hazard) -> None:
-        self.reason, self.node, self.sentence, self.record = reason, node, sentence, record
+    It is affines that stay, or by narrow type what would be lost.
+    """
 
+    def __init__(
+        self,
+        name: str,
+        affines: Sequence[AffineFacts] = (),
+        hazards: Mapping[str, Sequence[Hazard]] | None = None,
+        error: str | None = None,
+    ) -> None:
+        self.name, self.affines, self.hazards, self.error = name, affines, hazards or {}, error
 
-if TYPE_CHECKING:
-    Findings = list[tuple[str, list[Finding], str | None]]
-    """What is found in each model, and the error if it could not be compiled."""
+    def findings(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the reason code, the node and the sentence of each."""
+        for affine in self.affines:
+            yield str(affine["reason"]), affine["node"], _sentence(affine)
+        for hazards in self.hazards.values():
+            for each in hazards:
+                yield each.dtype, each.node, visible(each.sentence)
 
 
 def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
@@ -64,8 +76,8 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="exit with 1 if the passes leave a BatchNormalization, or float16 would overflow",
         description=(
             "Compile each MODEL in memory. Exit with 1 if a BatchNormalization stays, and say why."
-            " With --float16, exit with 1 if a value, a constant or a sum would be lost by a plain"
-            " conversion to float16, and list them. No model is written."
+            " With --float16 or --bfloat16, exit with 1 if a value, a constant or a sum would be"
+            " lost by a plain conversion, and list them. No model is written."
         ),
         epilog=f"{EPILOG} github: annotations of GitHub Actions; sarif: SARIF 2.1.0.",
     )
@@ -96,6 +108,11 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="report what float16 would lose, and what irc compile --float16 does about it",
     )
+    group.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="report what bfloat16 would lose; with --float16, what each would",
+    )
     add_inputs(group)
     add_session_options(group)
     add_overflow(group)
@@ -114,7 +131,6 @@ def run(options: argparse.Namespace) -> int:
 
     from ...backends.foldmap.entries import ReasonCode
     from ...passes import parse_pipeline
-    from ...support.errors import UsageError, did_you_mean
     from ...support.output_paths import check_apart
 
     for code in options.allow:
@@ -144,21 +160,25 @@ def run(options: argparse.Namespace) -> int:
     )
     with writing_text(options.output, text):
         pass
-    return int(any(findings or error is not None for _, findings, error in found))
+    return int(any(each.error is not None or any(each.findings()) for each in found))
+
+
+def _types(options: argparse.Namespace) -> list[str]:
+    """Return the narrow types that are asked about."""
+    return [name for name in ("float16", "bfloat16") if getattr(options, name)]
 
 
 def _check_float16(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that contradict --float16, or need it."""
-    from ...support.errors import UsageError
-
+    """Raise UsageError for options that contradict --float16 and --bfloat16, or need one."""
     check_lone_float16(options)
+    is_narrow = bool(_types(options))
     runs = {
         "--inputs": options.inputs,
         "--custom-ops": options.custom_ops,
         "--providers": options.providers,
     }
     lone = next((name for name, is_given in runs.items() if is_given), None)
-    if lone is not None and not options.float16:
+    if lone is not None and not is_narrow:
         raise UsageError(f"{lone} needs --float16, which runs the model")
     given = {
         "--all": options.all,
@@ -166,56 +186,58 @@ def _check_float16(options: argparse.Namespace) -> None:
         "--allow": options.allow,
     }
     wrong = next((name for name, is_given in given.items() if is_given), None)
-    if wrong is not None and options.float16:
+    if wrong is not None and is_narrow:
         raise UsageError(f"{wrong} is about scales and shifts that stay, and --float16 is not")
 
 
-def _check(model: str, options: argparse.Namespace) -> tuple[str, list[Finding], str | None]:
-    """Return the name of a model, what is found in it, and the error of the compile."""
-    from ...support.errors import IRError, UsageError, describe_error
+def _check(model: str, options: argparse.Namespace) -> Checked:
+    """Return what is found in a model, or the error of the compile."""
     from ...support.output_paths import path_to_text
 
     name = path_to_text(model)
-    find = _hazards if options.float16 else _affines
+    warnings: list[str] = []
     try:
-        found, warnings = find(module_of(model, options), options)
+        if types := _types(options):
+            found = {dtype: _hazards(model, options, dtype, warnings) for dtype in types}
+            checked = Checked(name, hazards=found)
+        else:
+            checked = Checked(name, _affines(model, options, warnings))
     except UsageError:
         raise
     except IRError as error:
-        return name, [], describe_error(error).removeprefix(f"{name}: ")
-    warn(f"{name}: {warning}" for warning in warnings)
-    return name, found, None
+        return Checked(name, error=describe_error(error).removeprefix(f"{name}: "))
+    warn(f"{name}: {warning}" for warning in dict.fromkeys(warnings))
+    return checked
 
 
-def _hazards(module: Module, options: argparse.Namespace) -> tuple[list[Finding], list[str]]:
-    """Return what float16 would lose, and warnings."""
+def _hazards(
+    model: str, options: argparse.Namespace, dtype: str, warnings: list[str]
+) -> list[Hazard]:
+    """Return what a narrow type would lose, and add warnings."""
     from ...compiler import compile as compile_model
-    from ...support.errors import visible
     from ...support.extras import needing
 
     with needing("verify"):
         from ..float16.hazards import hazards
+    module = module_of(model, options)
     folder = module.base_dir
     result = compile_model(module, options.passes, freeze_initializers=options.freeze_initializers)
-    found = hazards(result, folder, wishes_of(options))
-    return [
-        Finding("float16", each.node, visible(each.sentence), each) for each in found
-    ], result.warnings
+    warnings += result.warnings
+    return hazards(result, folder, wishes_of(options, dtype))
 
 
-def _affines(module: Module, options: argparse.Namespace) -> tuple[list[Finding], list[str]]:
-    """Return the affines that stay, and warnings."""
+def _affines(model: str, options: argparse.Namespace, warnings: list[str]) -> list[AffineFacts]:
+    """Return the affines that stay, and add warnings."""
     from ...compiler import compile as compile_model
     from .inspection import affine_facts
 
+    module = module_of(model, options)
     passes = f"{options.passes},BatchNormToConv" if options.no_batchnorm else options.passes
     result = compile_model(module, passes, freeze_initializers=options.freeze_initializers)
     fold_map = result.fold_map
+    warnings += result.warnings
     affines = zip(affine_facts(fold_map), fold_map.sources, strict=True)
-    left = [affine for affine, source in affines if _is_reported(affine, source, options)]
-    return [
-        Finding(str(affine["reason"]), affine["node"], _sentence(affine), affine) for affine in left
-    ], result.warnings
+    return [affine for affine, source in affines if _is_reported(affine, source, options)]
 
 
 def _is_reported(affine: AffineFacts, source: SourceEntry, options: argparse.Namespace) -> bool:
@@ -228,54 +250,58 @@ def _is_reported(affine: AffineFacts, source: SourceEntry, options: argparse.Nam
 
 
 def _sentence(affine: AffineFacts) -> str:
-    from ...support.errors import visible
-
     return visible(
         f"{affine['op_type']} {affine['node']} stays ({affine['reason']}): {affine['detail']}"
     )
 
 
-def _text(found: Findings, options: argparse.Namespace) -> str:
-    nothing = "nothing would be lost in float16" if options.float16 else "nothing stays"
-
+def _text(found: Sequence[Checked], options: argparse.Namespace) -> str:
     def lines() -> Iterator[str]:
-        for name, findings, error in found:
-            if error is not None:
-                yield f"{name}: {error}"
-            elif not findings:
-                yield f"{name}: {nothing}"
-            elif options.float16:
-                yield f"{name}: not safe in float16"
-                yield from _table([each.record for each in findings])  # type: ignore[misc]
-            else:
-                yield from (f"{name}: {each.sentence}" for each in findings)
+        for each in found:
+            if each.error is not None:
+                yield f"{each.name}: {each.error}"
+            elif not each.hazards and not each.affines:
+                yield f"{each.name}: nothing stays"
+            yield from (f"{each.name}: {_sentence(affine)}" for affine in each.affines)
+            for dtype, hazards in each.hazards.items():
+                if hazards:
+                    yield f"{each.name}: not safe in {dtype}"
+                    yield from _table(hazards, dtype)
+                else:
+                    yield f"{each.name}: nothing would be lost in {dtype}"
 
     return "".join(f"{line}\n" for line in lines())
 
 
-def _table(hazards: Sequence[Hazard]) -> Iterator[str]:
+def _table(hazards: Sequence[Hazard], dtype: str) -> Iterator[str]:
     """Yield a line of headings and one for each hazard."""
-    from ...support.errors import visible
     from ..float16.hazards import HEADINGS
 
-    rows = [HEADINGS, *(tuple(map(visible, each.row())) for each in hazards)]
+    headings = *HEADINGS, f"irc compile --{dtype}"
+    rows = [headings, *(tuple(map(visible, each.row())) for each in hazards)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(cells).rstrip()
 
 
-def _json(found: Findings, options: argparse.Namespace) -> str:
-    def entry(findings: list[Finding]) -> dict[str, object]:
-        if options.float16:
-            return {"left": [], "float16": [each.record.to_json() for each in findings]}  # type: ignore[union-attr]
-        return {"left": [each.record for each in findings]}
-
-    models = [{"model": name, "error": error, **entry(each)} for name, each, error in found]
+def _json(found: Sequence[Checked], options: argparse.Namespace) -> str:
+    models = [
+        {
+            "model": each.name,
+            "error": each.error,
+            "left": each.affines,
+            **{
+                dtype: [hazard.to_json() for hazard in each.hazards.get(dtype, ())]
+                for dtype in _types(options)
+            },
+        }
+        for each in found
+    ]
     return json_text({**document_head("check"), "models": models})
 
 
-def _github(found: Findings, options: argparse.Namespace) -> str:
+def _github(found: Sequence[Checked], options: argparse.Namespace) -> str:
     """Return workflow commands, in whose values the characters that end them are escaped."""
 
     def escaped(text: str, more: Sequence[str] = ()) -> str:
@@ -284,29 +310,29 @@ def _github(found: Findings, options: argparse.Namespace) -> str:
         return text
 
     def lines() -> Iterator[str]:
-        for name, findings, error in found:
-            file = escaped(name, (":", ","))
-            if error is not None:
-                yield f"::error file={file},title=irc::{escaped(error)}"
-            for each in findings:
-                yield (f"::warning file={file},title=irc {each.reason}::{escaped(each.sentence)}")
+        for each in found:
+            file = escaped(each.name, (":", ","))
+            if each.error is not None:
+                yield f"::error file={file},title=irc::{escaped(each.error)}"
+            for reason, _, sentence in each.findings():
+                yield f"::warning file={file},title=irc {reason}::{escaped(sentence)}"
 
     return "".join(f"{line}\n" for line in lines())
 
 
-def _sarif(found: Findings, options: argparse.Namespace) -> str:
+def _sarif(found: Sequence[Checked], options: argparse.Namespace) -> str:
     """Return a SARIF log: a rule for each reason code, a result for each finding."""
     from ...support.version import __version__
 
     results: list[dict[str, Any]] = []
-    for name, findings, error in found:
-        rows = [(each.reason, "warning", each.sentence, each.node) for each in findings]
-        if error is not None:
-            rows = [("model_error", "error", error, "")]
+    for each in found:
+        rows = [(reason, "warning", text, node) for reason, node, text in each.findings()]
+        if each.error is not None:
+            rows = [("model_error", "error", each.error, "")]
         for rule, level, sentence, node in rows:
             place: dict[str, Any] = {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(name)},
+                    "artifactLocation": {"uri": _uri(each.name)},
                     "region": {"startLine": 1},
                 }
             }

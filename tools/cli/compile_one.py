@@ -176,7 +176,7 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
 
     with needing("verify"):
         from ..float16.converting import convert
-    wishes = wishes_of(options)
+    wishes = wishes_of(options, "bfloat16" if options.bfloat16 else "float16")
     source = module.source if isinstance(module.source, ModelProto) else result.model
     return convert(result, source, module.base_dir, wishes)
 

@@ -725,12 +725,12 @@ def check_lone_float16(options: argparse.Namespace) -> None:
         "--range": options.range,
     }
     lone = next((name for name, is_given in given.items() if is_given), None)
-    if lone is not None and not (options.float16 or getattr(options, "bfloat16", False)):
+    if lone is not None and not (options.float16 or options.bfloat16):
         raise UsageError(f"{lone} needs --float16")
 
 
-def wishes_of(options: argparse.Namespace) -> Wishes:
-    """Return what the options of --float16 ask of a conversion. Raises UsageError."""
+def wishes_of(options: argparse.Namespace, dtype: str) -> Wishes:
+    """Return what the options ask of a conversion to `float16` or `bfloat16`. Raises UsageError."""
     from ..float16.converting import MARGIN, Wishes
 
     ranges = ranges_of(options)
@@ -746,7 +746,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         margin=MARGIN if options.margin is None else options.margin,
         accumulate=options.accumulate,
         keep_bits=getattr(options, "keep_bits", False),
-        dtype="bfloat16" if getattr(options, "bfloat16", False) else "float16",
+        dtype=dtype,
     )
 
 

@@ -102,7 +102,12 @@ class Wishes:
         self.keep_float32, self.force = list(keep_float32), list(force)
         self.target, self.keep_bits = target, keep_bits
         self.dtype = narrow_type_of("to_float16", dtype)
-        self.scaler = ScaleByPowersOfTwo(margin=margin, accumulate=accumulate)
+        self.preparation = Sequential(
+            [FuseNormalizations()]
+            if self.dtype is not F16
+            else [FuseNormalizations(), ScaleByPowersOfTwo(margin=margin, accumulate=accumulate)]
+        )
+        """The passes between the ranges and the conversion."""
         self.converter = ConvertToFloat16(io=io, margin=margin, accumulate=accumulate, dtype=dtype)
 
     @property
@@ -195,9 +200,6 @@ class Calibration:
         check_model(result.module)
         if result.module.functions:
             result = compile_model(result.module, INLINED)
-        ctx = PassContext(warnings=list(result.warnings))
-        if FuseNormalizations()(result.module, ctx):
-            result = Result(result.module, ctx.warnings, result.held_back)
         self.result = result
         self.single = copied(result.model)
         """The float32 model."""
@@ -229,8 +231,7 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     size = single.ByteSize()
     ctx = PassContext(warnings=list(result.warnings))
     check_opset(module, wishes.dtype)
-    if wishes.dtype is F16:
-        Sequential([wishes.scaler])(module, ctx)
+    wishes.preparation(module, ctx)
     predicted: Mapping[str, float] = {}
     try:
         predicted = _predicted(module, known, wishes, size)

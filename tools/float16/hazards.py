@@ -1,16 +1,20 @@
-"""What would overflow in float16, and what `irc compile --float16` does about it: `irc check`."""
+"""What float16 or bfloat16 would lose, and what `irc compile` does about it: `irc check`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...ir.graph import Node, Value
 from ...ir.record import Record
-from ...passes.float16.known_ranges import known_ranges
-from ...passes.infra import Sequential
+from ...passes.float16.convert_to_float16 import check_layers
+from ...passes.float16.known_ranges import KnownRange, known_ranges
+from ...passes.float16.narrow_types import NAMES, check_opset
+from ...passes.float16.selection import Selection
 from ...result import Result
 from ..verify.difference import json_value
 from .converting import Calibration, Wishes
@@ -20,12 +24,13 @@ CONSTANT, SUM = "the constant ", "a sum"
 
 
 class Hazard(Record):
-    """A value, constant or sum that a plain conversion to float16 would lose.
+    """A value, constant or sum that a plain conversion to a narrow `dtype` would lose.
 
     `origin` says how `most`, the greatest magnitude, is known; both are empty of constants and
-    sums. `remedy` is what `irc compile --float16` does.
+    sums. `remedy` is what `irc compile --float16`, or `--bfloat16`, does.
     """
 
+    dtype: str
     op_type: str
     node: str
     tensor: str
@@ -46,10 +51,12 @@ class Hazard(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Return the hazard as a JSON object."""
-        return {name: json_value(getattr(self, name)) for name in self.__struct_fields__}
+        names = (name for name in self.__struct_fields__ if name != "dtype")
+        return {name: json_value(getattr(self, name)) for name in names}
 
 
-HEADINGS = ("tensor", "operator", "greatest", "known from", "reason", "irc compile --float16")
+HEADINGS = ("tensor", "operator", "greatest", "known from", "reason")
+"""The headings of a table of hazards; that of the remedy is the command."""
 
 
 def hazards(result: Result, folder: Path, wishes: Wishes) -> list[Hazard]:
@@ -59,50 +66,53 @@ def hazards(result: Result, folder: Path, wishes: Wishes) -> list[Hazard]:
     """
     known = Calibration(result, folder, wishes)
     module = known.result.module
+    check_opset(module, wishes.dtype)
     before = wishes.selection(module)
+    check_layers(before)
     ranges = dict(known_ranges(module))
-    names = {value: known.result.name_of(value) for value in ranges}
-    Sequential([wishes.scaler])(module)
-    after = wishes.selection(module)
-    scaled = known_ranges(module)
+    found = [(value, value.name, hazard) for value, hazard in _found(known.result, before, ranges)]
+    wishes.preparation(module)
+    after, scaled = wishes.selection(module), known_ranges(module)
+    by_name = {value.name: value for node in module.graph.nodes() for value in node.outputs}
 
-    def remedy_of(node: Node | None) -> str:
-        reason = None if node is None else after.reasons.get(node)
-        return "scaled" if reason is None else f"stays float32: {reason}"
+    def remedy_of(value: Value, name: str, most: float | None) -> str:
+        is_gone = value.node is not None and value.node.graph is None
+        now = by_name.get(name) if is_gone else value
+        if now is None:
+            return "computed inside one operator"
+        reason = None if now.node is None else after.reasons.get(now.node)
+        if reason is not None:
+            return f"stays float32: {reason}"
+        if most is not None and scaled[now].most < most:
+            return f"scaled by 2^{round(math.log2(scaled[now].most / most))}"
+        return "scaled"
 
-    def of_values() -> Iterator[tuple[Value, Hazard]]:
-        for value, each in ranges.items():
-            if not each.most > wishes.most:
-                continue
-            node = value.node
-            name = names[value]
-            remedy = remedy_of(node)
-            if remedy == "scaled" and scaled[value].most < each.most:
-                remedy = f"scaled by 2^{round(math.log2(scaled[value].most / each.most))}"
-            yield (
-                value,
-                Hazard(
-                    _op_type(node),
-                    name if node is None else node.name or name,
-                    name,
-                    each.most,
-                    each.origin,
-                    before.excess(each),
-                    remedy,
-                ),
-            )
+    return [replace(each, remedy=remedy_of(value, name, each.most)) for value, name, each in found]
 
-    by_value = dict(of_values())
-    found = [by_value[value] for value in module.graph.inputs if value in by_value]
-    for node in module.graph.operators():
-        found += [by_value[value] for value in node.outputs if value in by_value]
-        reason = before.reasons.get(node, "")
+
+def _found(
+    result: Result, selection: Selection, ranges: Mapping[Value, KnownRange]
+) -> Iterator[tuple[Value, Hazard]]:
+    """Yield what would be lost, and the value that it is about, without the remedies."""
+    dtype = NAMES[selection.dtype]
+
+    def of_value(value: Value) -> Iterator[tuple[Value, Hazard]]:
+        each = ranges.get(value)
+        if each is not None and each.most > selection.most:
+            node, name = value.node, result.name_of(value)
+            what = dtype, _op_type(node), name if node is None else node.name or name, name
+            yield value, Hazard(*what, each.most, each.origin, selection.excess(each), "")
+
+    for value in result.module.graph.inputs:
+        yield from of_value(value)
+    for node in result.module.graph.operators():
+        for value in node.outputs:
+            yield from of_value(value)
+        reason = selection.reasons.get(node, "")
         if reason.startswith((CONSTANT, SUM)):
             name = node.outputs[0].source_name
-            found.append(
-                Hazard(_op_type(node), node.name or name, name, None, "", reason, remedy_of(node))
-            )
-    return found
+            what = dtype, _op_type(node), node.name or name, name
+            yield node.outputs[0], Hazard(*what, None, "", reason, "")
 
 
 def _op_type(node: Node | None) -> str:

@@ -12,7 +12,7 @@ import pytest
 from graphs import Graph
 from irc.tools.cli.main import main
 from onnx import ModelProto
-from streams import DATA, stream
+from streams import DATA, stream, written_norm
 
 
 def check(model: ModelProto, *more: str) -> int:
@@ -24,6 +24,16 @@ def found(capsys: pytest.CaptureFixture[str], model: ModelProto, *more: str) -> 
     assert check(model, "--format", "json", *more) == 1
     (entry,) = json.loads(capsys.readouterr().out)["models"]
     return entry["float16"]
+
+
+def large_layer(size: float) -> ModelProto:
+    """Return a layer whose results are `size` times its data, and Tanh."""
+    graph = Graph()
+    weight = graph.initializer((np.eye(16) * size).astype(np.float32))
+    graph.node("MatMul", [graph.input("x", ["N", 6, 16]), weight], "a", "layer")
+    graph.node("Tanh", ["a"], "y")
+    graph.output("y", ["N", 6, 16])
+    return graph.model()
 
 
 def test_a_small_stream_is_safe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,15 +52,47 @@ def test_a_large_one_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "scaled by 2^-" in first
 
 
+def test_bfloat16_alone_and_beside_float16(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """bfloat16 has the range of float32, and ONNX has it from opset 13 on."""
+    assert check(stream(4e4), "--bfloat16") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "model.onnx: not safe in float16"
+    assert lines[-1] == "model.onnx: nothing would be lost in bfloat16"
+    arguments = ["check", "model.onnx", "--bfloat16", "--inputs", "samples.npz"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "model.onnx: nothing would be lost in bfloat16\n"
+    onnx.save(large_layer(8e37), "model.onnx")
+    assert main([*arguments, "--format", "json"]) == 1
+    (entry,) = json.loads(capsys.readouterr().out)["models"]
+    assert "float16" not in entry
+    assert any(each["reason"].startswith("range exceeds bfloat16") for each in entry["bfloat16"])
+
+
+def test_a_model_that_bfloat16_is_refused_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = Graph(opset=12)
+    graph.node("Relu", [graph.input("x", ["N", 6, 16])], "y")
+    graph.output("y", ["N", 6, 16])
+    onnx.save(graph.model(), "model.onnx")
+    assert main(["check", "model.onnx", "--bfloat16", "--inputs", "samples.npz"]) == 1
+    assert "model.onnx: opset 12 has no bfloat16" in capsys.readouterr().out
+
+
+def test_values_inside_a_norm_that_becomes_one_operator(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plain conversion computes squares in float16, irc one LayerNormalization."""
+    remedies = {each["remedy"] for each in found(capsys, written_norm(size=1e3))}
+    assert "computed inside one operator" in remedies
+
+
 def test_what_cannot_be_scaled_stays_float32(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graph = Graph()
-    weight = graph.initializer((np.eye(16) * 4e4).astype(np.float32))
-    graph.node("MatMul", [graph.input("x", ["N", 6, 16]), weight], "a", "layer")
-    graph.node("Tanh", ["a"], "y")
-    graph.output("y", ["N", 6, 16])
-    (each,) = found(capsys, graph.model())
+    (each,) = found(capsys, large_layer(4e4))
     assert (each["op_type"], each["node"], each["tensor"]) == ("MatMul", "layer", "a")
     assert each["most"] == pytest.approx(4e4 * np.abs(DATA["x"][:8]).max(), rel=1e-3)
     assert each["remedy"].startswith("stays float32: range exceeds float16 by 2^")

@@ -16,7 +16,7 @@ from irc.tools.cli.main import main
 from irc.tools.float16.converting import PRECISE
 from irc.tools.float16.noise_budget import NoiseBudget
 from onnx import ModelProto, numpy_helper
-from streams import DATA, stream
+from streams import DATA, stream, written_norm
 
 
 def chain(by: float = 1.0, opset: int = 17) -> ModelProto:
@@ -158,25 +158,6 @@ def test_the_command_takes_them(tmp_path: Path) -> None:
     assert document["operators"] == [4, 8]
     assert document["predicted_db"]["y"] > 50
     assert main([*command, "--force", "nothing"]) == 2
-
-
-def written_norm(width: int = 16, opset: int = 17) -> ModelProto:
-    """Return a MatMul, a LayerNormalization of nine operators, and a MatMul."""
-    graph = Graph(opset=opset)
-    rng = np.random.default_rng(5)
-    weights = [rng.standard_normal((width, width)).astype(np.float32) for _ in range(2)]
-    gamma, beta = (rng.standard_normal(width).astype(np.float32) for _ in range(2))
-    x = graph.node("MatMul", [graph.input("x", ["N", 6, width]), graph.initializer(weights[0])])
-    centered = graph.node("Sub", [x, graph.node("ReduceMean", [x], axes=[-1])])
-    square = graph.node("Pow", [centered, graph.initializer(np.array(2, np.float32))])
-    variance = graph.node("ReduceMean", [square], axes=[-1])
-    epsilon = graph.initializer(np.array(1e-5, np.float32))
-    root = graph.node("Sqrt", [graph.node("Add", [variance, epsilon])])
-    scaled = graph.node("Mul", [graph.node("Div", [centered, root]), graph.initializer(gamma)])
-    normal = graph.node("Add", [scaled, graph.initializer(beta)], "normal")
-    graph.node("MatMul", [normal, graph.initializer(weights[1])], "y")
-    graph.output("y", ["N", 6, width])
-    return graph.model()
 
 
 def test_a_norm_that_is_written_out_is_rounded_once() -> None:
