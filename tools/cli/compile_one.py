@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -93,8 +94,9 @@ def _compile(
     before = module.operators().total() if summary.is_wanted or not options.quiet else 0
     has_sizes = summary.is_wanted or wants_table(options)
     sizes = [source_size(module)] if has_sizes else []
+    form = float32_form(options)
     files = FileTransaction(
-        output, text_data(output), options.fold_map, options.json, options.certificate
+        output, text_data(output), options.fold_map, options.json, options.certificate, form
     )
     with _showing(verify, quiet=options.quiet), ExitStack() as reports, files:
         result = compile_model(
@@ -105,9 +107,23 @@ def _compile(
             context=context,
         )
 
+        refusals: list[EmitError] = []
+
+        def certify(certified: Result, model: ModelProto, folder: Path) -> None:
+            try:
+                document = certified.certificate(model, folder)
+            except EmitError as refusal:
+                refusals.append(refusal)
+            else:
+                files.enter_context(writing_json(options.certificate, document))
+
+        def write_form(single: Result) -> None:
+            if form is not None:
+                single.save(form, check=partial(certify, single), files=files)
+
         half = None
         if options.float16 or options.bfloat16:
-            half = _to_float16(options, module, result)
+            half = _to_float16(options, module, result, write_form)
             result = half.result
         if options.certificate is None:
             result.module.constants.drop_kept()
@@ -117,7 +133,6 @@ def _compile(
         guessed = folded_before(source, guess=True) if has_map and source is not None else None
         if guessed is not None and guessed not in result.warnings:
             result.warnings.append(guessed)
-        refusals: list[EmitError] = []
 
         def report(measures: Sequence[Mapping[str, Any]] | None = None) -> None:
             if options.report is not None:
@@ -126,13 +141,8 @@ def _compile(
                 )
 
         def check(model: ModelProto, folder: Path) -> None:
-            if options.certificate is not None:
-                try:
-                    document = result.certificate(model, folder)
-                except EmitError as refusal:
-                    refusals.append(refusal)
-                else:
-                    files.enter_context(writing_json(options.certificate, document))
+            if options.certificate is not None and form is None:
+                certify(result, model, folder)
             if verify is not None:
                 verify.finish(result.module, model, folder)
                 report(verify.report_rows())
@@ -170,7 +180,19 @@ def _compile(
         raise EmitError(f"{options.certificate}: {refusals[0]}; {output} is written without it")
 
 
-def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> HalfModel:
+def float32_form(options: argparse.Namespace) -> Path | None:
+    """Return the file of the float32 form of --float16 that --certificate is about, or None."""
+    if options.certificate is None or not (options.float16 or options.bfloat16):
+        return None
+    return Path(options.certificate).with_suffix(".float32.onnx")
+
+
+def _to_float16(
+    options: argparse.Namespace,
+    module: Module,
+    result: Result,
+    write_form: Callable[[Result], None],
+) -> HalfModel:
     """Convert a compiled model, by the options of --float16. Raises the errors of `convert`."""
     from ...support.extras import needing
 
@@ -178,7 +200,7 @@ def _to_float16(options: argparse.Namespace, module: Module, result: Result) -> 
         from ..float16.converting import convert
     wishes = wishes_of(options, "bfloat16" if options.bfloat16 else "float16")
     source = module.source if isinstance(module.source, ModelProto) else result.model
-    return convert(result, source, module.base_dir, wishes)
+    return convert(result, source, module.base_dir, wishes, write_form)
 
 
 def _written_files(
@@ -187,7 +209,8 @@ def _written_files(
     """Return the paths that may have been written, as the user writes them."""
     maps = map_files(options.fold_map)
     beside_model = [file.path for file in files.added if file.path not in maps]
-    others = [options.certificate, options.report, options.json, options.dump_ir]
+    others = [options.certificate, float32_form(options), options.report, options.json]
+    others += [options.dump_ir]
     return [output, text_data(output), *beside_model, *maps, *others]
 
 
@@ -356,6 +379,7 @@ def _check_outputs(options: argparse.Namespace, output: str | None) -> list[str 
         _check_certificate(options, output)
     _check_float16(options)
     others = [*map_files(options.fold_map), options.certificate, options.report, options.json]
+    others += [] if (form := float32_form(options)) is None else [form]
     made, constants = text_data(output), data_file(options.model, options.data)
     check_apart([output, made, *others], options.inputs, options.dump_ir)
     check_apart(others, [options.model, constants], options.dump_ir)

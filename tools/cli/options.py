@@ -564,7 +564,7 @@ def add_compile_options(command: argparse.ArgumentParser) -> None:
         metavar="CERT.json",
         help=(
             "write what irc certify needs to prove that OUT computes what MODEL does: the rewrites"
-            " and their numbers"
+            " and their numbers; with --float16 of its float32 form, CERT.float32.onnx"
         ),
     )
     group = command.add_argument_group(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf, isnan
 from pathlib import Path
 
@@ -220,8 +220,17 @@ class Calibration:
         give_ranges(result.module, self.ranges)
 
 
-def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) -> HalfModel:
-    """Convert a compiled module in place. `source` is the model that it was made of."""
+def convert(
+    result: Result,
+    source: ModelProto,
+    folder: Path,
+    wishes: Wishes,
+    read_form: Callable[[Result], None] | None = None,
+) -> HalfModel:
+    """Convert a compiled module in place. `source` is the model that it was made of.
+
+    `read_form` gets the float32 form, in which nothing is rounded yet, while it is one.
+    """
     module = result.module
     known = Calibration(result, folder, wishes)
     result, single = known.result, known.single
@@ -232,6 +241,8 @@ def convert(result: Result, source: ModelProto, folder: Path, wishes: Wishes) ->
     ctx = PassContext(warnings=list(result.warnings))
     check_opset(module, wishes.dtype)
     wishes.preparation(module, ctx)
+    if read_form is not None:
+        read_form(Result(module, ctx.warnings, result.held_back))
     predicted: Mapping[str, float] = {}
     try:
         predicted = _predicted(module, known, wishes, size)
