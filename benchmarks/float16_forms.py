@@ -1,6 +1,6 @@
 """float16 by irc and by other tools, on nets that overflow it, or nearly.
 
-    make bench-float16        or        python benchmarks/float16.py --models FOLDER
+    make bench-float16        or        python benchmarks/float16_forms.py --models FOLDER
 
 All are judged alike, on samples that no tool saw: every float16 result is rounded by explicit
 Casts, in float32 arithmetic (`irc.tools.float16.emulation`). Both passes of Olive to float16 call
