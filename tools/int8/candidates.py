@@ -41,6 +41,8 @@ COARSE = "a fixed scale is too coarse"
 """Why a product has scales that are found at run time though ranges are known."""
 GOOD = 20.0
 """Ratio in dB from which no other candidate is made."""
+LEAST = 10.0
+"""Ratio in dB below which a result is in doubt."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +147,8 @@ class Candidates:
 
         Without data there is one: operators that rest on a guess are dynamic or float. With data
         all operators have ranges. If the results are poor, another one uses them for convolutions
-        and what follows from statistics, as without data, and lets all products be dynamic.
+        and what follows from statistics, as without data, and lets all products be dynamic. If they
+        are of no use, a third one also leaves convolutions float that rest on a guess.
         """
         model, known = self.first.model, self.first.known
         rests = unknown(model, known)
@@ -153,12 +156,16 @@ class Candidates:
             return self.make(self.with_islands({**map_tails(model, known), **rests}))
         found = self.make(self.fixed)
         types = {node.name: node.op_type for node in model.graph.node}
-        rests = {name: why for name, why in rests.items() if types[name] not in CONVOLUTIONS}
         products = (name for name, op_type in types.items() if op_type in PRODUCTS)
-        rests = {**dict.fromkeys(products, Reason(COARSE)), **rests}
-        if found.quality < GOOD and not rests.keys() <= self.fixed.keys():
-            other = self.make(self.with_islands(rests))
-            found = max(found, other, key=lambda each: each.quality)
+        coarse = dict.fromkeys(products, Reason(COARSE))
+        others = {name: why for name, why in rests.items() if types[name] not in CONVOLUTIONS}
+        for limit, reasons in (
+            (GOOD, {**coarse, **others}),
+            (LEAST, {**coarse, **map_tails(model, known), **rests}),
+        ):
+            if found.quality < limit and not reasons.keys() <= self.fixed.keys():
+                other = self.make(self.with_islands(reasons))
+                found = max(found, other, key=lambda each: each.quality)
         return found
 
     def with_islands(self, reasons: Reasons) -> Reasons:

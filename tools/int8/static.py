@@ -23,7 +23,7 @@ from ...support.errors import UsageError, VerifyError, listed
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
-from .candidates import Candidate, Candidates, Judge
+from .candidates import LEAST, Candidate, Candidates, Judge
 from .coverage import Method
 from .engine import AXIS_SINCE, WIDE_SINCE, check_engine
 from .fidelity import Fidelity
@@ -41,8 +41,6 @@ WIDER = 8.0
 
 Rounding is then 30 dB finer than with 8 bits, and tails of 48 deviations are not cut off.
 """
-LEAST = 10.0
-"""Ratio in dB below which a result is in doubt."""
 X86 = ("amd64", "i386", "i686", "x86", "x86_64")
 """Names of processors whose kernels may overflow."""
 

@@ -412,6 +412,23 @@ def test_with_data_the_better_of_static_and_dynamic() -> None:
     assert found.fidelity[0].sqnr > 30
 
 
+@pytest.mark.parametrize(("size", "expected"), [(8.0, "float"), (0.5, "static")])
+def test_with_data_a_convolution_of_no_use_stays_float(size: float, expected: str) -> None:
+    """Numbers from e^-8 to e^8, whose logarithm counts: next to the greatest, a step is all."""
+    graph = Graph(opset=17, ir=8)
+    h = graph.node("Conv", [graph.input("x", ["n", 3, 4, 4]), weight(graph, 8, 3, 1, 1)], name="c")
+    h = graph.node("Mul", [graph.node("Tanh", [h]), graph.initializer(np.float32(size))])
+    positive = graph.initializer(np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1))
+    h = graph.node("Conv", [graph.node("Exp", [h]), positive], "power", "last")
+    h = graph.node("Log", [graph.node("Add", [h, graph.initializer(np.float32(1e-4))])])
+    graph.node("Identity", [h], "y")
+    graph.output("y", ["n", 8, 4, 4])
+    x = 4 * rows(60 * 3, 16).reshape(60, 3, 4, 4)
+    found = irc.quantize(graph.model(), data={"x": x})
+    assert methods(found)["last"] == expected
+    assert found.fidelity[0].sqnr > 10
+
+
 @pytest.mark.parametrize(
     ("opset", "options", "count", "text"),
     [
