@@ -6,7 +6,7 @@ of them as determine the others, with whole factors; what has no such solution k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 from msgspec import Struct
@@ -16,6 +16,12 @@ from .homogeneity import Terms
 
 Row = dict[int, int]
 """A sum of exponents of components, each with a factor."""
+
+Step = tuple[int, int]
+"""A free component, and another exponent of it."""
+
+MOST_STEPS = 400
+"""Steps beyond which two are not tried together."""
 
 ROUNDS = 200
 """Most changes of one free component until a group is settled."""
@@ -147,21 +153,25 @@ def _groups(wishes: Sequence[Wish]) -> list[list[Wish]]:
 
 
 def _settled(group: Sequence[Wish]) -> dict[int, int]:
-    """Return exponents for one group, by steps of one free component each."""
+    """Return exponents for one group, by steps of one free component, or of two where none helps.
+
+    Two that a wish has in common may be better together, where each alone is worse.
+    """
     chosen: dict[int, int] = {}
     if not any(_broken(wish, 0) for wish in group):
         return chosen
-    best = _cost(group, chosen)
+    near: dict[int, list[Wish]] = {}
+    for wish in group:
+        for free in wish.row:
+            near.setdefault(free, []).append(wish)
     for _ in range(ROUNDS):
-        found = None
-        for free, exponent in _steps(group, chosen):
-            tried = {**chosen, free: exponent}
-            cost = _cost(group, tried)
-            if cost < best:
-                best, found = cost, tried
+        steps = _steps(group, chosen)
+        found = _best(((step,) for step in steps), near, chosen)
+        if found is None and len(steps) <= MOST_STEPS:
+            found = _best(_pairs(steps, near, chosen), near, chosen)
         if found is None:
             break
-        chosen = found
+        chosen.update(found)
     return chosen
 
 
@@ -170,14 +180,43 @@ def _broken(wish: Wish, exponent: int) -> bool:
     return above or (wish.least is not None and exponent < wish.least)
 
 
-def _steps(group: Sequence[Wish], chosen: Mapping[int, int]) -> list[tuple[int, int]]:
+def _pairs(
+    steps: Sequence[Step], near: Mapping[int, Sequence[Wish]], chosen: Mapping[int, int]
+) -> Iterator[tuple[Step, ...]]:
+    """Yield two steps each: any, and one of another component that shares a wish with it."""
+    for step in steps:
+        free, exponent = step
+        tried = {**chosen, free: exponent}
+        for other in _steps(near[free], tried):
+            if other[0] != free:
+                yield step, other
+
+
+def _best(
+    moves: Iterable[tuple[Step, ...]], near: Mapping[int, Sequence[Wish]], chosen: Mapping[int, int]
+) -> dict[int, int] | None:
+    """Return the exponents of the move that gains most, None if none gains. Of equals the first."""
+    best: tuple[tuple[int, ...], dict[int, int]] | None = None
+    for move in moves:
+        tried = {**chosen, **dict(move)}
+        wishes = near[move[0][0]]
+        for free, _ in move[1:]:
+            wishes = [*wishes, *(wish for wish in near[free] if move[0][0] not in wish.row)]
+        before, after = _cost(wishes, chosen), _cost(wishes, tried)
+        gain = tuple([new - old for new, old in zip(after, before, strict=True)])
+        if gain < (best[0] if best is not None else (0,) * len(gain)):
+            best = gain, dict(move)
+    return None if best is None else best[1]
+
+
+def _steps(group: Sequence[Wish], chosen: Mapping[int, int]) -> list[Step]:
     """Return the exponents of one free component each that would fulfil a wish, or be 0."""
     found: dict[tuple[int, int], None] = {}
     for wish in group:
         now = wish.at(chosen)
         for free, factor in wish.row.items():
             at = chosen.get(free, 0)
-            for bound in (wish.most, wish.least):
+            for bound in (wish.most, wish.least, 0):
                 if bound is None:
                     continue
                 step = (bound - now) / factor
