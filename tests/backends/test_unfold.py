@@ -54,6 +54,7 @@ def through_files(path: Path, folder: Path, store: str = "npz") -> ModelProto:
 UNFOLD = """
 import os, sys
 from pathlib import Path
+import irc.backends.onnx.emitter, irc.frontends.onnx, irc.tools.cli.unfold, irc.tools.recovery.unfolded
 from irc.tools.cli.main import main
 differ = []
 for folder in map(Path, sys.argv[1:]):
