@@ -9,13 +9,14 @@ from .graph import Node, Value
 from .types import Dim, shape_of
 
 
-def multiplications(node: Node) -> int | None:
+def multiplications(node: Node, open_extent: int | None = None) -> int | None:
     """Return the multiplications of a layer for a sample, None if an extent is unknown.
 
-    An open batch counts as 1. Other operators have none that are known.
+    An open batch counts as 1; with an `open_extent` every open extent counts as that. Other
+    operators have none that are known.
     """
-    first, second = (_shape(node.input(index)) for index in (0, 1))
-    result = _sample(_shape(node.outputs[0]))
+    first, second = (_shape(node.input(index), open_extent) for index in (0, 1))
+    result = _sample(_shape(node.outputs[0], open_extent))
     # Without a rank there is no telling which extents are multiplied.
     if first is None or second is None or result is None:
         return None
@@ -36,8 +37,11 @@ def multiplications(node: Node) -> int | None:
     return None
 
 
-def _shape(value: Value | None) -> tuple[Dim, ...] | None:
-    return None if value is None else shape_of(value.type)
+def _shape(value: Value | None, open_extent: int | None) -> tuple[Dim, ...] | None:
+    shape = None if value is None else shape_of(value.type)
+    if shape is None or open_extent is None:
+        return shape
+    return tuple([dim if isinstance(dim, int) else open_extent for dim in shape])
 
 
 def _sample(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

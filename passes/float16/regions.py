@@ -12,8 +12,7 @@ from math import prod
 
 from ...ir.graph import Node, Value, is_constant
 from ...ir.module import Module
-from ...ir.ops import has_trait
-from ...ir.ops.row import Trait
+from ...ir.multiplications import multiplications
 from ...ir.types import shape_of
 from .half_forms import HalfForm, is_single
 
@@ -120,11 +119,4 @@ def elements_of(value: Value) -> int:
 
 def work_of(node: Node) -> int:
     """Return the cost of a node in float32: multiplications, and elements of its results."""
-    results = sum(map(elements_of, node.outputs))
-    if not has_trait(node, Trait.LINEAR) or len(node.inputs) < 2:
-        return results
-    weight = node.inputs[1]
-    shape = () if weight is None else shape_of(weight.type) or ()
-    dims = [dim if isinstance(dim, int) else OPEN_EXTENT for dim in shape]
-    terms = prod(dims[1:]) if node.op == "nn.conv" else max([1, *dims[-2:-1]])
-    return results * (1 + terms)
+    return sum(map(elements_of, node.outputs)) + (multiplications(node, OPEN_EXTENT) or 0)
