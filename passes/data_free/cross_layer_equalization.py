@@ -38,7 +38,7 @@ from .idle_bounds import idle_clips
 from .layer_noise import quantized_tensors
 from .layer_pair import LayerPair, LayerPairs
 from .linear import Linear, read_linear
-from .noise import least_noise, noise_gain
+from .noise import REDUCED_LEVELS, WEIGHT_LEVELS, QuantizedTensor, least_noise, noise_gain
 from .statistic_ranges import propagate
 
 THROUGH = ("any", "activation")
@@ -96,7 +96,8 @@ class CrossLayerEqualization(Pass):
        warning.
     9. With `objective=noise` the scales of a pair or triple minimize the noise of int8 weights and
        activations together, as `layer_noise` estimates it from the statistics of
-       BatchNormalization, with ranges of TAILS deviations. Where these do not tell the moments of
+       BatchNormalization, with ranges of TAILS deviations. With `reduce_range` weights have 7 bits
+       in place of 8, and their noise weighs more. Where these do not tell the moments of
        the data between the layers, or several layers share the channels, r decides.
 
     Every weight, bias and bound is rounded to its dtype once, so the result is off by no more than
@@ -111,6 +112,12 @@ class CrossLayerEqualization(Pass):
     clip: str = "exact"
     sigmas: float = 6.0
     objective: str = "range"
+    reduce_range: bool = False
+
+    @property
+    def levels(self) -> int:
+        """The greatest integer of a quantized weight."""
+        return REDUCED_LEVELS if self.reduce_range else WEIGHT_LEVELS
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError for a value that an option does not take."""
@@ -211,9 +218,7 @@ class _Equalizer:
         first, second = probed.first, probed.second
         scale = pair_scale(first, second)
         layers = self.chain(probed)
-        tensors = (
-            None if layers is None else quantized_tensors(layers, (first, second), self.moments)
-        )
+        tensors = None if layers is None else self.quantized(layers, (first, second))
         if tensors is None:
             return scale, gain((first, second), (first / scale, second * scale))
         scales = least_noise(tensors, scale[None])
@@ -228,11 +233,17 @@ class _Equalizer:
         layers, rest = self.chain(probed), self.chain(second)
         tensors = None
         if layers is not None and rest is not None:
-            tensors = quantized_tensors((*layers, rest[1]), before, self.moments)
+            tensors = self.quantized((*layers, rest[1]), before)
         if tensors is None:
             return s12, s23, gain(before, (before[0] / s12, before[1] * s12 / s23, before[2] * s23))
         scales = least_noise(tensors, np.stack((s12, s23)))
         return scales[0], scales[1], noise_gain(tensors, scales)
+
+    def quantized(
+        self, layers: Sequence[Linear], ranges: Sequence[Array]
+    ) -> list[QuantizedTensor] | None:
+        """Return the tensors of layers in a row, with the levels of the options."""
+        return quantized_tensors(layers, ranges, self.moments, self.options.levels)
 
     def chain(self, probed: _Probed) -> tuple[Linear, Linear] | None:
         """Return the layers before and after the channels of a pair, for `objective=noise`.

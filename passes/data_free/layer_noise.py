@@ -25,11 +25,15 @@ LEAST_SHARE = 1e-2
 
 
 def quantized_tensors(
-    layers: Sequence[Linear], ranges: Sequence[Array], moments: Mapping[Value, Moments]
+    layers: Sequence[Linear],
+    ranges: Sequence[Array],
+    moments: Mapping[Value, Moments],
+    levels: int = WEIGHT_LEVELS,
 ) -> list[QuantizedTensor] | None:
     """Return the weights of `layers` and the data between them, if their moments are known.
 
-    `ranges` are the greatest magnitudes [C] of the weights by channel. Unknown k is the divisor of
+    `ranges` are the greatest magnitudes [C] of the weights by channel, `levels` is the greatest
+    integer of a weight. Unknown k is the divisor of
     the channels between layer k and layer k + 1. Data of the first layer that are not known have
     the mean square 1.
     """
@@ -47,7 +51,7 @@ def quantized_tensors(
     for k in range(last, -1, -1):
         layer, read = layers[k], data[k]
         powers = [(j == k - 1) - (j == k) for j in range(last)]
-        found.append(QuantizedTensor(ranges[k], noise, tuple(powers), WEIGHT_LEVELS))
+        found.append(QuantizedTensor(ranges[k], noise, tuple(powers), levels))
         if k == 0:
             return found
         if read is None:

@@ -24,6 +24,9 @@ from ...ir.tensor import Array
 WEIGHT_LEVELS = 127
 """Steps between 0 and the greatest magnitude of a weight in symmetric int8."""
 
+REDUCED_LEVELS = 64
+"""The same with 7 bits, of which two products with a byte fit into 16 bits."""
+
 LEVELS = 255
 """Steps between the least and the greatest value of an activation in uint8."""
 

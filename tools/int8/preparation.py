@@ -26,10 +26,10 @@ from .integer_limits import remove_unread
 from .taps import Taps, apply_taps, find_taps
 
 PASSES = (
-    "default,CrossLayerEqualization{objective=noise},HighBiasAbsorption{sigmas=6},"
-    "FoldConstant{widen=true}"
+    "default,CrossLayerEqualization{{objective=noise,reduce_range={}}},"
+    "HighBiasAbsorption{{sigmas=6}},FoldConstant{{widen=true}}"
 )
-"""Passes that prepare a model.
+"""Passes that prepare a model, with whether weights have 7 bits.
 
 Absorption keeps 6 deviations, as the ranges do: with 3, as published, results change more than they
 gain.
@@ -80,7 +80,7 @@ class Preparation:
         self.ranges: Mapping[str, Range] = {}
         self.sigmas = 0.0
         self.module = from_model(source, base_dir, limits)
-        text = PASSES if passes is None else passes
+        text = PASSES.format(str(reduce_range).lower()) if passes is None else passes
         self.result = compile_model(
             self.module, text, freeze_initializers=True, keep=keep, context=ctx
         )

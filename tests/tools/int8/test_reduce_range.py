@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import F32, Array, BatchNorm, Graph
-from int8_models import NEEDS_RANGES, optimized, sqnr
+from int8_models import NEEDS_RANGES, optimized, sqnr, three_layers
 from irc.tools.cli.main import main
 from irc.tools.int8.preparation import PASSES
 from irc.tools.verify import runner
@@ -160,6 +160,26 @@ def test_the_weights_of_layers_take_seven_bits(per_channel: bool, reduce_range: 
     assert (shift.min(), shift.max()) == (0, 255)
 
 
+def test_channels_are_scaled_for_weights_of_seven_bits() -> None:
+    """Noise of weights weighs more then: --reduce-range scales as the pass with its option."""
+    model, made = three_layers().model(), {}
+    for reduce_range in (False, True):
+        passes = PASSES.format(str(reduce_range).lower())
+        found = irc.quantize(
+            model, reduce_range=reduce_range, input_ranges={"x": (-5, 5)}, per_channel=False
+        )
+        folded = irc.compile(three_layers().model(), passes)
+        for key, float_model in (("quantize", found.prepared), ("compile", folded.model)):
+            tensors = {t.name: numpy_helper.to_array(t) for t in float_model.graph.initializer}
+            (last,) = (n for n in float_model.graph.node if n.name == "c")
+            made[key, reduce_range] = tensors[last.input[1]]
+    for reduce_range in (False, True):
+        np.testing.assert_allclose(
+            made["quantize", reduce_range], made["compile", reduce_range], rtol=1e-5
+        )
+    assert np.abs(made["compile", False] / made["compile", True] - 1).max() > 0.01
+
+
 def test_biases_are_corrected_for_weights_of_seven_bits() -> None:
     """What is taken off the bias is the mean of what the rounding of the weight adds.
 
@@ -180,7 +200,6 @@ def test_biases_are_corrected_for_weights_of_seven_bits() -> None:
     graph.node("Conv", [*operands, graph.initializer(np.zeros(5, F32))], "y", "b")
     graph.output("y", ["n", 5, 1, 1])
     given: dict[str, Any] = {"input_ranges": {"x": (-1, 1)}}
-    plain = irc.quantize(graph.model(), passes=PASSES, **given)
 
     def constant(found: irc.Quantized, index: int, *, rounded: bool = False) -> Array:
         model = found.model if rounded else found.prepared
@@ -192,8 +211,10 @@ def test_biases_are_corrected_for_weights_of_seven_bits() -> None:
         tensors = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
         return tensors[name] if name in tensors else harness.run(made, {"x": x})[name]
 
-    mean = constant(plain, 0).mean(axis=0)[:, 0, 0]
     for reduce_range in (False, True):
+        passes = PASSES.format(str(reduce_range).lower())
+        plain = irc.quantize(graph.model(), passes=passes, **given)
+        mean = constant(plain, 0).mean(axis=0)[:, 0, 0]
         found = irc.quantize(graph.model(), reduce_range=reduce_range, **given)
         error = (constant(found, 1, rounded=True) - constant(found, 1))[:, :, 0, 0] @ mean
         off = constant(plain, 2) - constant(found, 2)

@@ -16,7 +16,8 @@ from quantizers.nets import SIZE, Chain
 
 pytestmark = NEEDS_RANGES
 
-NEAREST = f"{PASSES},{CORRECTION.format('per_channel=true')}"
+PLAIN = PASSES.format("false")
+NEAREST = f"{PLAIN},{CORRECTION.format('per_channel=true')}"
 """The passes of irc quantize, whose weights the quantizer rounds to the nearest."""
 
 
@@ -96,7 +97,7 @@ def test_kernels_on_white_data_are_rounded_to_the_nearest() -> None:
 def test_a_kernel_that_stays_float_is_not_rounded() -> None:
     chain = chain_of(0.9)
     found = irc.quantize(chain.model(), input_ranges=(-6, 6), exclude=["b"])
-    plain = irc.compile(chain.model(), PASSES).model
+    plain = irc.compile(chain.model(), PLAIN).model
     plain_weights, weights = weights_of(plain), weights_of(found.prepared)
     np.testing.assert_array_equal(weights["b"], plain_weights["b"])
 
