@@ -272,8 +272,10 @@ def _conditions(
     }
     for i, tensor in enumerate(source.graph.initializer):
         array = numpy_helper.to_array(tensor)
-        if array.dtype == np.int64 and tensor.name in reshapes | parts and (array > 1).any():
-            for changed in (array[::-1], np.where(array > 1, array * 2, array)):
+        # A bound of a Slice beyond all extents is as good as another one.
+        counts = (array > 1) & (array < 1 << 31) if array.dtype == np.int64 else np.array(False)
+        if tensor.name in reshapes | parts and counts.any():
+            for changed in (array[::-1], np.where(counts, array * 2, array)):
                 forged = copy.deepcopy(source)
                 forged.graph.initializer[i].CopyFrom(
                     numpy_helper.from_array(np.ascontiguousarray(changed), tensor.name)

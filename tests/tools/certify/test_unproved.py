@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from irc.tools.certify.checker.certificate import CheckedCertificate, check
 from irc.tools.certify.checker.document import is_complete
 from irc.tools.certify.checker.proof import IDENTITIES
 from irc.tools.cli.main import main
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from random_branches import convolutions
 
 from .forgeries import sealed
@@ -120,22 +121,37 @@ def test_an_output_that_the_source_has_under_no_other_name() -> None:
     assert [(each.where, each.outputs) for each in verdict.unproved] == [("Clip 'y'", ("y",))]
 
 
+BRANCHES = """(bool c, float[8,1,2] x) => (float[T,1,1,2] y) <float[2] s = {2, 3},
+    float[1,2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}, int64[2] flat = {8, 2},
+    int64[1] at = {0}> {
+      d = If (c) <then_branch: graph = a () => (float[8,1,2] p) { p = Abs(x) },
+                  else_branch: graph = b () => (float[8,2] q) { q = Reshape(x, flat) }>
+      e = Neg(d) r = RNN <hidden_size: int = 2> (e, w, w) m = MatMul(r, v) y = Mul(m, s)
+    }"""
+
+
 def test_a_branch_that_fails_is_cut() -> None:
-    """No identity says that a recurrent operator refuses other ranks."""
-    source = model(
-        """(bool c, float[8,1,2] x) => (float[T,1,1,2] y) <float[1,2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4},
-        float[2] s = {2, 3}, int64[2] flat = {8, 2}> {
-          d = If (c) <then_branch: graph = a () => (float[8,1,2] p) { p = Abs(x) },
-                      else_branch: graph = b () => (float[8,2] q) { q = Reshape(x, flat) }>
-          r = RNN <hidden_size: int = 2> (d, w, w) m = MatMul(r, v) y = Mul(m, s)
-        }"""
-    )
-    result, verdict = certified(source)
-    assert [node.op_type for node in result.model.graph.node] == ["Abs", "RNN", "MatMul"]
-    assert [(each.operators, each.outputs) for each in verdict.unproved] in (
-        [(2, ("y",))],
-        [(3, ("y",))],
-    )
+    """A recurrent operator refuses other ranks, which the checker follows through a Neg."""
+    result, verdict = certified(model(BRANCHES))
+    assert [node.op_type for node in result.model.graph.node] == ["Abs", "Neg", "RNN", "MatMul"]
+    assert not verdict.unproved
+
+
+def test_ranks_are_followed_through_known_operators_alone() -> None:
+    verdict = certified(model(BRANCHES.replace("Neg", "Cosh")))[1]
+    assert [(each.operators, each.outputs) for each in verdict.unproved] == [(3, ("y",))]
+
+
+def test_a_branch_is_not_cut_by_an_operator_that_no_output_needs() -> None:
+    unread = BRANCHES.replace("y = Mul(m, s)", "z = Mul(m, s) y = Unsqueeze(d, at)")
+    source = model(unread.replace("[T,1,1,2]", "[1,8,1,2]"))
+    result = copy.deepcopy(source)
+    del result.graph.node[0]
+    result.graph.node.insert(0, helper.make_node("Abs", ["x"], ["d"]))
+    document = irc.compile(source, certificate=True).certificate()
+    forged = sealed({**document, "rewrites": []}, source, result)
+    with pytest.raises(irc.Rejected, match="follows from no step"):
+        irc.certify(source, result, forged)
 
 
 def test_without_any_identity_each_output_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

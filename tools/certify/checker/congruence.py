@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from .affine_operators import VARIADIC
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
-from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number
+from .integers import INTEGERS, MOVING, Expression, Extent, Integers, is_cast_number
+from .known_runs import chosen, single_run
 from .open_constants import OpenConstant
-from .parts import parts_of
+from .parts import Places, parts_of
 from .program import (
     FLOATS,
     STANDARD,
@@ -27,12 +28,14 @@ from .program import (
     Datum,
     FreeExtent,
     Operation,
+    Program,
     Stored,
     Unproved,
     product,
 )
 from .recomputation import cast
 from .reordering import Groups, composed, extents_of, viewed, whole
+from .result_extents import result_extents
 from .transposition import BROADCASTING
 
 SOURCE, RESULT = "source", "result"
@@ -45,18 +48,25 @@ RANDOM = frozenset(
 )
 """Operators of which two with the same operands differ."""
 
+Cut = tuple[int, tuple[tuple[int, tuple[Extent, Extent]], ...]]
+"""A class, and positions by axis between which a part of it is."""
+
 
 class Congruence:
     """The classes of values (`Datum.term`), by the keys of the operations that make them."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Program, result: Program) -> None:
+        self.source = source
+        self.result = result
         self.terms: dict[tuple[Any, ...], int] = {}
         self.known: dict[int, Datum] = {}
-        self.cuts: dict[tuple[int, ...], int] = {}
+        self.cuts: dict[Cut, int] = {}
         self.views: dict[int, tuple[int, Groups]] = {}
         self.shapes: dict[int, tuple[Extent, ...]] = {}
         self.made_up: dict[int, Datum] = {}
         self.integers = Integers(self.shape)
+        self.arrays: dict[int, Array] = {}
+        self.fulls: dict[int, Array] = {}
         self.constants: dict[tuple[Any, ...], Stored] = {}
         self.open: dict[Datum, OpenConstant] = {}
         self.unproven: list[Operation] = []
@@ -89,6 +99,10 @@ class Congruence:
         """Put a value into a class."""
         value.term = term
         self.note(value)
+        numbers = self.arrays.get(term)
+        if numbers is not None:
+            self.integers.found.setdefault(value, numbers)
+        self.shape(value)
 
     def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
         """Enter a body whose inputs have these classes; return the classes of its results."""
@@ -126,6 +140,8 @@ class Congruence:
                 self.term(("parameter", *place, i, each.kind, self._extents(each, -1)))
                 for i, each in enumerate(body.inputs)
             ]
+            for i, first in enumerate(single_run(operation, self.integers) or ()):
+                inputs[i] = inputs[i] if first is None else self.term_of(first)
             outside = self.enclosing
             self.enclosing = (*self.enclosing, (operation.kind, name, *inputs))
             bodies.append((name, self.body(body, inputs)))
@@ -171,8 +187,9 @@ class Congruence:
         is associative. So is a small constant whose elements are one.
         """
         found = normal_operands(operation)
-        if operation.kind == "Reshape" and not operation.domain and operation.version >= 5:
-            found[1] = self._uncopied(operation)
+        if operation.kind in ("Reshape", "Expand") and not operation.domain:
+            if operation.version >= 5 and len(found) > 1:
+                found[1] = self._target_of(operation)
         since = 8 if operation.kind in VARIADIC else 7
         if operation.domain or operation.kind not in BROADCASTING or operation.version < since:
             return found
@@ -188,26 +205,39 @@ class Congruence:
                 found[i] = data
         return found
 
-    def _uncopied(self, operation: Operation) -> Datum | None:
-        """Return the target of a Reshape, with known extents for zeros, which copy them."""
+    def _target_of(self, operation: Operation) -> Datum | None:
+        """Return the target of a Reshape or Expand in one form.
+
+        That is the shape of the result. Of a Reshape that has one extent which is no number, that
+        is -1: it is what the others leave.
+        """
         data, target = operation.inputs[:2]
-        shape = None if data is None else self.shape(data)
         numbers = self.integers.of(target)
-        if (
-            target is None
-            or shape is None
-            or numbers is None
-            or operation.attributes.get("allowzero", 0)
-        ):
+        if target is None or data is None or numbers is None or numbers.ndim != 1:
             return target
-        if numbers.ndim != 1 or 0 not in list(numbers) or len(numbers) > len(shape):
-            return target
-        extents = self._target(operation, shape)
-        if any(isinstance(each, Expression) for each in extents):
-            term = self.term(("integers", target.kind, numbers.shape, tuple(extents)))
+        extents: list[Extent | None] = list(numbers)
+        if operation.kind == "Expand":
+            found = result_extents(operation.outputs[0], self.shape, self.integers)
+            extents = list(found or (None,))
         else:
-            term = self.term(Stored(None, np.array(extents, np.int64)).key)
-        return Datum(target.label, None, 0, target.kind, (len(extents),), None, term)
+            shape = self.shape(data)
+            if shape is not None and not operation.attributes.get("allowzero", 0):
+                if len(extents) <= len(shape):
+                    extents = list(self._target(operation, shape))
+            unknown = [i for i, each in enumerate(extents) if isinstance(each, Expression)]
+            others = [each for each in extents if not isinstance(each, Expression)]
+            if len(unknown) == 1 and all(isinstance(each, int) and each > 0 for each in others):
+                extents[unknown[0]] = -1
+        known = [each for each in extents if each is not None]
+        if len(known) < len(extents) or known == list(numbers):
+            return target
+        return Datum(target.label, None, 0, target.kind, (len(known),), None, self._row(known))
+
+    def _row(self, numbers: Sequence[Extent]) -> int:
+        """Return the class of integers in a row."""
+        if any(isinstance(each, Expression) for each in numbers):
+            return self.term(("integers", TensorProto.INT64, (len(numbers),), tuple(numbers)))
+        return self.term(Stored(None, np.array(numbers, np.int64)).key)
 
     def _expanded(self, value: Datum) -> tuple[list[Extent] | None, Datum | None]:
         """Return the extents to which a value was expanded, and the value before."""
@@ -245,15 +275,55 @@ class Congruence:
             operation.outputs[0].stored = data.stored
             self.give(operation.outputs[0], self.term_of(data))
             return True
+        if operation.bodies and self._choose(operation, key):
+            return True
         if (*key, 0) in self.terms:
             self.enter(operation, key)
             return True
         term = self._view(operation) if integers is None else integers
+        term = self._full(operation) if term is None else term
         if term is None:
             return False
         self.terms[(*key, 0)] = term
         self.give(operation.outputs[0], term)
         return True
+
+    def _choose(self, operation: Operation, key: tuple[Any, ...]) -> bool:
+        """Classify results that are those of a body; return whether one is."""
+        program = self.source if self.side == SOURCE else self.result
+        found = chosen(operation, self.integers, program)
+        for i, (result, value) in enumerate(zip(operation.outputs, found, strict=True)):
+            if value is None:
+                self.give(result, self.term((*key, i)))
+            else:
+                result.stored = value.stored
+                self.give(result, self.term_of(value))
+        return any(each is not None for each in found)
+
+    def _full(self, operation: Operation) -> int | None:
+        """Return the class of a result of unknown extents whose elements are one number."""
+        operation = self._filled(operation)
+        data = operation.operand(0)
+        if operation.domain or len(operation.outputs) != 1 or data is None:
+            return None
+        number = None
+        if operation.kind == "ConstantOfShape":
+            number = _fill(operation).array.reshape(())
+        elif operation.kind in MOVING and operation.kind != "Concat":
+            number = self.fulls.get(self.term_of(data))
+            if number is None and data.stored is not None and product(data.stored.array.shape) == 1:
+                number = data.stored.array.reshape(())
+        shape = None
+        if number is not None:
+            shape = result_extents(operation.outputs[0], self.shape, self.integers)
+        if number is None or shape is None or None in shape:
+            return None
+        if all(isinstance(each, int) for each in shape):  # it is a constant
+            return None
+        kind = helper.np_dtype_to_tensor_dtype(number.dtype)
+        term = self.term(("full", kind, number.tobytes(), tuple(shape)))
+        self.fulls[term] = number
+        return term
 
     def _integers(self, operation: Operation) -> int | None:
         """Return the class of small integers that are known as expressions of extents."""
@@ -262,14 +332,16 @@ class Congruence:
             return None
         dtype = INTEGERS.get(result.kind)
         if result.kind in FLOATS and all(is_cast_number(each) for each in numbers.flat):
-            counts = np.array([each.parts[-1] for each in numbers.flat], np.int64).reshape(
+            counts = np.array([each.parts[1] for each in numbers.flat], np.int64).reshape(
                 numbers.shape
             )
             result.stored = Stored(
                 None, counts.astype(helper.tensor_dtype_to_np_dtype(result.kind))
             )
         elif dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
-            return self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
+            term = self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
+            self.arrays.setdefault(term, numbers)
+            return term
         else:
             result.stored = Stored(None, numbers.astype(dtype))
         return self.term(result.stored.key)
@@ -280,25 +352,36 @@ class Congruence:
         if self.side == RESULT and not self.is_known(operation, key):
             self.unproven.append(operation)
         for i, value in enumerate(operation.outputs):
-            same = self.cuts.get(parts[i]) if parts and is_new else None
+            same = self._part(parts[i]) if parts and is_new else None
             self.give(value, self.term((*key, i)) if same is None else same)
             if parts and self.side == SOURCE:
                 self.cuts.setdefault(parts[i], value.term)
 
-    def _parts(self, operation: Operation) -> list[tuple[int, ...]]:
-        """Return the classes of the parts that an operation gives, with axis and positions."""
+    def _parts(self, operation: Operation) -> list[Cut]:
+        """Return the parts that an operation gives, by the classes of what they are cut of."""
         try:
-            found = parts_of(operation)
+            found = parts_of(operation, self.integers)
         except Unproved:
             return []
-        return [(self.term_of(each.data), each.axis, each.first, each.end) for each in found]
+        return [self._cut(each.data, each.places) for each in found]
+
+    def _cut(self, data: Datum, places: Places) -> Cut:
+        """Return a part by its class, without the axes of which it has all."""
+        shape = self.shape(data) or ()
+        cut = [each for each in sorted(places.items()) if each[1] != (0, shape[each[0]])]
+        return self.term_of(data), tuple(cut)
+
+    def _part(self, part: Cut) -> int | None:
+        """Return the class of a part that has one; all of a value is the value."""
+        data, places = part
+        return self.cuts.get(part) if places else data
 
     def is_known(self, operation: Operation, key: tuple[Any, ...]) -> bool:
         """Return whether the source has the results of an operation with this key."""
         if (*key, 0) in self.terms:
             return True
         parts = self._parts(operation)
-        return bool(parts) and all(each in self.cuts for each in parts)
+        return bool(parts) and all(self._part(each) is not None for each in parts)
 
     # views
 
@@ -317,16 +400,25 @@ class Congruence:
         return self._extents(value, value.term)
 
     def _extents(self, value: Datum, term: int) -> tuple[Extent, ...] | None:
+        known = value.extents or ()
+        if value.extents is not None and all(isinstance(each, int) for each in known):
+            return tuple(each for each in known if isinstance(each, int))
+        found = result_extents(value, self.shape, self.integers)
         if value.extents is None:
-            return None
-        return tuple(self._extent(value, term, i) for i in range(len(value.extents)))
+            made = tuple(each for each in found or () if each is not None)
+            return made if found is not None and len(made) == len(found) else None
+        if found is None or len(found) != len(known):
+            found = [None] * len(known)
+        return tuple(self._extent(value, term, i, each) for i, each in enumerate(found))
 
-    def _extent(self, value: Datum, term: int, axis: int) -> Extent:
+    def _extent(self, value: Datum, term: int, axis: int, derived: Extent | None) -> Extent:
         extent = (value.extents or ())[axis]
         if isinstance(extent, int):
             return extent
         if isinstance(extent, str):
             return Expression("symbol", (extent,))
+        if derived is not None:
+            return derived
         if isinstance(extent, FreeExtent) and extent.value is not value and extent.value.term >= 0:
             shape = self.shape(extent.value)
             if shape is not None and extent.axis < len(shape):

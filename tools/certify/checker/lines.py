@@ -291,10 +291,16 @@ def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
         return False
     if not (np.isfinite(exact).all() and np.isfinite(reach).all()):
         return False
+    if not np.isfinite(stored.astype(np.float64, copy=False)).all():
+        return False  # an overflow
+    others = exact.astype(stored.dtype) != stored
+    if not others.any():
+        return True  # the rounding of the number itself is between those of the ends
+    exact, stored, reach = (
+        each[others] for each in (exact, stored, np.broadcast_to(reach, exact.shape))
+    )
     slack = SLACK * np.maximum(reach, np.abs(exact))
     low = (exact - slack).astype(stored.dtype).astype(np.float64)
     high = (exact + slack).astype(stored.dtype).astype(np.float64)
     numbers = stored.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        return False  # an overflow
     return bool(((low <= numbers) & (numbers <= high)).all())

@@ -1,144 +1,173 @@
-"""Parts of a tensor along one axis: of Split, SequenceAt of SplitToSequence, and Slice.
+"""Parts of a tensor: of Split, SequenceAt of SplitToSequence, Slice, and Gather of a Range.
 
-Two parts of one tensor between the same positions are equal, whichever operator cuts them.
+Two parts of one tensor between the same positions are equal, whichever operator cuts them. The
+positions are expressions of extents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .integers import Extent, Integers, is_natural, maximum, minus, plus, quotient
 from .program import Datum, Operation, Unproved
-from .slices import bounds_of
+from .result_extents import axis_of, bounds_of, numbers_of, place_of
+
+Places = dict[int, tuple[Extent, Extent]]
+"""The first position and the one behind the last, by axis."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """The elements of `data` from position `first` up to `end` of `axis`."""
+    """The elements of `data` between two positions of some axes."""
 
     data: Datum
-    axis: int
-    first: int
-    end: int
+    places: Places
 
 
-PARTS = frozenset(("Split", "SequenceAt", "Slice"))
+PARTS = frozenset(("Split", "SequenceAt", "Slice", "Gather"))
 MAX_CUTS = 16
 """Most cuts in a row."""
 
 
-def parts_of(operation: Operation) -> list[Part]:
-    """For each result, return which slice of which whole tensor it holds.
+def parts_of(operation: Operation, integers: Integers) -> list[Part]:
+    """For each result, return which part of which whole tensor it holds.
 
     Raises Unproved.
     """
-    return [_whole(part) for part in _cut(operation)]
+    return [_whole(part, integers) for part in _cut(operation, integers)]
 
 
-def _cut(operation: Operation) -> list[Part]:
+def _cut(operation: Operation, integers: Integers) -> list[Part]:
     if operation.domain or operation.kind not in PARTS:
         raise Unproved("it is no operator of parts")
     if operation.kind == "Split":
-        return _split(operation, len(operation.outputs), operation.integers("split", 1))
-    return [_element(operation) if operation.kind == "SequenceAt" else _slice(operation)]
+        given = numbers_of(integers, operation, "split", 1)
+        return _split(operation, len(operation.outputs), given, integers)
+    if operation.kind == "SequenceAt":
+        return [_element(operation, integers)]
+    return [(_slice if operation.kind == "Slice" else _range)(operation, integers)]
 
 
-def _whole(part: Part) -> Part:
-    """Return a part of a part along the same axis as one."""
+def _whole(part: Part, integers: Integers) -> Part:
+    """Return a part of a part as one."""
     for _ in range(MAX_CUTS):
         before = part.data.producer
         try:
-            outer = None if before is None else _cut(before)[part.data.index]
+            outer = None if before is None else _cut(before, integers)[part.data.index]
         except Unproved:
             return part
-        if outer is None or outer.axis != part.axis:
+        if outer is None:
             return part
-        part = Part(outer.data, part.axis, outer.first + part.first, outer.first + part.end)
+        places = dict(outer.places)
+        for axis, (first, end) in part.places.items():
+            start = places[axis][0] if axis in places else 0
+            places[axis] = plus(start, first), plus(start, end)
+        part = Part(outer.data, places)
     return part
 
 
-def _axis(operation: Operation, data: Datum, given: int) -> tuple[int, int]:
-    """Return an axis counted from the front, and its extent.
-
-    Raises Unproved where one is unknown.
-    """
-    if data.extents is None or not -len(data.extents) <= given < len(data.extents):
-        raise Unproved("the rank is unknown, or the axis does not exist")
-    axis = given % len(data.extents)
-    extent = data.extents[axis]
-    if not isinstance(extent, int):
-        raise Unproved("the extent along the axis is unknown")
-    return axis, extent
-
-
-def _data(operation: Operation) -> Datum:
+def _axis(operation: Operation, integers: Integers) -> tuple[Datum, int, Extent]:
+    """Return the data, the axis counted from the front, and its extent. Raises Unproved."""
     data = operation.operand(0)
-    if data is None:
-        raise Unproved("the data are absent")
-    return data
+    shape = None if data is None else integers.shape_of(data)
+    if data is None or shape is None:
+        raise Unproved("the rank is unknown")
+    axis = axis_of(operation, len(shape))
+    return data, axis, shape[axis]
 
 
-def _split(operation: Operation, count: int, sizes: list[int] | None) -> list[Part]:
+def _split(
+    operation: Operation, count: int, sizes: Sequence[Extent] | None, integers: Integers
+) -> list[Part]:
     """Return the parts of a Split or SplitToSequence; by default equal, but for the last."""
-    data = _data(operation)
-    axis, extent = _axis(operation, data, int(operation.attributes.get("axis", 0)))
+    data, axis, extent = _axis(operation, integers)
     if sizes is None:
         if operation.operand(1) is not None:
-            raise Unproved("the sizes are not constant")
-        each = -(-extent // count)
-        if extent % count and operation.attributes.get("num_outputs") is None:
+            raise Unproved("the sizes are not known")
+        each = quotient(extent, count)
+        if each is not None:
+            sizes = [each] * count
+        elif isinstance(extent, int) and operation.attributes.get("num_outputs") is not None:
+            most = -(-extent // count)
+            sizes = [min(most, extent - i * most) for i in range(count)]
+        else:
             raise Unproved("the parts are not equal")
-        sizes = [min(each, extent - i * each) for i in range(count)]
-    if sum(sizes) != extent or len(sizes) != count or min(sizes, default=0) < 0:
+    # A runtime refuses sizes whose sum is another one.
+    is_sum = plus(*sizes) == extent or not all(isinstance(each, int) for each in (*sizes, extent))
+    if not is_sum or len(sizes) != count or not all(map(is_natural, sizes)):
         raise Unproved("the parts are not all of the data")
-    return [Part(data, axis, sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(count)]
+    places = [plus(*sizes[:i]) for i in range(count)]
+    return [Part(data, {axis: pair}) for pair in zip(places, [*places[1:], extent], strict=True)]
 
 
-def _element(operation: Operation) -> Part:
+def _element(operation: Operation, integers: Integers) -> Part:
     """Return the part that SequenceAt takes of a SplitToSequence that keeps its axis."""
-    sequence, position = _data(operation), operation.constant(1)
-    split = sequence.producer
+    sequence, position = operation.operand(0), integers.of(operation.operand(1))
+    split = None if sequence is None else sequence.producer
     if (
         split is None
         or split.domain
         or split.kind != "SplitToSequence"
         or position is None
         or position.size != 1
+        or not isinstance(position.item(), int)
     ):
         raise Unproved("it is no part of a SplitToSequence at a constant position")
-    data = _data(split)
-    _, extent = _axis(split, data, int(split.attributes.get("axis", 0)))
+    sizes = _sizes(split, integers)
+    place = int(position.item())
+    if not -len(sizes) <= place < len(sizes):
+        raise Unproved("the sequence has no such position")
+    return _split(split, len(sizes), sizes, integers)[place]
+
+
+def _sizes(split: Operation, integers: Integers) -> list[Extent]:
+    """Return the sizes of the parts of a SplitToSequence. Raises Unproved."""
     given = split.operand(1)
+    sizes = integers.of(given)
+    if sizes is not None and sizes.ndim == 1:
+        return list(sizes)
+    _, _, extent = _axis(split, integers)
+    if not isinstance(extent, int):
+        raise Unproved("the extent along the axis is unknown")
     if given is None:
         if not split.attributes.get("keepdims", 1):
             raise Unproved("the parts lose their axis")
-        sizes = [1] * extent
-    else:
-        stored = split.constant(1)
-        if stored is None or (stored.ndim == 0 and int(stored) < 1) or stored.ndim > 1:
-            raise Unproved("the sizes are not constant")
-        step = int(stored) if stored.ndim == 0 else 0
-        starts = range(0, extent, step) if step else ()
-        if stored.ndim:
-            sizes = [int(each) for each in stored]
-        else:
-            sizes = [min(step, extent - i) for i in starts]
-    place = int(position.reshape(()))
-    if not -len(sizes) <= place < len(sizes):
-        raise Unproved("the sequence has no such position")
-    return _split(split, len(sizes), sizes)[place]
+        return [1] * extent
+    step = None if sizes is None or sizes.ndim else sizes.item()
+    if not isinstance(step, int) or step < 1:
+        raise Unproved("the sizes are not known")
+    return [min(step, extent - i) for i in range(0, extent, step)]
 
 
-def _slice(operation: Operation) -> Part:
-    data = _data(operation)
-    bounds = bounds_of(operation, data.rank or 0)
-    if len(bounds) != 1:
-        raise Unproved("the bounds are of several axes")
-    ((axis, own),) = bounds.items()
-    if own is None or own.step != 1:
-        raise Unproved("the bounds are not constant, or the slice has other steps than one")
-    _, extent = _axis(operation, data, axis)
-    first, end, _ = own.indices(extent)
-    return Part(data, axis, first, max(first, end))
+def _slice(operation: Operation, integers: Integers) -> Part:
+    data = operation.operand(0)
+    shape = None if data is None else integers.shape_of(data)
+    if data is None or shape is None:
+        raise Unproved("the rank is unknown")
+    places: Places = {}
+    for axis, (start, end, step) in bounds_of(operation, len(shape), integers).items():
+        if step != 1:
+            raise Unproved("the slice has other steps than one")
+        first, last = (place_of(each, shape[axis], 0, shape[axis]) for each in (start, end))
+        places[axis] = first, maximum(first, last)
+    return Part(data, places)
+
+
+def _range(operation: Operation, integers: Integers) -> Part:
+    """Return the part that a Gather takes at a Range of positions in a row."""
+    data, axis, extent = _axis(operation, integers)
+    indices = operation.operand(1)
+    counted = None if indices is None else indices.producer
+    if counted is None or counted.domain or counted.kind != "Range":
+        raise Unproved("the positions are no Range")
+    given = [integers.of(each) for each in counted.inputs]
+    first, end, step = (None if each is None or each.size != 1 else each.item() for each in given)
+    if first is None or end is None or step != 1 or not is_natural(first):
+        raise Unproved("the positions are not known, or not in a row")
+    if not is_natural(minus(extent, end)):
+        raise Unproved("a position may be beyond the last")
+    return Part(data, {axis: (first, maximum(first, end))})
 
 
 def rejoined(values: list[Datum], axis: int) -> list[Datum]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ class Stored:
                     content = array.tobytes()
                 if tensor is not None and tensor.data_type in _PACKED:
                     content = numpy_helper.from_array(array).raw_data
-            self._key = ("constant", kind, extents, blake2b(content, digest_size=16).digest())
+            self._key = ("constant", kind, extents, sha256(content).digest())
         return self._key
 
 
@@ -233,7 +233,10 @@ class Block:
 
 @dataclass(eq=False)
 class Program:
-    """A model: its graph, and the parts of its interface that a compile must keep."""
+    """A model: its graph, and the parts of its interface that a compile must keep.
+
+    `settled` are small constants that follow from extents.
+    """
 
     model: ModelProto
     body: Block
@@ -243,6 +246,7 @@ class Program:
     opsets: dict[str, int]
     data: dict[str, Datum]
     operations: dict[str, Operation]
+    settled: dict[Datum, Stored] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Remove what a proof noted at the values, so that another can begin."""
@@ -250,6 +254,10 @@ class Program:
             value.term = -1
             if value.producer is not None:
                 value.stored, value.producer.line = None, None
+        for operation in self.operations.values():
+            for body in operation.bodies.values():
+                for value in body.inputs:
+                    value.stored = None
 
 
 def load(model: ModelProto) -> Program:

@@ -8,10 +8,10 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from .carried import infer_carried, known_operands
 from .inferred_types import SMALL
-from .integers import INTEGERS, Expression, Extent, Integers, is_natural
+from .integers import INTEGERS, Expression, Extent, Integers
 from .movement import REDUCTIONS
 from .node_types import NodeTypes
-from .pools import POOLS, windows
+from .pools import POOLS
 from .program import (
     STATED,
     Array,
@@ -25,13 +25,18 @@ from .program import (
     load,
     note_types,
     operations_of,
-    static,
+    unsettled,
 )
 from .recomputation import recomputed
-from .reordering import extents_of, regrouped, whole
+from .result_extents import name_of, result_extents
 
-KEEPING = frozenset(("GroupNormalization", "HardSigmoid"))
-"""Operators that keep extents and type of their data, unknown to onnx in some opsets."""
+SAME_TYPE = frozenset(
+    (
+        *("GroupNormalization", "HardSigmoid", "Einsum", "PRelu"),
+        *("Reshape", "Expand", "Resize", "Upsample", *POOLS),
+    )
+)
+"""Operators whose result has the type of their data, where onnx does not infer it."""
 
 ROUNDS = 24
 """Most times that types are inferred; each may make more constants known."""
@@ -57,6 +62,7 @@ def load_typed(model: ModelProto) -> Program:
             break
         known = len(constants), stated, known_operands(program) + len(ranks)
         note_types(program, infer_carried(program, constants, stated, ranks))
+    program.settled = {value: stored for value, (stored, _) in computed.items()}
     return program
 
 
@@ -64,20 +70,49 @@ def _unknown(value: Datum) -> bool:
     return any(extent is None or isinstance(extent, FreeExtent) for extent in value.extents or ())
 
 
-def _shape(value: Datum) -> list[Extent] | None:
-    """Return the extents of a value as expressions."""
-    if value.extents is None:
-        return None
-    made: list[Extent] = []
-    for axis, extent in enumerate(value.extents):
+class _Shapes:
+    """The extents of the values of a program as expressions, and its small integers."""
+
+    def __init__(self) -> None:
+        self.integers = Integers(self.of)
+        self._found: dict[Datum, list[Extent] | None] = {}
+
+    def of(self, value: Datum) -> list[Extent] | None:
+        """Return the extents of a value, None if its rank is unknown."""
+        if value not in self._found:
+            self._found[value] = None  # until they are known
+            self._found[value] = self._extents(value)
+        return self._found[value]
+
+    def _extents(self, value: Datum) -> list[Extent] | None:
+        if value.extents is None:
+            found = self.derived(value)
+            known = [each for each in found or () if each is not None]
+            return known if found is not None and len(known) == len(found) else None
+        if all(isinstance(each, int) for each in value.extents):
+            return [each for each in value.extents if isinstance(each, int)]
+        found = self.derived(value) if _unknown(value) else None
+        if found is None or len(found) != len(value.extents):
+            found = [None] * len(value.extents)
+        return [self._extent(value, axis, each) for axis, each in enumerate(found)]
+
+    def _extent(self, value: Datum, axis: int, derived: Extent | None) -> Extent:
+        extent = (value.extents or ())[axis]
         if isinstance(extent, int):
-            made.append(extent)
-        elif isinstance(extent, str):
-            made.append(Expression("symbol", (extent,)))
-        else:
-            origin = FreeExtent(value, axis) if extent is None else extent
-            made.append(Expression("extent", (origin.value.label, origin.axis)))
-    return made
+            return extent
+        if isinstance(extent, str):
+            return Expression("symbol", (extent,))
+        if derived is not None:
+            return derived
+        origin = FreeExtent(value, axis) if extent is None else extent
+        shape = None if origin.value is value else self.of(origin.value)
+        if shape is not None and origin.axis < len(shape):
+            return shape[origin.axis]
+        return Expression("extent", (origin.value.label, origin.axis))
+
+    def derived(self, value: Datum) -> Sequence[Extent | None] | None:
+        """Return the extents that follow from an operator, None if none do."""
+        return result_extents(value, self.of, self.integers)
 
 
 Computed = dict[Datum, tuple[Stored, TensorProto]]
@@ -93,34 +128,28 @@ def _looked_at(
     """
     made: dict[str, TensorProto] = {}
     stated: dict[str, ValueInfoProto] = {}
-    integers = Integers(_shape)
+    shapes = _Shapes()
     main = set(program.body.operations)
     for operation in operations_of(program.body):
         if operation.outputs[0].stored is not None or operation.bodies:
             continue
         if operation.outputs[0] not in computed:
-            for value, array in _constants(operation, integers):
+            for value, array in _constants(operation, shapes.integers):
                 computed[value] = Stored(None, array), numpy_helper.from_array(array, value.label)
         for value in operation.outputs:
             if value in computed:
                 value.stored, made[value.label] = computed[value]
-        data, result = operation.operand(0), operation.outputs[0]
-        if operation.domain or data is None or not data.kind:
-            extents = None
-        else:
-            extents = _stated(operation, integers)
-        if data is not None and extents is not None and result.stored is None:
-            names: list[int | str | None] = [
-                _named(each) or f"{STATED}{result.label} {axis}"
-                for axis, each in enumerate(extents)
-            ]
-            if operation not in main:  # an extent of a value of a body may be another in each run
-                names = [None if str(each).startswith(STATED) else each for each in names]
-            stated[result.label] = helper.make_tensor_value_info(result.label, data.kind, names)
+        result = operation.outputs[0]
+        if result.stored is None and not operation.domain:
+            type_ = _stated(operation, shapes, in_body=operation not in main)
+            if type_ is not None:
+                stated[result.label] = type_
         if operation in main and any(
             each.extents is None or _unknown(each) for each in operation.outputs
         ):
             nodes.infer(operation, computed)
+        for value in operation.outputs:
+            shapes.of(value)
     for operation in operations_of(program.body):  # they are constants of a proof only by its steps
         for value in operation.outputs:
             value.stored = None
@@ -156,31 +185,28 @@ def _is_exact(stored: Stored) -> bool:
     )
 
 
-def _stated(operation: Operation, integers: Integers) -> Sequence[Extent | None] | None:
-    """Return extents of a result that follow from its data, if onnx knows less."""
+def _stated(operation: Operation, shapes: _Shapes, *, in_body: bool) -> ValueInfoProto | None:
+    """Return the type of a result that follows from its operator, None if onnx knows as much."""
     data, result = operation.operand(0), operation.outputs[0]
     if result.extents is not None and not _unknown(result):
         return None
-    shape = None if data is None else _shape(data)
-    if operation.kind == "Einsum":
-        return _einsum(operation)
-    if operation.kind == "PRelu":
-        slope = None if operation.inputs[1] is None else _shape(operation.inputs[1])
-        pairs = zip(reversed(slope or ()), reversed(shape or ()), strict=False)
-        fits = shape is not None and slope is not None and len(slope) <= len(shape)
-        return shape if fits and all(own in (1, extent) for own, extent in pairs) else None
-    if operation.kind in ("Reshape", "Expand") and operation.version >= 5:
-        return _reshaped(operation, shape, integers)
-    if operation.kind in POOLS and shape is not None and result.extents is None:
-        return [
-            *shape[:2],
-            *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:])),
-        ]
-    if operation.kind in ("Resize", "Upsample") and shape is not None:
-        sizes = _sizes(operation, len(shape), integers)
-        if sizes is not None or result.extents is None:
-            return sizes or [None] * len(shape)
-    return shape if operation.kind in KEEPING and result.extents is None else None
+    kind = result.kind
+    if not kind and data is not None and operation.kind in SAME_TYPE:
+        kind = data.kind
+    found = shapes.derived(result) if kind else None
+    if found is None or (result.extents is not None and len(result.extents) != len(found)):
+        return None
+    names: list[int | str | None] = []
+    is_new = result.extents is None
+    for axis, extent in enumerate(found):
+        known = None if result.extents is None else result.extents[axis]
+        own = f"{STATED}{result.label} {axis}"
+        name = known if isinstance(known, int | str) else name_of(extent, STATED)
+        is_new |= name not in (None, known, own) and name != unsettled(result, axis)
+        name = own if name is None else name
+        # An extent of a value of a body may be another in each run.
+        names.append(None if in_body and str(name).startswith(STATED) else name)
+    return helper.make_tensor_value_info(result.label, kind, names) if is_new else None
 
 
 def _ranks(program: Program) -> dict[str, ValueInfoProto]:
@@ -227,79 +253,3 @@ def _rank(operation: Operation) -> int | None:
     data = operation.operand(0)
     keeps = operation.kind in REDUCTIONS and operation.attributes.get("keepdims", 1)
     return data.rank if data is not None and keeps else None
-
-
-def _reshaped(
-    operation: Operation, shape: list[Extent] | None, integers: Integers
-) -> Sequence[Extent | None] | None:
-    """Return the extents of a Reshape or Expand, whose data may have an unknown rank."""
-    numbers, operand = integers.of(operation.operand(1)), operation.operand(1)
-    if numbers is None or numbers.ndim != 1:
-        length = static(None if operand is None else operand.extents)
-        return [None] * length[0] if operation.kind == "Reshape" and length else None
-    target = list(numbers)
-    if operation.kind == "Expand":
-        if shape is None:
-            return None
-        wide = [1] * (len(target) - len(shape)) + shape
-        target = [1] * (len(wide) - len(target)) + target
-        return [_broadcast(*pair) for pair in zip(wide, target, strict=True)]
-    copies = not operation.attributes.get("allowzero", 0)
-    if copies and shape is not None:
-        target = [
-            shape[i] if each == 0 and i < len(shape) else each for i, each in enumerate(target)
-        ]
-    try:
-        if shape is not None:
-            return extents_of(regrouped(whole(shape), target))
-    except Unproved:
-        pass
-    return [each if is_natural(each) and each != 0 else None for each in target]
-
-
-def _sizes(operation: Operation, rank: int, integers: Integers) -> Sequence[Extent | None] | None:
-    """Return the extents that a Resize is given, None if it scales, or decides by a policy."""
-    numbers = integers.of(operation.operand(3))
-    if (
-        numbers is None
-        or numbers.shape != (rank,)
-        or not operation.attributes.keys().isdisjoint(("axes", "keep_aspect_ratio_policy"))
-    ):
-        return None
-    return [each if is_natural(each) and each != 0 else None for each in numbers]
-
-
-def _einsum(operation: Operation) -> Sequence[Extent | None] | None:
-    """Return the extents of an Einsum without ellipsis that broadcasts no axis."""
-    given, arrow, result = (
-        operation.attributes["equation"].decode().replace(" ", "").partition("->")
-    )
-    terms, found = given.split(","), dict[str, Extent]()
-    if not arrow or "." in given or len(terms) != len(operation.inputs):
-        return None
-    for letters, value in zip(terms, operation.inputs, strict=True):
-        shape = None if value is None else _shape(value)
-        if shape is None or len(shape) != len(letters):
-            return None
-        if any(found.setdefault(*pair) != pair[1] for pair in zip(letters, shape, strict=True)):
-            return None
-    return [found[letter] for letter in result]
-
-
-def _broadcast(extent: Extent, target: Extent) -> Extent | None:
-    """Return the extent that both are broadcast to, None if it may be either."""
-    for one, other in ((extent, target), (target, extent)):
-        if one == other or one == 1:
-            return other if is_natural(other) else None
-        if isinstance(one, int) and one > 1:
-            return one
-    return None
-
-
-def _named(extent: Extent | None) -> int | str | None:
-    """Return an extent as onnx writes it, None if it has no name."""
-    if not isinstance(extent, Expression):
-        return None if extent is None else int(extent)
-    if extent.head == "extent":
-        return f"{STATED}{extent.parts[0]} {extent.parts[1]}"
-    return str(extent.parts[0]) if extent.head == "symbol" else None

@@ -35,9 +35,7 @@ class Relations(Congruence):
     """The values of a source and a result, with their classes and the lines between them."""
 
     def __init__(self, source: Program, result: Program) -> None:
-        super().__init__()
-        self.source = source
-        self.result = result
+        super().__init__(source, result)
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.fixed: dict[int, Line] = {}

@@ -1,0 +1,193 @@
+"""What follows from extents that a model computes: pairs of models that are equal without a step,
+and neighbours that are not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .pairs import is_proved
+
+HEAD = """(float[B, 4, L] x, float[L, B] z, float[N, M] u, bool b) => ({result} y) <int64[1] c0 = {{0}},
+    int64[1] c1 = {{1}}, int64[1] c2 = {{2}}, int64[1] c3 = {{3}}, int64[1] c4 = {{4}},
+    int64[1] m1 = {{-1}}, int64[1] m3 = {{-3}}, int64[1] far = {{4611686018427387904}},
+    int64[1] back = {{-4611686018427387904}}, int64 one = {{1}}, int64 none = {{0}}, bool t = {{1}},
+    int64[2] least = {{0, 2}}, int64[2] most = {{3, 9}}, int64[2] axes = {{0, 1}},
+    float three = {{3}}, float half = {{0.5}}>
+    {{ s = Shape(u)  n = Slice(s, c0, c1)  m = Slice(s, c1, c2)  {body} }}"""
+"""Values u of N times M elements, and both extents as n and m."""
+
+
+def holds(source: str, result: str, type_: str = "int64[1]") -> bool:
+    return is_proved(*(HEAD.format(result=type_, body=body) for body in (source, result)))
+
+
+NUMBERS = [
+    ("a = Add(n, m)  y = Sub(a, n)", "y = Identity(m)", True),
+    ("a = Add(n, m)  y = Sub(a, n)", "y = Identity(n)", False),
+    ("a = Add(n, c2)  d = Mul(a, m)  e = Mul(m, c2)  y = Sub(d, e)", "y = Mul(m, n)", True),
+    ("a = Mul(n, m)  y = Div(a, m)", "y = Identity(n)", True),
+    ("a = Add(n, m)  y = Div(a, m)", "y = Identity(n)", False),
+    ("a = Mul(n, c4)  d = Add(a, c3)  y = Div(d, c4)", "y = Identity(n)", True),
+    ("a = Mul(n, c4)  d = Add(a, c4)  y = Div(d, c4)", "y = Identity(n)", False),
+    ("a = Sub(n, c1)  y = Div(a, c2)", "a = Div(n, c2)  y = Sub(a, c1)", False),
+    ("a = Div(n, c2)  y = Div(a, c3)", "a = Add(c3, c3)  y = Div(n, a)", True),
+    ("a = Add(n, c3)  y = Div(a, m3)", "a = Div(n, m3)  y = Sub(a, c1)", False),
+    ("a = Mod(n, c4)  d = Div(n, c4)  e = Mul(d, c4)  y = Add(a, e)", "y = Identity(n)", True),
+    ("y = Mod(m3, c2)", "y = Identity(c1)", True),
+    ("y = Mod<fmod = 1>(m3, c2)", "y = Identity(c1)", False),
+    ("a = Mul(n, m)  d = Mul(a, c4)  e = Mul(d, n)  y = Sub(e, e)", "y = Identity(c0)", True),
+    ("a = Mul(n, m)  d = Mul(a, c4)  y = Div(d, m)", "y = Mul(n, c4)", False),
+    ("a = Mul(n, m)  d = Mul(a, c4)  y = Max(d, c0)", "a = Mul(n, m)  y = Mul(a, c4)", False),
+    ("a = Neg(n)  y = Abs(a)", "y = Identity(n)", True),
+    ("a = Sub(n, c1)  y = Abs(a)", "y = Sub(n, c1)", False),
+    ("y = Max(n, c0)", "y = Identity(n)", True),
+    ("y = Max(n, c1)", "y = Identity(n)", False),
+    ("y = Max(n, m, n)", "a = Max(m, n)  y = Identity(a)", True),
+    ("a = Max(n, m)  d = Min(m, n)  y = Add(a, d)", "y = Add(m, n)", True),
+    ("y = Clip(n, none, one)", "y = Min(n, c1)", True),
+    ("y = Clip(n, one, one)", "y = Min(n, c1)", False),
+    ("a = Concat<axis = 0>(n, m)  y = ReduceProd(a)", "a = Size(u)  y = Unsqueeze(a, c0)", True),
+    ("a = Concat<axis = 0>(n, m)  y = ReduceSum(a)", "y = Add(m, n)", True),
+    ("a = Concat<axis = 0>(n, m)  y = ReduceSum(a)", "y = Mul(m, n)", False),
+    ("a = Less(n, c0)  y = Where(a, m, n)", "y = Identity(n)", True),
+    ("a = Less(n, c1)  y = Where(a, m, n)", "y = Identity(n)", False),
+    ("a = Add(n, c1)  d = Greater(a, n)  y = Where(d, m, n)", "y = Identity(m)", True),
+    ("a = LessOrEqual(n, m)  d = Greater(n, m)  e = Or(a, d)  y = Where(e, m, n)",
+     "y = Identity(m)", True),
+    ("a = Cast<to = 6>(n)  y = Cast<to = 7>(a)", "y = Identity(n)", True),
+    ("d = Mul(n, m)  a = Cast<to = 6>(d)  y = Cast<to = 7>(a)", "y = Mul(n, m)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), NUMBERS)
+def test_integers_have_one_normal_form(source: str, result: str, is_equal: bool) -> None:
+    assert holds(source, result) is is_equal
+
+
+FLOATS = [
+    ("f = Div(e, three)  g = Floor(f)  y = Cast<to = 7>(g)", "y = Div(d, c3)", "512", True),
+    ("f = Div(e, three)  y = Cast<to = 7>(f)", "y = Div(d, c3)", "4194304", True),
+    ("f = Div(e, three)  y = Cast<to = 7>(f)", "y = Div(d, c3)", "4194305", False),
+    ("f = Mul(e, half)  y = Cast<to = 7>(f)", "y = Div(d, c2)", "512", True),
+    ("f = Div(e, three)  g = Ceil(f)  y = Cast<to = 7>(g)", "y = Div(d, c3)", "512", False),
+    ("f = Div(e, three)  g = Div(f, three)  h = Floor(g)  y = Cast<to = 7>(h)",
+     "k = Div(d, c3)  y = Div(k, c3)", "512", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "result", "limit", "is_equal"), FLOATS)
+def test_integers_pass_floats_that_are_exact(
+    source: str, result: str, limit: str, is_equal: bool
+) -> None:
+    head = f"i = Constant<value = int64[1] {{{limit}}}>()  d = Min(n, i)  e = Cast<to = 1>(d)  "
+    assert holds(head + source, head + result) is is_equal
+
+
+SHAPES = [
+    ("v = Concat<axis = 0>(u, u)", "y = Mul(n, c2)", True),
+    ("v = Concat<axis = 0>(u, u)", "y = Mul(m, c2)", False),
+    ("q = Concat<axis = 0>(c1, c0, c2, c0)  v = Pad(u, q)", "y = Add(n, c3)", True),
+    ("q = Concat<axis = 0>(c1, c0, m1, c0)  v = Pad(u, q)", "y = Identity(n)", True),
+    ("q = Concat<axis = 0>(m1, c0, m1, c0)  v = Pad(u, q)", "y = Sub(n, c2)", False),
+    ("q = Concat<axis = 0>(m, c1)  v = Tile(u, q)", "y = Mul(m, n)", True),
+    ("v = Slice(u, c0, c3, c0)", "y = Min(n, c3)", True),
+    ("v = Slice(u, m3, far, c0)", "y = Min(n, c3)", True),
+    ("v = Slice(u, c1, far, c0)", "a = Sub(n, c1)  y = Max(a, c0)", True),
+    ("v = Slice(u, c1, far, c0)", "y = Sub(n, c1)", False),
+    ("v = Slice(u, c0, far, c0, c2)", "a = Add(n, c1)  y = Div(a, c2)", True),
+    ("v = Slice(u, m1, back, c0, m1)", "y = Identity(n)", True),
+    ("v = Slice(u, m1, c0, c0, m1)", "y = Identity(n)", False),
+    ("q = Concat<axis = 0>(n, m)  v = ConstantOfShape(q)", "y = Identity(n)", True),
+    ("q = Squeeze(n)  v = Range(none, q, one)", "y = Identity(n)", True),
+    ("v = Gather(u, axes)", "y = Identity(c2)", True),
+    ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  v, w = Split(u, e)",
+     "y = Div(n, c2)", True),
+    ("e = Transpose(u)  q = Concat<axis = 0>(m, n)  v = Expand(e, q)", "y = Identity(m)", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), SHAPES)
+def test_extents_of_results_follow_from_those_of_operands(
+    source: str, result: str, is_equal: bool
+) -> None:
+    assert holds(f"{source}  p = Shape(v)  y = Slice(p, c0, c1)", result) is is_equal
+
+
+VALUES = [
+    ("q = Squeeze(n)  r = Range(none, q, one)  y = Gather(u, r)", "y = Identity(u)", True),
+    ("q = Squeeze(m)  r = Range(none, q, one)  y = Gather(u, r)", "y = Identity(u)", False),
+    ("q = Squeeze(n)  r = Range(none, q, one)  y = Gather<axis = 1>(u, r)", "y = Identity(u)",
+     False),
+    ("a = Sub(n, c1)  q = Squeeze(a)  r = Range(none, q, one)  y = Gather(u, r)",
+     "a = Sub(n, c1)  d = Max(a, c0)  y = Slice(u, c0, d, c0)", True),
+    ("y = Slice(u, least, most, axes)", "a = Slice(u, c2, most9, c1)  y = Slice(a, c0, c3, c0)",
+     True),
+    ("y = Slice(u, least, most, axes)", "a = Slice(u, c2, most9, c1)  y = Slice(a, c0, c3, c1)",
+     False),
+    ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  y, w = Split(u, e)",
+     "q = Div(n, c2)  y = Slice(u, c0, q, c0)", True),
+    ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  w, y = Split(u, e)",
+     "q = Div(n, c2)  y = Slice(u, c0, q, c0)", False),
+    ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  f = SplitToSequence(u, e)"
+     "  y = SequenceAt(f, one)",
+     "q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  w, y = Split(u, e)", True),
+    ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  f = SplitToSequence(u, e)"
+     "  y = SequenceAt(f, none)",
+     "q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  w, y = Split(u, e)", False),
+    ("q = Concat<axis = 0>(n, m)  y = Expand(u, q)", "y = Identity(u)", True),
+    ("q = Concat<axis = 0>(n, c1)  d = ConstantOfShape<value = float[1] {2}>(q)"
+     "  e = Concat<axis = 0>(c1, m)  y = Expand(d, e)",
+     "e = Concat<axis = 0>(n, m)  y = ConstantOfShape<value = float[1] {2}>(e)", True),
+    ("q = Concat<axis = 0>(n, c1)  d = ConstantOfShape<value = float[1] {2}>(q)"
+     "  e = Concat<axis = 0>(c1, m)  y = Expand(d, e)",
+     "e = Concat<axis = 0>(n, m)  y = ConstantOfShape<value = float[1] {3}>(e)", False),
+    ("q = Concat<axis = 0>(n, c1)  d = ConstantOfShape<value = float[1] {2}>(q)"
+     "  e = Concat<axis = 0>(c1, m)  y = Expand(d, e)",
+     "e = Concat<axis = 0>(m, n)  y = ConstantOfShape<value = float[1] {2}>(e)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), VALUES)
+def test_values_of_computed_extents_are_equal(source: str, result: str, is_equal: bool) -> None:
+    result = "most9 = Constant<value = int64[1] {9}>()  " + result
+    assert holds(source, result, "float[P, Q]") is is_equal
+
+
+BRANCHES = """d = If(b) <then_branch = f () => (float[N, M] p) {{ p = {0}(u) }},
+    else_branch = g () => (float[N, M] q) {{ q = {1}(u) }}>"""
+
+CONTROL = [
+    (f"{BRANCHES.format('Abs', 'Abs')}  y = Neg(d)", "d = Abs(u)  y = Neg(d)", True),
+    (f"{BRANCHES.format('Abs', 'Neg')}  y = Neg(d)", "d = Abs(u)  y = Neg(d)", False),
+    (f"k = Less(n, c0)  b1 = Squeeze(k)  {BRANCHES.format('Abs', 'Exp').replace('(b)', '(b1)')}"
+     "  y = Neg(d)", "d = Exp(u)  y = Neg(d)", True),
+    (f"k = Less(n, c1)  b1 = Squeeze(k)  {BRANCHES.format('Abs', 'Exp').replace('(b)', '(b1)')}"
+     "  y = Neg(d)", "d = Exp(u)  y = Neg(d)", False),
+]  # fmt: skip
+
+LOOP = """y = Loop({0}) <body = f (int64 i, bool c, float[N, M] p) => (bool d, float[N, M] q)
+    {{ d = Identity(c)  q = Exp(p) }}>"""
+
+ENDING = """y = Loop({0}) <body = f (int64 i, bool c, float[N, M] p) => (bool d, float[N, M] q)
+    <bool d = {{0}}> {{ q = Exp(p) }}>"""
+
+CONTROL += [
+    (LOOP.format("one, t, u"), "y = Exp(u)", True),
+    (LOOP.format('one, "", u'), "y = Exp(u)", True),
+    (LOOP.format("one, t, u"), "y = Identity(u)", False),
+    (LOOP.format("one, b, u"), "y = Exp(u)", False),
+    (LOOP.format("none, t, u"), "y = Identity(u)", True),
+    (LOOP.format("none, t, u"), "y = Exp(u)", False),
+    ("k = Squeeze(n)  " + LOOP.format("k, t, u"), "y = Exp(u)", False),
+    ("k = Squeeze(c2)  " + LOOP.format("k, t, u"), "y = Exp(u)", False),
+    ("k = Squeeze(c2)  " + ENDING.format("k, t, u"), "y = Exp(u)", True),
+    ("k = Squeeze(n)  " + ENDING.format("k, t, u"), "y = Exp(u)", False),
+]
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), CONTROL)
+def test_a_body_that_certainly_runs_once_or_never_is_no_body(
+    source: str, result: str, is_equal: bool
+) -> None:
+    assert holds(source, result, "float[N, M]") is is_equal
