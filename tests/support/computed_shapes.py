@@ -23,7 +23,8 @@ ASSIGNMENTS = ({"B": 0, "L": 3}, {"B": 1, "L": 1}, {"B": 2, "L": 7}, {"B": 3, "L
 EMPTY = (*ASSIGNMENTS, {"B": 2, "L": 0})
 """The same, and an empty second symbol, at which many models fail.
 
-Not both are 0: onnxruntime runs a Reshape to [0, -1] with allowzero=1, which ONNX calls invalid.
+Not both are 0: onnxruntime runs a Reshape to [0, -1] with allowzero=1, which ONNX calls invalid. No
+model has these two as constants: as one constant, which a compile makes of them, they are refused.
 """
 
 
@@ -182,9 +183,10 @@ class Grower:
         if op in ("Expand", "Reshape"):
             least, is_own = 0 if op == "Expand" else -1, self.random.random() < 0.8
             target = self.own_target(value, least) if is_own else self.target(2, least)
-            length = len(self.nodes[-1].input)  # type: ignore[attr-defined]
-            attrs = {"allowzero": 1} if op == "Reshape" and self.random.random() < 0.2 else {}
-            made = self.add(op, [value, target], **attrs)
+            parts = self.nodes[-1].input  # type: ignore[attr-defined]
+            length, is_invalid = len(parts), {"c0", "cm1"} <= set(parts)
+            is_literal = op == "Reshape" and self.random.random() < 0.2 and not is_invalid
+            made = self.add(op, [value, target], **({"allowzero": 1} if is_literal else {}))
             rank = max(rank, length) if op == "Expand" else length
         elif op == "ConstantOfShape":
             rank = self.random.randrange(1, 4)
