@@ -157,7 +157,7 @@ class ConstantRegions:
 
     def may_write(self, node: Node, made: int) -> bool:
         """Return whether results of `node`, of `made` bytes, are not too large for constants."""
-        return made <= self.max_bytes or made <= dying_bytes(node)
+        return made <= self.max_bytes or made <= self.max_bytes + dying_bytes(node)
 
     def leave_large(self) -> None:
         """Take for not computed the nodes with a needed result too large to be written."""

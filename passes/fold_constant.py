@@ -49,8 +49,8 @@ class FoldConstant(Pass):
        whichever is shorter.
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the
-       largest constant region, if the result has at most `max_bytes` bytes, or no more than the
-       constants that become unused. A larger expression stays, but parts of it with at most 1 KiB
+       largest constant region, if the result has at most `max_bytes` bytes more than the constants
+       that become unused. A larger expression stays, but parts of it with at most 1 KiB
        are computed. Operators that the op table cannot compute exactly stay, and so do scales of a
        Resize that would give an extent which onnx's inference and runtimes round differently. A
        result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are
@@ -234,7 +234,9 @@ class _Constants:
 
     def has_room(self, node: Node, tensor: Tensor) -> bool:
         """Return whether `tensor`, the result of `node`, is small enough, or a widened weight."""
-        if tensor.nbytes <= self.max_bytes or tensor.nbytes <= self.replaced_bytes(node):
+        if tensor.nbytes <= self.max_bytes:
+            return True
+        if tensor.nbytes <= self.max_bytes + self.replaced_bytes(node):
             return True
         is_narrow = reads_narrow(node)
         self.keeps_narrow |= is_narrow
@@ -303,7 +305,7 @@ def compute(node: Node, rewriter: Rewriter, constants: _Constants) -> bool:
     if tensor is None or not constants.has_room(node, tensor):
         constants.staying.add(node)
         return rewriter.decline(
-            "the result is larger than max_bytes and than the constants that it replaces"
+            "the result is larger than the constants that it replaces by more than max_bytes"
         )
     if constants.postpones(node, tensor):
         constants.staying.add(node)

@@ -314,6 +314,20 @@ def test_the_size_rule_holds_before_anything_is_computed(monkeypatch: pytest.Mon
     assert not sessions
 
 
+@pytest.mark.parametrize(("rows", "left"), [(2796, ["Add"]), (2797, ["Gather", "Add"])])
+def test_the_size_rule_counts_the_constants_that_go(rows: int, left: list[str]) -> None:
+    graph = Graph()
+    graph.input("x", [rows, 8])
+    table = graph.random(49, 8)
+    taken = graph.node("Gather", [graph.initializer(table), ints(graph, *[7] * rows)])
+    graph.node("Add", ["x", taken], "y")
+    graph.output("y", [rows, 8])
+    result = compiled(graph.model()).model
+    # 32 bytes a row for 8, and the table is 1568: 64 KiB more for 2796 rows
+    assert operators(result) == left
+    assert irc.compile(result).model == result
+
+
 def test_an_operator_of_a_model_function_is_no_standard_operator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
