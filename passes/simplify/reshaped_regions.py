@@ -193,6 +193,7 @@ class _Unshaped(Struct, eq=False):
                 node, [None if value is None else other.get(value, value) for value in node.inputs]
             )
             node.output.type = TensorType(dtype_of(node.output.type), dims)
+            self.evaluator.forget_pieces(node.output)
             node.output.rename(rewriter.module.fresh_name(f"{node.output.name}.reshaped"))
         for end in ends:
             rewriter.forward(end.output, end.operand())

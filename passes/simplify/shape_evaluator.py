@@ -60,6 +60,10 @@ class ShapeEvaluator(ConstantEvaluator):
         super().forget_unknown()
         self._pieces = {}
 
+    def forget_pieces(self, value: Value) -> None:
+        """Forget what is known of a value that has another shape now."""
+        self._pieces.pop(value, None)
+
     def pieces(self, value: Value | None) -> Array | None:
         """Return the pieces of an i32 or i64 scalar or vector, None if `value` is neither."""
         if value is None or not _may_be_shape(value):

@@ -80,3 +80,13 @@ def test_a_minus_one_beside_an_extent_of_zero_is_not_claimed_with_allowzero() ->
         y = Concat<axis = 0>(l, k, two) }"""
     )
     assert runs_alike(made, [{"B": 0, "L": 0}, {"B": 2, "L": 3}]) == 2
+
+
+def test_a_scalar_that_becomes_a_vector_stands_for_no_scalar() -> None:
+    made = parse_model(
+        HEAD.replace("float[a,b,c] y", "int64[a] y")
+        + """p = Squeeze(n) q = Add(p, p) r = Max(q, p) u = Max(q, r) v = Unsqueeze(u, nought)
+        w = Squeeze(v) k = Add(p, w) i = Unsqueeze(w, nought) j = Unsqueeze(k, nought)
+        y = Concat<axis = 0>(v, i, j) }"""
+    )
+    assert runs_alike(made) == len(ASSIGNMENTS)

@@ -80,12 +80,15 @@ class Grower:
             [
                 *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Neg", "Cast", "Where", "Undo"),
                 *("Abs", "ReduceProd", "ReduceSum", "Size", "Clip", "Floats", "If"),
+                *("Scalars", "Scalars", "Scalars"),
             ]
         )
         if op == "Clip":
             made = self.add(op, [a, *[self.add("Squeeze", [each]) for each in ("c0", "c4")]])
         elif op == "Floats":
             made = self.through_floats(a)
+        elif op == "Scalars":
+            made = self.through_scalars(a, b)
         elif op == "If":
             made = self.chosen(a, b)
         elif op in ("Neg", "Abs"):
@@ -108,6 +111,22 @@ class Grower:
             )
         self.extents.append(made)
         self.computed.add(made)
+
+    def through_scalars(self, *numbers: str) -> str:
+        """Arithmetic of numbers as scalars, one of which is read as one, too."""
+        scalars = [self.add("Squeeze", [number]) for number in numbers]
+        for _ in range(self.random.randrange(1, 4)):
+            op = self.random.choice(["Add", "Mul", "Sub", "Max"])
+            operands = self.random.choice(scalars), self.random.choice(scalars)
+            scalars.append(self.add(op, operands))
+        if self.random.random() < 0.5:
+            bounds = [self.add("Squeeze", [each]) for each in ("c0", "c1")]
+            real = self.add("Range", [bounds[0], self.random.choice(scalars), bounds[1]])
+            self.ranks[self.add("Cast", [real], to=TensorProto.FLOAT)] = 1
+        for scalar in scalars[-2:]:
+            self.extents.append(self.add("Unsqueeze", [scalar, "c0"]))
+            self.computed.add(self.extents[-1])
+        return self.extents.pop()
 
     def through_floats(self, number: str) -> str:
         """A number as a float, divided or multiplied, then rounded to an integer."""
@@ -132,6 +151,14 @@ class Grower:
             info = helper.make_tensor_value_info(result, TensorProto.INT64, [1])
             branches.append(helper.make_graph([node], "branch", [], [info]))
         return self.add("If", [condition], then_branch=branches[0], else_branch=branches[1])
+
+    def windows(self, extent: str, spare: int, stride: int) -> str:
+        """How many windows fit into an extent with so many more elements than one of them."""
+        if self.random.random() < 0.5:
+            made = self.add("Add", [extent, self.constant([spare + stride])])
+            return self.add("Div", [made, self.constant([stride])])
+        made = self.add("Add", [extent, self.constant([spare])])
+        return self.add("Add", [self.add("Div", [made, self.constant([stride])]), "c1"])
 
     def loop(self, value: str) -> str:
         """A Loop of no, one or two iterations, or of as many as computed."""
@@ -213,13 +240,20 @@ class Grower:
         elif op == "MaxPool":
             if rank < 3:
                 return
+            kernel, pad = self.random.randrange(2, 4), self.random.randrange(2)
+            stride = self.random.randrange(1, 3)
             made = self.add(
                 op,
                 [value],
-                kernel_shape=[3] * (rank - 2),
-                pads=[self.random.randrange(2)] * (2 * rank - 4),
-                strides=[self.random.randrange(1, 3)] * (rank - 2),
+                kernel_shape=[kernel] * (rank - 2),
+                pads=[pad] * (2 * rank - 4),
+                strides=[stride] * (rank - 2),
             )
+            # onnxruntime rounds the number of windows of an empty batch up where ONNX rounds down
+            if stride == 1 or 2 * pad >= kernel:
+                extent = self.extent(value, rank - 1)
+                self.extents.append(self.windows(extent, 2 * pad - kernel, stride))
+                self.computed.add(self.extents[-1])
         elif op == "Concat":
             made = self.add(op, [value, self.add("Neg", [value])], axis=self.random.randrange(rank))
         elif op == "Gather":
