@@ -19,6 +19,8 @@ from ..ir.types import dtype_of
 from ..support.errors import ModelError, UsageError
 from .foreign import is_deterministic
 from .infra import Pass, PassContext
+from .readable_extents import ReadableExtents, read_extents
+from .scalar_extents import ScalarExtents, compute_vectors
 from .simplify.shape_evaluator import ShapeEvaluator
 
 Key = Hashable
@@ -38,7 +40,9 @@ class EliminateCommonSubexpr(Pass):
     2. Constants of equal type and elements become one. The elements of a constant are read only if
        another constant has its type. With `constants=keep` constants stay.
     3. Constants of at most 1 KiB that operators read are the same operand if they are equal.
-    4. Integers that are computed from extents in two ways are computed once.
+    4. Integers that are computed from extents in two ways are computed once. They are read from a
+       value before that has these extents, and scalars among them are vectors of one element, if
+       that takes fewer operators.
     """
 
     name: ClassVar[str] = "EliminateCommonSubexpr"
@@ -56,7 +60,13 @@ class EliminateCommonSubexpr(Pass):
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
             extents = _EqualExtents(module)
-            RuleDriver(rewriter, EXTENTS, extents).run(filter(extents.are_known, graph.operators()))
+            known = list(filter(extents.are_known, graph.operators()))
+            RuleDriver(rewriter, EXTENTS, extents).run(known)
+            if known:
+                readable = ReadableExtents(graph, known, extents.evaluator)
+                RuleDriver(rewriter, READ, readable).run(known)
+                scalars = ScalarExtents(known)
+                RuleDriver(rewriter, VECTORS, scalars).run(known)
             seen, is_watched = _EqualOperators(), rewriter.debug_counter.is_watched
             # Most operators are the first of their kind: the driver is not asked about these unless
             # somebody listens.
@@ -184,6 +194,8 @@ def merge_extents(node: Node, rewriter: Rewriter, seen: _EqualExtents) -> bool:
 CONSTANTS: Rules[_EqualConstants] = {"constant": (merge_constants,)}
 OPERATORS: Rules[_EqualOperators] = {ANY: (merge_operators,)}
 EXTENTS: Rules[_EqualExtents] = {ANY: (merge_extents,)}
+READ: Rules[ReadableExtents] = {ANY: (read_extents,)}
+VECTORS: Rules[ScalarExtents] = {ANY: (compute_vectors,)}
 """The rules for each operator, in the rounds over a graph."""
 
 
