@@ -71,8 +71,8 @@ def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator
 def _computed_target(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
     """Return the elements of a target shape that is computed from extents; decline others."""
     target = node["shape"]
-    pieces = evaluator.pieces(target)
-    if pieces is None or pieces.ndim != 1 or evaluator.array(target) is not None:
+    pieces = None if evaluator.array(target) is not None else evaluator.pieces(target)
+    if pieces is None or pieces.ndim != 1:
         raise Declined("its target shape is a constant already, or is not computed from extents")
     found: list[Piece] = pieces.tolist()
     return found
