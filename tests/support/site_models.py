@@ -211,6 +211,7 @@ def verification(folder: Path, names: Names) -> None:
 SETUP: dict[str, Callable[[Path, Names], None]] = {
     "README.md": readme,
     "SECURITY.md": digits,
+    "api.md": digits,
     "certificates.md": digits,
     "command_line.md": digits,
     "contributing.md": contributing,
