@@ -929,7 +929,11 @@ def test_arrays_of_a_fold_map_that_lie_about_their_size(
         irc.FoldMap.load(path)
 
 
-@pytest.mark.parametrize("data", [b"", b"no npy", npy(np.zeros(4))[:-1], npy(np.array([None]))])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no npy", npy(np.zeros(4))[:-1], npy(np.array([None]))],
+    ids=["empty", "other", "cut", "objects"],
+)
 def test_arrays_of_a_fold_map_that_are_none(data: bytes, tmp_path: Path) -> None:
     path = fold_map_of(tmp_path)
     replace_arrays(path, {"a.npy": data})
