@@ -29,6 +29,7 @@ from ...ir.types import DType, dtype_of, element_count, shape_of
 from ..affine.algebra.affine import CANCELLATION
 from ..affine.algebra.recognise import AffineOp, made_of_little, recognise
 from ..affine.units.units import unit_of
+from ..affine.units.written_quotients import check_not_quotient
 from .rules import (
     MAX_BYTES,
     become_constant,
@@ -339,6 +340,9 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     check_keeps_shape(inner.data, outer.constant)
     dtype = known_dtype(node.output)
     if dtype.is_float:
+        for each in (inner.floats, outer.floats):
+            scale, shift = (each, np.zeros(())) if op == "multiply" else (np.ones(()), each)
+            check_not_quotient(node, scale, shift, evaluator)
         total = _total(op, inner.floats, outer.floats, dtype)
     else:
         with np.errstate(all="ignore"):

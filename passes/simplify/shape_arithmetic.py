@@ -282,8 +282,11 @@ def constant_repeats(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
 
 
 def repeats(wanted: Sequence[Piece], shape: Sequence[Piece]) -> list[Piece]:
-    """Return a target shape of an Expand with 1 for the extents that its data has already."""
-    kept = [None] * (len(wanted) - len(shape)) + list(shape)[-len(wanted) :]
+    """Return a target shape of an Expand with 1 for the extents that its data has already.
+
+    None, an extent that is unknown, stays: the axes that the data does not have are 1.
+    """
+    kept = [1] * (len(wanted) - len(shape)) + list(shape)[max(0, len(shape) - len(wanted)) :]
     return [1 if piece == known else piece for piece, known in zip(wanted, kept, strict=True)]
 
 

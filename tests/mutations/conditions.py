@@ -38,6 +38,7 @@ DECLINING = tuple(
         "rules/reshape",
         "rules/zero_padding",
         "units/magic_rounding",
+        "units/written_quotients",
     )
 )
 """Modules whose functions decline by returning None."""

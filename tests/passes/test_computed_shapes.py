@@ -90,3 +90,24 @@ def test_a_scalar_that_becomes_a_vector_stands_for_no_scalar() -> None:
         y = Concat<axis = 0>(v, i, j) }"""
     )
     assert runs_alike(made) == len(ASSIGNMENTS)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        # Sizes of which nothing is known are not the axes that a scalar does not have.
+        ("float[N] x", "s = Shape(x) f = Cast<to = 1>(s) n = Cast<to = 7>(f)", ["Expand"]),
+        ("int64[2] x", "n = Abs(x)", ["Expand"]),
+        # A 1 on such an axis is one: the result is one constant.
+        ("float[N,1] x", "n = Shape<start = 1>(x)", []),
+    ],
+)
+def test_an_expand_of_a_scalar_to_an_unknown_size_stays(
+    source: str, target: str, expected: list[str]
+) -> None:
+    made = parse_model(
+        f'<ir_version: 9, opset_import: ["": 18]> g ({source}) => (float y)'
+        f" <float a = {{3}}> {{ {target} y = Expand(a, n) }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    assert operators(irc.compile(made).model)[-1:] == expected

@@ -22,6 +22,7 @@ from ....ir.sparse import linear_indices
 from ....ir.tensor import Array, Tensor, numpy_dtype
 from ....ir.types import F16, F32, F64, Dim, Shape, dtype_of, element_count, shape_of
 from ..units.magic_rounding import SUMS, check_not_rounding
+from ..units.written_quotients import check_not_quotient
 from .affine import Affine, Stage
 
 _FLOATS = {numpy_dtype(dtype) for dtype in (F16, F32, F64)}
@@ -192,6 +193,7 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
         pair = make(constant)
     if AFFINE_KINDS.get(node.op) in SUMS:
         check_not_rounding(node, constant, evaluator)
+    check_not_quotient(node, *pair, evaluator)
     return AffineOp((node,), data, node.output, axis, *pair, parameter)
 
 

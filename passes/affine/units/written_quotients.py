@@ -1,0 +1,78 @@
+"""Whole numbers that a model divides in floats, and rounds to whole numbers again.
+
+    ceil(cast(n) / 3 / 5)
+
+Each operator rounds. With n = 45 the quotients are 15 and 3, but 45 * float32(1/15) is more than 3,
+and its Ceil is 4: a size that is wrong by one. Data that merely pass Floor have no such exact
+numbers, and may differ by a rounding.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from ....ir.evaluate import ConstantEvaluator
+from ....ir.graph import Node
+from ....ir.provenance import Refused
+from ....ir.tensor import Array
+from ....ir.types import dtype_of
+
+SEARCHED = 16
+"""Operators before and after one that are searched."""
+
+_ARITHMETIC = ("add", "subtract", "multiply", "divide", "negative", "minimum", "maximum", "clip")
+_MOVES = ("identity", "reshape", "expand_dims", "squeeze", "concatenate")
+_ROUNDS = ("floor", "ceil", "round", "image.resize")
+
+
+def check_not_quotient(
+    node: Node, scale: Array, shift: Array, evaluator: ConstantEvaluator
+) -> None:
+    """Refuse an affine of whole numbers, if its result is rounded to whole numbers again.
+
+    Products by powers of 2 and sums of whole numbers are exact: they are not refused.
+    """
+    if _is_exact(scale, shift) or not _is_of_integers(node, evaluator) or not _is_rounded(node):
+        return
+    detail = "computes whole numbers from whole numbers, which another rounding would change"
+    raise Refused("unsupported_op", f"{node.description} {detail}")
+
+
+def _is_exact(scale: Array, shift: Array) -> bool:
+    return bool((np.abs(np.frexp(scale)[0]) == 0.5).all() and (shift == np.rint(shift)).all())
+
+
+def _is_of_integers(node: Node, evaluator: ConstantEvaluator) -> bool:
+    """Return whether the data are a Cast of integers that hold sizes, with arithmetic between."""
+    for _ in range(SEARCHED):
+        data = [value for value in node.inputs if value is not None]
+        varying = [value for value in data if not evaluator.is_constant(value)]
+        if len(varying) != 1 or varying[0].node is None:
+            return False
+        node = varying[0].node
+        if node.op == "cast" and node.inputs[0] is not None:
+            dtype = dtype_of(node.inputs[0].type)
+            if dtype is not None and not dtype.is_float:
+                return dtype.kind in ("int", "uint") and dtype.bits >= 32
+        elif node.op not in _ARITHMETIC and node.op not in _MOVES:
+            return False
+    return False
+
+
+def _is_rounded(node: Node) -> bool:
+    """Return whether arithmetic alone is between `node` and a reader that rounds."""
+    queue, seen = [node], {node}
+    for each in queue:
+        for reader in islice(each.output.users, SEARCHED):
+            if reader.op in _ROUNDS:
+                return True
+            dtype = dtype_of(reader.output.type) if reader.op == "cast" else None
+            if dtype is not None and dtype.kind in ("int", "uint"):
+                return True
+            passes = reader.op in (*_ARITHMETIC, *_MOVES, "cast")
+            if passes and reader not in seen and len(seen) < SEARCHED:
+                seen.add(reader)
+                queue.append(reader)
+    return False
