@@ -43,7 +43,7 @@ def limited(
         operands = [h, graph.initializer(limit if op == "Min" else limit / 9 + low)]
         h = graph.node(op, operands[::-1] if swapped else operands, f"m{i}", f"{op}_{i}")
     if read_again:
-        graph.output(graph.node("Sigmoid", [read_again], "z"))
+        graph.output(graph.node("Tanh", [read_again], "z"))
     graph.output(graph.node("MatMul", [h, graph.initializer(graph.random(5, 3))], "y", "second"))
     return graph.model()
 

@@ -127,6 +127,7 @@ def test_ranges_that_nobody_gave(with_data: bool) -> None:
         model, passes="none", **(GIVEN | ({"data": {"x": INPUTS}} if with_data else {}))
     )
     assert activations(found.model) == ["r0"]
+    assert any(one.quantized for one in found.coverage) == with_data
     assert sqnr(model, found.model) > 20
 
 
