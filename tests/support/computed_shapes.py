@@ -136,7 +136,10 @@ class Grower:
         other = self.add("Cast", [self.constant([self.random.randrange(2, 5)])], to=1)
         real = self.add(self.random.choice(["Div", "Mul", "Add"]), [real, other])
         if self.random.random() < 0.3:
+            other = self.add("Cast", [self.constant([self.random.randrange(2, 8)])], to=1)
             real = self.add("Div", [real, other])
+        if self.random.random() < 0.2:  # of its numbers nothing is known
+            real = self.add("Sqrt", [self.add("Abs", [real])])
         if self.random.random() < 0.7:
             real = self.add(self.random.choice(["Floor", "Ceil"]), [real])
         return self.add("Cast", [real], to=TensorProto.INT64)
@@ -204,7 +207,7 @@ class Grower:
             [
                 *("Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"),
                 *("Tile", "Pad", "Range", "Split", "MaxPool", "Concat", "Flatten"),
-                *("Gather", "Loop"),
+                *("Gather", "Loop", "Fill"),
             ]
         )
         if op in ("Expand", "Reshape"):
@@ -218,6 +221,14 @@ class Grower:
         elif op == "ConstantOfShape":
             rank = self.random.randrange(1, 4)
             made = self.add(op, [self.target(rank, 0)])
+        elif op == "Fill":
+            rank = self.random.randrange(1, 4)
+            scalar = self.add("Cast", [self.add("Squeeze", ["c2"])], to=TensorProto.FLOAT)
+            parts = [self.number(0) for _ in range(rank)]
+            if self.random.random() < 0.5:
+                i = self.random.randrange(rank)
+                parts[i] = self.add("Max", [self.through_floats(parts[i]), "c0"])
+            made = self.add("Expand", [scalar, self.add("Concat", parts, axis=0)])
         elif op == "Slice":
             axis = self.random.randrange(rank)
             end = self.extent(value, axis) if self.random.random() < 0.5 else self.number()
