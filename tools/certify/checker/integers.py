@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import product as pairs_of
-from math import gcd, isfinite
+from math import gcd, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,17 @@ def _product(count: int, factors: Factors) -> Extent:
     return factors[0] if count == 1 and len(factors) == 1 else Expression("*", (count, *factors))
 
 
+def _integers(numbers: Sequence[Extent]) -> list[int] | None:
+    """Return numbers without extents, None if one has some."""
+    known = [int(number) for number in numbers if not isinstance(number, Expression)]
+    return known if len(known) == len(numbers) else None
+
+
 def plus(*numbers: Extent) -> Extent:
     """Return a sum."""
+    known = _integers(numbers)
+    if known is not None:
+        return sum(known)
     terms: Counter[Factors] = Counter()
     for number in numbers:
         terms.update(_terms(number))
@@ -130,6 +139,9 @@ def minus(first: Extent, second: Extent) -> Extent:
 
 def times(*numbers: Extent) -> Extent:
     """Return a product."""
+    known = _integers(numbers)
+    if known is not None:
+        return prod(known)
     made: dict[Factors, int] = {(): 1}
     for number in numbers:
         terms: Counter[Factors] = Counter()
@@ -236,6 +248,8 @@ def is_natural(number: Extent) -> bool:
 
 def bits(number: Extent) -> int:
     """Return how many bits the magnitude of a number may have."""
+    if not isinstance(number, Expression):
+        return int(number).bit_length()
     return max(-least(number), most(number)).bit_length()
 
 
