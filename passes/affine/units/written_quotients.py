@@ -34,7 +34,8 @@ def check_not_quotient(
 
     Products by powers of 2 and sums of whole numbers are exact: they are not refused.
     """
-    if _is_exact(scale, shift) or not _is_of_integers(node, evaluator) or not _is_rounded(node):
+    # The data of most affines are those of a layer: the first question ends it.
+    if not _is_of_integers(node, evaluator) or _is_exact(scale, shift) or not _is_rounded(node):
         return
     detail = "computes whole numbers from whole numbers, which another rounding would change"
     raise Refused("unsupported_op", f"{node.description} {detail}")
