@@ -67,11 +67,11 @@ def keep_data_float(quantized: ModelProto, model: ModelProto, names: Collection[
         if rounding is not None and rounding.input[0] == data[node.name]:
             node.input[0] = data[node.name]
             found |= {*back.output, *rounding.output}
-    for _ in range(2):  # a DequantizeLinear, and the QuantizeLinear before it
-        read = {name for node in graph.node for name in reads(node)}
-        read |= {info.name for info in graph.output}
-        for i in reversed(range(len(graph.node))):
-            outputs = set(graph.node[i].output)
-            if outputs <= found and outputs.isdisjoint(read):
-                del graph.node[i]
+    readers = Counter(name for node in graph.node for name in reads(node))
+    readers.update(info.name for info in graph.output)
+    for i in reversed(range(len(graph.node))):  # a DequantizeLinear goes before what it reads
+        node = graph.node[i]
+        if found.issuperset(node.output) and not any(readers[name] for name in node.output):
+            readers.subtract(reads(node))
+            del graph.node[i]
     remove_unread(quantized, {tensor.name for tensor in graph.initializer})
