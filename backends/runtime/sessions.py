@@ -29,8 +29,9 @@ def new_session(
     quadratic in the number of nodes to plan. `custom_ops` are libraries of operators. Raises
     RuntimeError if one of `providers` is missing, or does not start.
     """
+    known = onnxruntime.get_available_providers() if providers else []
     for provider in providers:
-        if provider not in (known := onnxruntime.get_available_providers()):
+        if provider not in known:
             raise RuntimeError(
                 f"the installed onnxruntime has no provider {provider!r}: it has {', '.join(known)}"
             )
