@@ -55,7 +55,8 @@ class DebugCounter(Struct, eq=False):
         """Count an application of `rule` at the node called `where`."""
         self.count += 1
         self.last = rule, where
-        self.record(rule, where)
+        if self.log is not None:
+            self.log.append((rule, where))
         if self.trace is not None:
             self.trace(where, rule, APPLIED)
 

@@ -213,8 +213,10 @@ class Node:
 
     def __getitem__(self, name: str) -> Value | None:
         """Return the operand `name` of an operator of the table, None if it is absent."""
-        index, inputs = OPERANDS[self.op][name], self.inputs
-        return inputs[index] if index < len(inputs) else None
+        try:
+            return self.inputs[OPERANDS[self.op][name]]
+        except IndexError:
+            return None
 
     def operand(self, index: int = 0) -> Value:
         """Return a required input, by default the first: the data, whatever the operator."""

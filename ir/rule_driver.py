@@ -213,13 +213,16 @@ class RuleDriver(Generic[C]):
         outer, rewriter.root = rewriter.root, node
         trace = counter.trace
         label = counter.label(node) if self._is_watched else ""
-        operands = None
+        operands = is_of_floats = None
         try:
             for each in rules:
-                if each.skips_floats and _is_of_floats(node):
-                    if trace is not None:
-                        trace(label, each.name, "its result is of floats")
-                    continue
+                if each.skips_floats:
+                    if is_of_floats is None:
+                        is_of_floats = _is_of_floats(node)
+                    if is_of_floats:
+                        if trace is not None:
+                            trace(label, each.name, "its result is of floats")
+                        continue
                 if each.reads is not None:
                     if operands is None:
                         operands = {value.node.op for value in node.inputs if value and value.node}

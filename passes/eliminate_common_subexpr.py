@@ -25,6 +25,9 @@ from .simplify.shape_evaluator import ShapeEvaluator
 
 Key = Hashable
 
+_READ_EXTENTS = ("shape_of", "ndarray_size")
+"""Operators without which nothing is computed from extents."""
+
 COMPARED_BYTES = 1024
 """Size of the largest constants that are compared because operators read them."""
 
@@ -54,19 +57,14 @@ class EliminateCommonSubexpr(Pass):
             raise UsageError(f"{self.name}: option constants is one of merge, keep")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        rewriter = Rewriter(module)
-        for graph in module.graphs():
+        rewriter, graphs = Rewriter(module), list(module.graphs())
+        have_extents = any([graph.operators_of(_READ_EXTENTS) for graph in graphs])
+        for graph in graphs:
             # Constants and extents first: operators are equal only if they read the same values.
             if self.constants == "merge":
                 RuleDriver(rewriter, CONSTANTS, _EqualConstants(graph)).run(graph)
-            extents = _EqualExtents(module)
-            known = list(filter(extents.are_known, graph.operators()))
-            RuleDriver(rewriter, EXTENTS, extents).run(known)
-            if known:
-                readable = ReadableExtents(graph, known, extents.evaluator)
-                RuleDriver(rewriter, READ, readable).run(known)
-                scalars = ScalarExtents(known)
-                RuleDriver(rewriter, VECTORS, scalars).run(known)
+            if have_extents:
+                _merge_extents(graph, rewriter)
             seen, is_watched = _EqualOperators(), rewriter.debug_counter.is_watched
             # Most operators are the first of their kind: the driver is not asked about these unless
             # somebody listens.
@@ -77,6 +75,17 @@ class EliminateCommonSubexpr(Pass):
             )
             RuleDriver(rewriter, OPERATORS, seen).run(again)
         return rewriter.changed
+
+
+def _merge_extents(graph: Graph, rewriter: Rewriter) -> None:
+    extents = _EqualExtents(rewriter.module)
+    known = list(filter(extents.are_known, graph.operators()))
+    if not known:
+        return
+    RuleDriver(rewriter, EXTENTS, extents).run(known)
+    readable = ReadableExtents(graph, known, extents.evaluator)
+    RuleDriver(rewriter, READ, readable).run(known)
+    RuleDriver(rewriter, VECTORS, ScalarExtents(known)).run(known)
 
 
 class _EqualConstants:

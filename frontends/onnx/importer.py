@@ -393,7 +393,7 @@ class _Importer:
                 continue
             name = require_utf8(attribute.name, "the name of an attribute")
             mirror = None if inferred is None else inferred.attribute[i]
-            nested = iter(_graphs_of(mirror))
+            nested = iter(() if mirror is None else _graphs_of(mirror))
 
             def region(graph: GraphProto, nested: Iterable[GraphProto] = nested) -> RegionRef:
                 if self.skip_inference:
@@ -535,10 +535,8 @@ class _Importer:
         return value
 
 
-def _graphs_of(attribute: AttributeProto | None) -> Sequence[GraphProto]:
+def _graphs_of(attribute: AttributeProto) -> Sequence[GraphProto]:
     """Return the graphs that an attribute holds."""
-    if attribute is None:
-        return ()
     return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
 
 

@@ -33,7 +33,7 @@ from ...ir.ops.evaluation import NotEvaluable
 from ...ir.ops.inference import input_shape, integer_of
 from ...ir.ops.row import Evaluate, Inputs, Trait
 from ...ir.tensor import Array
-from ...ir.types import BOOL, DTYPES, I64, Dim, dtype_of, shape_of
+from ...ir.types import BOOL, DTYPES, I64, Dim, TensorType, dtype_of, shape_of
 from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
 
 _MOVES = (
@@ -68,18 +68,25 @@ class ShapeEvaluator(ConstantEvaluator):
         """Return the pieces of an i32 or i64 scalar or vector, None if `value` is neither."""
         if value is None or not _may_be_shape(value):
             return None
+        known = self._pieces
+        if value in known:
+            return known[value]
         stack = [value]
         while stack:
             top = stack[-1]
-            if top in self._pieces:
+            if top in known:
                 stack.pop()
                 continue
-            missing = [v for v in self._operands(top) if v not in self._pieces]
+            if not _may_be_shape(top):
+                known[stack.pop()] = None
+                continue
+            operands = self._operands(top)
+            missing = [v for v in operands if v not in known]
             if missing:
                 stack.extend(missing)
                 continue
-            self._pieces[stack.pop()] = self._compute(top)
-        return self._pieces[value]
+            known[stack.pop()] = self._compute(top, operands)
+        return known[value]
 
     def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
         """Return the elements of a scalar or vector as far as types can have them."""
@@ -89,9 +96,9 @@ class ShapeEvaluator(ConstantEvaluator):
         return tuple(None if _is_of_value(piece) else piece for piece in pieces.ravel())
 
     def _operands(self, value: Value) -> list[Value]:
-        """Return the operands that determine the pieces of `value`."""
+        """Return the operands that determine the pieces of `value`, which may be a shape."""
         node = value.node
-        if node is None or len(node.outputs) != 1 or not _may_be_shape(value):
+        if node is None or len(node.outputs) != 1:
             return []
         if node.op == "::If":
             return [branch.outputs[0] for branch in node.regions if len(branch.outputs) == 1]
@@ -101,15 +108,16 @@ class ShapeEvaluator(ConstantEvaluator):
             count = len(node.inputs) if node.op in _ELEMENTWISE or node.op == "concatenate" else 0
         return [operand for operand in node.inputs[:count] if operand is not None]
 
-    def _compute(self, value: Value) -> Array | None:
+    def _compute(self, value: Value, operands: Sequence[Value]) -> Array | None:
+        """Return the pieces of `value`, which may be a shape; those of `operands` are known."""
         node = value.node
-        if node is None or not _may_be_shape(value):
+        if node is None:
             return None
         if node.op == "shape_of":
             return shape_pieces(node)
         if node.op == "ndarray_size":
             return _size(node)
-        parts = [self._pieces[operand] for operand in self._operands(value)]
+        parts = [self._pieces[operand] for operand in operands]
         if node.op in ("cast", "cast_like") and bits_of(node.operand()):
             ratios = self._ratios(node.operand(), MAX_FLOATS)
             found = None if ratios is None else _elementwise(truncated, [ratios])
@@ -226,10 +234,13 @@ def _is_of_value(piece: Piece) -> bool:
 
 
 def _may_be_shape(value: Value) -> bool:
-    dtype, shape = dtype_of(value.type), shape_of(value.type)
+    type_ = value.type
+    if not isinstance(type_, TensorType):
+        return False
+    dtype, shape = type_.dtype, type_.shape
     if dtype is not I64 and dtype is not BOOL and dtype is not DTYPES["i32"]:
         return False
-    return shape is None or len(shape) <= 1
+    return not shape or len(shape) == 1
 
 
 def shape_pieces(node: Node) -> Array | None:

@@ -118,6 +118,8 @@ def merge_takes(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 def unsqueeze_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """unsqueeze(take(x, i), 0) -> take(x, [i]), if nothing reads the element without the axis"""
     take = result_of(node.operand(), "take")
+    if evaluator.is_constant(node.output):
+        return rewriter.decline("its result is a constant expression, which FoldConstant computes")
     index, rank = elements(take["indices"], evaluator), len(known_shape(take.operand()))
     axes, axis = listed(node, "axes", evaluator), integer_of(take, "axis", 0)
     added = None if axes is None else normal_axes(axes, rank)

@@ -112,7 +112,7 @@ class Fold(Record):
     def changes_layer(self) -> bool:
         """Whether anything of the layer changes."""
         numbers = self.factor is not None or self.bias is not None or self.shift is not None
-        others = any(each is not None for each in (self.padding, self.ones, self.epsilon))
+        others = self.padding is not None or self.ones is not None or self.epsilon is not None
         return numbers or others or self.is_quantized
 
     @property

@@ -66,7 +66,7 @@ class Plan(Struct, eq=False):
         """Operators added: limits, sums after layers without a slot, and Pads."""
         count = self.limits
         for fold in self.folds:
-            count += sum(each is not None for each in (fold.shift, fold.padding, fold.ones))
+            count += (fold.shift is not None) + (fold.padding is not None) + (fold.ones is not None)
         return count
 
     @property

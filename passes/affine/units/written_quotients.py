@@ -24,6 +24,9 @@ SEARCHED = 16
 
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "negative", "minimum", "maximum", "clip")
 _MOVES = ("identity", "reshape", "expand_dims", "squeeze", "concatenate")
+_PASSED = frozenset((*_ARITHMETIC, *_MOVES, "cast"))
+"""Operators between a Cast of integers and a rounding."""
+
 _ROUNDS = ("floor", "ceil", "round", "image.resize")
 
 
@@ -48,17 +51,27 @@ def _is_exact(scale: Array, shift: Array) -> bool:
 def _is_of_integers(node: Node, evaluator: ConstantEvaluator) -> bool:
     """Return whether the data are a Cast of integers that hold sizes, with arithmetic between."""
     for _ in range(SEARCHED):
+        if not _reads_passed(node):
+            return False
         data = [value for value in node.inputs if value is not None]
-        varying = [value for value in data if not evaluator.is_constant(value)]
-        if len(varying) != 1 or varying[0].node is None:
+        varying = [value for value in data if value.node is None or value.node.op != "constant"]
+        if len(varying) > 1:
+            varying = [value for value in varying if not evaluator.is_constant(value)]
+        if len(varying) != 1 or varying[0].node is None or varying[0].node.op not in _PASSED:
             return False
         node = varying[0].node
         if node.op == "cast" and node.inputs[0] is not None:
             dtype = dtype_of(node.inputs[0].type)
             if dtype is not None and not dtype.is_float:
                 return dtype.kind in ("int", "uint") and dtype.bits >= 32
-        elif node.op not in _ARITHMETIC and node.op not in _MOVES:
-            return False
+    return False
+
+
+def _reads_passed(node: Node) -> bool:
+    """Return whether `node` reads a Cast, arithmetic, or an operator that moves elements."""
+    for value in node.inputs:
+        if value is not None and value.node is not None and value.node.op in _PASSED:
+            return True
     return False
 
 
@@ -72,8 +85,7 @@ def _is_rounded(node: Node) -> bool:
             dtype = dtype_of(reader.output.type) if reader.op == "cast" else None
             if dtype is not None and dtype.kind in ("int", "uint"):
                 return True
-            passes = reader.op in (*_ARITHMETIC, *_MOVES, "cast")
-            if passes and reader not in seen and len(seen) < SEARCHED:
+            if reader.op in _PASSED and reader not in seen and len(seen) < SEARCHED:
                 seen.add(reader)
                 queue.append(reader)
     return False
