@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..extents import quotient, total
+from ..extents import maximum, quotient, total
 from ..graph import Node, Value
 from ..record import Record
 from ..tensor import Array
@@ -151,16 +151,20 @@ class Window(Record):
         """Return the number of windows along data of an open extent.
 
         None if a window may be larger than the data with their pads: runtimes round the number of
-        these windows in several ways. Data without elements have none.
+        these windows in several ways. If it is larger than empty data alone, by one, onnx's shape
+        inference and onnxruntime round the quotient towards 0: they count one window.
         """
         stride = self.strides[axis]
         if self.pads is None:
             return quotient(total(size, stride - 1), stride) if self.dilations[axis] == 1 else None
         pads = self.pads[axis] + self.pads[len(self.strides) + axis]
         spare = pads - self.reach(axis, 1, kernel)
-        if not fits and stride > 1 and spare < -1:
-            return None
-        return total(quotient(total(size, spare), stride), 1)
+        room = total(size, spare)
+        if not fits and stride > 1:
+            if spare < -1:
+                return None
+            room = maximum(room, 0)
+        return total(quotient(room, stride), 1)
 
 
 def auto_pad_of(node: Node) -> str:

@@ -53,6 +53,30 @@ def test_a_symbol_in_a_target_is_the_extent_unless_a_zero_may_copy_another(allow
     assert runs_alike(made) == len(ASSIGNMENTS) - (1 - allowzero)
 
 
+POOLED = """p = {}<{}, strides = [2]>(x) r = Softmax<axis = 1>(p) {}
+    t = Concat<axis = 0>(b, four, h) e = ConstantOfShape(t) y = Concat<axis = 2>(e, r)"""
+
+WINDOWS = ("kernel_shape = [1]", "kernel_shape = [3], pads = [1, 1]")
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(
+    ("arithmetic", "is_read"),
+    [
+        ("k = Sub(n, one) d = Div(k, two) h = Add(d, one)", True),
+        ("k = Add(n, one) h = Div(k, two)", False),
+    ],
+)
+def test_a_pool_over_empty_data_has_one_window_that_other_arithmetic_lacks(
+    op: str, window: str, arithmetic: str, is_read: bool
+) -> None:
+    made = parse_model(HEAD + POOLED.format(op, window, arithmetic) + "}")
+    assert ("Div" not in operators(irc.compile(made).model)) == is_read
+    assignments = (*ASSIGNMENTS, {"B": 0, "L": 0})
+    assert runs_alike(made, assignments) == len(assignments)
+
+
 def test_a_negative_element_is_no_extent() -> None:
     made = parse_model(
         HEAD

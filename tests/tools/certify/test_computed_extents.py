@@ -57,6 +57,10 @@ NUMBERS = [
      "y = Identity(m)", True),
     ("a = Cast<to = 6>(n)  y = Cast<to = 7>(a)", "y = Identity(n)", True),
     ("d = Mul(n, m)  a = Cast<to = 6>(d)  y = Cast<to = 7>(a)", "y = Mul(n, m)", False),
+    ("d = MaxPool<kernel_shape = [3], pads = [1, 1], strides = [2]>(x)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  d = Sub(a, c1)  e = Div(d, c2)  y = Add(e, c1)", True),
+    ("d = MaxPool<kernel_shape = [3], pads = [1, 1], strides = [2]>(x)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  d = Add(a, c1)  y = Div(d, c2)", False),
 ]  # fmt: skip
 
 

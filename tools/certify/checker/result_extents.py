@@ -10,6 +10,7 @@ from .integers import (
     Integers,
     floored,
     is_natural,
+    least,
     maximum,
     minimum,
     minus,
@@ -241,6 +242,11 @@ def _pooled(operation: Operation, shape: Sequence[Extent]) -> Found:
     for axis, extent in enumerate(shape[2:]):
         reach = given.get("dilations", (1,) * count)[axis] * (given["kernel_shape"][axis] - 1) + 1
         room = plus(extent, pads[axis] + pads[axis + count] - reach)
+        if strides[axis] > 1:  # runtimes round the quotient towards 0, not down
+            if least(room) < -1:
+                made.append(None)
+                continue
+            room = maximum(room, 0)
         made.append(plus(floored(room, strides[axis]), 1))
     return made
 
