@@ -33,12 +33,15 @@ from .operator_choice import (
 )
 from .preparation import Preparation, Prepared
 from .removed_activations import activations_undone
+from .sample_ranges import in_samples
 from .samples import count_samples, generate_samples
 
 UNDONE = "no range does its work"
 """Why a Relu or Clip stays float that onnxruntime would remove."""
 COARSE = "a fixed scale is too coarse"
 """Why a product has scales that are found at run time though ranges are known."""
+NO_NUMBER = "no sample has a number"
+"""Why an operator stays float whose data are empty, or NaN."""
 GOOD = 20.0
 """Ratio in dB from which no other candidate is made."""
 LEAST = 10.0
@@ -177,11 +180,16 @@ class Candidates:
         """Return the quantized model in which operators stay float for these reasons, or others."""
         fluid = set(self.dynamic(self.first.model, reasons))
         prepared = self.preparation.corrected(reasons.keys() - fluid)
+        known = prepared.known
+        if self.calibration is not None:
+            known = in_samples(prepared.model, known, self.calibration, self.given)
+            lacking = unknown(prepared.model, known)
+            lacking = {name: Reason(NO_NUMBER, why.tensor) for name, why in lacking.items()}
+            reasons = {**lacking, **reasons}
+        ranges = {name: each.range for name, each in known.known.items()}
         engine = Engine(
             prepared.model,
-            prepared.known,
-            self.calibration,
-            self.given,
+            known,
             per_channel=self.per_channel,
             reduce_range=self.reduce_range,
             wide=self.wide,
@@ -192,7 +200,7 @@ class Candidates:
                 node.name: Reason(UNDONE, node.output[0])
                 for node in activations_undone(quantized, prepared.model)
             }
-            more |= mixed_heads(prepared.model, engine.ranges)
+            more |= mixed_heads(prepared.model, ranges)
             if more.keys() <= reasons.keys():
                 break
             reasons = {**more, **reasons}  # they are left alone: the next round has fewer

@@ -1,11 +1,10 @@
-"""onnxruntime's `quantize_static`, with ranges from statistics or from samples."""
+"""onnxruntime's `quantize_static`, with known ranges."""
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -16,13 +15,12 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...backends.quantizers.onnxruntime import cache_of, override, quantizable_types
-from ...backends.quantizers.ranges import Activations, Range
+from ...backends.quantizers.ranges import Activations
 from ...frontends.onnx.opsets import opset_versions
 from ...ir.types import F16, F32
 from ...result import copied
 from ...support.errors import EmitError, UsageError, VerifyError
 from ...support.extras import needing
-from ..verify.inputs import Feeds
 from ..verify.runner import Runner, first_line
 from .coverage import LAYERS
 from .free_names import underscored
@@ -62,18 +60,12 @@ def check_engine() -> None:
 
 
 class Engine:
-    """The quantizer of one model, whose nodes have names.
-
-    Without `calibration` the ranges are the known ones. With it they are the samples' ranges, and
-    the `given` ones.
-    """
+    """The quantizer of one model, whose nodes have names, with the known ranges of activations."""
 
     def __init__(
         self,
         model: ModelProto,
         known: Activations,
-        calibration: Sequence[Feeds] | None,
-        given: Mapping[str, Range],
         *,
         per_channel: bool,
         reduce_range: bool,
@@ -84,10 +76,7 @@ class Engine:
         self.model = model
         self.opset = opset_versions(model.opset_import)[""]
         self.known = known
-        self.calibration = calibration
         self.per_channel, self.reduce_range = per_channel, reduce_range
-        self.calibrated: str | None = None
-        """The ranges of the samples, as the quantizer wrote them down."""
         # Of the result of a float16 Softmax the quantizer would take a scale in float32.
         self.overrides: dict[str, list[dict[str, Any]]] = {
             node.output[0]: [override(0, 1, known.scale_dtype(node.output[0]))]
@@ -99,20 +88,13 @@ class Engine:
             self.overrides |= {name: [{}] for name in _stacked_weights(model)}
         if reduce_range:
             self.overrides |= {name: [{"reduce_range": False}] for name in _other_constants(model)}
-        if calibration is not None:
-            self.overrides |= {
-                name: [override(*ends, known.scale_dtype(name))] for name, ends in given.items()
-            }
 
     def run(self, exclude: Collection[str]) -> tuple[ModelProto, list[str]]:
         """Return the quantized model and warnings; the nodes in `exclude` stay float.
 
         Raises EmitError if the quantizer fails, or onnxruntime cannot load its model. The
-        message names the operator by which this happens. Raises VerifyError if the model does not
-        run on the samples.
+        message names the operator by which this happens.
         """
-        if self.calibrated is None:
-            self._rehearse()
         try:
             found, warnings = self._once(exclude)
         except Exception as error:  # the quantizer raises errors of every kind
@@ -137,25 +119,6 @@ class Engine:
         return found, warnings
 
     @property
-    def ranges(self) -> dict[str, Range]:
-        """The ranges that the quantizer has used: those of the samples, or the known ones."""
-        found = {name: known.range for name, known in self.known.known.items()}
-        if self.calibration is None:
-            return found
-        data = json.loads(self.calibrated or "{}").get("data", {})
-        return {
-            name: (float(np.min(ends["lowest"]["data"])), float(np.max(ends["highest"]["data"])))
-            for name, ends in data.items()
-        }
-
-    def _rehearse(self) -> None:
-        """Run the samples in another process: a crash of a kernel would end this one."""
-        results = [info.name for info in self.model.graph.output]
-        runner = Runner(self.model, Path())
-        for feeds in self.calibration or ():
-            runner.run(results, feeds)
-
-    @property
     def _needs_contrib(self) -> str | None:
         """The reason why the model needs com.microsoft's QuantizeLinear, None if it does not."""
         if self.opset < HALF_SINCE and F16 in self.known.dtypes.values():
@@ -172,33 +135,25 @@ class Engine:
             _collecting_warnings() as warnings,
         ):
             target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
-            if self.calibration is None:
-                cache_of(self.known).save(cache)
-            elif self.calibrated is not None:
-                cache.write_text(self.calibrated, encoding="utf-8")
+            cache_of(self.known).save(cache)
             model = copied(self.model)  # the quantizer moves its tensors away
             biases = _adapt_biases(model, per_channel=self.per_channel)
             self._declare_types(model)
-            try:
-                quantize_static(
-                    model,
-                    target,
-                    None if self.calibration is None else _reader(self.calibration),
-                    quant_format=QuantFormat.QDQ,
-                    per_channel=self.per_channel,
-                    reduce_range=self.reduce_range,
-                    activation_type=QuantType.QUInt16 if self.wide else QuantType.QUInt8,
-                    weight_type=QuantType.QInt8,
-                    nodes_to_exclude=list(exclude),
-                    calibration_cache_path=cache,
-                    extra_options={
-                        "TensorQuantOverrides": self.overrides,
-                        "UseQDQContribOps": self._needs_contrib is not None,
-                    },
-                )
-            finally:
-                if self.calibration is not None and cache.exists():
-                    self.calibrated = cache.read_text(encoding="utf-8")
+            quantize_static(
+                model,
+                target,
+                quant_format=QuantFormat.QDQ,
+                per_channel=self.per_channel,
+                reduce_range=self.reduce_range,
+                activation_type=QuantType.QUInt16 if self.wide else QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=list(exclude),
+                calibration_cache_path=cache,
+                extra_options={
+                    "TensorQuantOverrides": self.overrides,
+                    "UseQDQContribOps": self._needs_contrib is not None,
+                },
+            )
             found = onnx.load(target)
             constants_to_initializers(found, biases)
             Runner(found, Path(folder)).check_loads()
@@ -331,22 +286,6 @@ def constants_to_initializers(model: ModelProto, names: Collection[str] | None =
         tensor.name = node.output[0]
         model.graph.initializer.append(tensor)
         del model.graph.node[i]
-
-
-def _reader(batches: Sequence[Feeds]) -> Any:
-    from onnxruntime.quantization import CalibrationDataReader
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        """A reader of batches."""
-
-        def __init__(self) -> None:
-            self._batches = iter(batches)
-
-        def get_next(self) -> Feeds | None:
-            """Return the next batch, or None after the last."""
-            return next(self._batches, None)
-
-    return Reader()
 
 
 @contextmanager

@@ -146,4 +146,5 @@ def measure(
 def _winners(scores: Array) -> Array | None:
     """Return each sample's index of the greatest element, if a sample is a row of scores."""
     extents = [extent for extent in scores.shape[1:] if extent > 1]
-    return scores.reshape(len(scores), -1).argmax(1) if len(extents) == 1 else None
+    is_row = len(extents) == 1 and scores.size > 0
+    return scores.reshape(len(scores), -1).argmax(1) if is_row else None

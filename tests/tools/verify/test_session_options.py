@@ -56,6 +56,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.contrib", 1))
     onnx.save(model, "own.onnx")
     onnx.save(text(NET, 17), "net.onnx")
+    np.save("data.npy", np.random.default_rng(0).random((20, 3, 8, 8), np.float32))
     return "own.onnx"
 
 
@@ -67,6 +68,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("align own.onnx out.onnx", 1),
         ("bisect own.onnx", 1),
         ("quantize own.onnx -o int8.onnx --input-range 0:1 --range m=-9:9", 1),
+        ("quantize own.onnx -o int8.onnx --data data.npy", 1),
         ("compile own.onnx half.onnx --float16 --input-range 0:1", 0),  # with a warning
         ("compile own.onnx net.onnx -o both --verify=end", 1),
     ],
