@@ -472,6 +472,11 @@ def most(piece: Piece) -> int | None:
     return None if low is None else -low
 
 
+def is_same(a: Piece, b: Piece) -> bool:
+    """Return whether two pieces are known, and the same number in every run."""
+    return a is not None and a == b
+
+
 def are_equal(a: Piece, b: Piece) -> bool | None:
     """Return whether two pieces are the same number in every run, or in none; None elsewhere."""
     if a is None or b is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.extents import is_same
 from ...ir.graph import Node, Value, payload_of, producer_of
 from ...ir.ops import is_legal, ops_with, parameter_axis
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
@@ -104,8 +105,7 @@ def _broadcasts_into(target: Value | None, other: Value, evaluator: ShapeEvaluat
         return False
     first = len(shape) - len(pieces)
     return all(
-        piece is not None and (piece == 1 or piece == piece_of(other, first + i))
-        for i, piece in enumerate(pieces)
+        piece == 1 or is_same(piece, piece_of(other, first + i)) for i, piece in enumerate(pieces)
     )
 
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from ...ir.extents import Piece, product
+from ...ir.extents import Piece, is_same, product
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
 from ...ir.ops.indexing import sliced_extent
@@ -63,7 +63,8 @@ def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator
     target, data = _computed_target(node, evaluator), node.operand()
     shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
     for axis in range(len(shape) + 1):
-        if target == [product(*shape[:axis]), product(*shape[axis:])]:
+        halves = (product(*shape[:axis]), product(*shape[axis:]))
+        if len(target) == 2 and all(map(is_same, target, halves)):
             return substitute(node, rewriter, "nn.batch_flatten", [data], {"axis": axis})
     return rewriter.decline("its target shape is no product of the first and of the other extents")
 
@@ -111,7 +112,7 @@ def _target_extent(piece: Piece, axis: int, data: Value, rank: int) -> int:
 
 def _stands_at(piece: Piece, axis: int, data: Value, rank: int) -> bool:
     """Return whether `piece` is the extent of `data`, whose rank is `rank`, along `axis`."""
-    return piece is not None and axis < rank and piece_of(data, axis) == piece
+    return axis < rank and is_same(piece, piece_of(data, axis))
 
 
 def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> list[Piece]:
@@ -214,7 +215,7 @@ def keeps_extents(wanted: Sequence[Piece], data: Value) -> bool:
         return False
     # The number of elements stays, so if all extents but one are equal and none is 0, the last one
     # is equal too.
-    differing = [piece for i, piece in enumerate(wanted) if piece != piece_of(data, i)]
+    differing = [piece for i, piece in enumerate(wanted) if not is_same(piece, piece_of(data, i))]
     return not differing or (differing == [-1] and 0 not in shape)
 
 
@@ -287,7 +288,7 @@ def repeats(wanted: Sequence[Piece], shape: Sequence[Piece]) -> list[Piece]:
     None, an extent that is unknown, stays: the axes that the data does not have are 1.
     """
     kept = [1] * (len(wanted) - len(shape)) + list(shape)[max(0, len(shape) - len(wanted)) :]
-    return [1 if piece == known else piece for piece, known in zip(wanted, kept, strict=True)]
+    return [1 if is_same(*pair) else pair[0] for pair in zip(wanted, kept, strict=True)]
 
 
 @rule(affine="untouched", reads=("full",))
@@ -330,7 +331,7 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
         return rewriter.decline("its starts, ends and axes are not as many")
     for axis, start, end in zip(axes, starts, ends, strict=True):
         extent = piece_of(data, axis)
-        if sliced_extent(extent, start, end, 1) != extent:
+        if not is_same(sliced_extent(extent, start, end, 1), extent):
             return rewriter.decline("it may select only a part of its data")
     return rewriter.forward(node.output, data)
 

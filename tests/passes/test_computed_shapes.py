@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import irc
+import numpy as np
 import pytest
 from computed_shapes import ASSIGNMENTS, EMPTY, grow, runs_alike
 from graphs import operators
+from harness import session
 from onnx.parser import parse_model
 
 GRAPHS, BLOCKS = 320, 8
@@ -75,6 +79,29 @@ def test_a_pool_over_empty_data_has_one_window_that_other_arithmetic_lacks(
     assert ("Div" not in operators(irc.compile(made).model)) == is_read
     assignments = (*ASSIGNMENTS, {"B": 0, "L": 0})
     assert runs_alike(made, assignments) == len(assignments)
+
+
+def test_two_products_too_long_to_be_known_are_not_taken_for_equal() -> None:
+    dims = [f"D{i}" for i in range(18)]
+    first, second = [*range(1, 10)], [0, *range(10, 18)]
+    made = parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (float[{",".join(dims)}] x) => (float[a,b] y)
+        {{ {" ".join(f"n{i} = Shape<start = {i}, end = {i + 1}>(x)" for i in range(18))}
+        {_product("p", first)} {_product("q", second)}
+        t = Concat<axis = 0>(p, q) y = Reshape<allowzero = 1>(x, t) }}"""
+    )
+    x = np.arange(6, dtype=np.float32).reshape(
+        [2 if i == 0 else 3 if i == 9 else 1 for i in range(18)]
+    )
+    result = irc.compile(made).model
+    assert [session(each).run(None, {"x": x})[0].shape for each in (made, result)] == [(3, 2)] * 2
+
+
+def _product(name: str, axes: list[int]) -> str:
+    """The product of the extents of some axes, in the text language of onnx."""
+    steps = [f"{name}{axes[0]} = Identity(n{axes[0]})"]
+    steps += [f"{name}{b} = Mul({name}{a}, n{b})" for a, b in pairwise(axes)]
+    return " ".join([*steps, f"{name} = Identity({name}{axes[-1]})"])
 
 
 def test_a_negative_element_is_no_extent() -> None:
