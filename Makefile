@@ -31,6 +31,9 @@
 # make bench-cleanup    operators left by irc and by the other tools in 155 models from packages and repositories, and in
 #                       exports with open dimensions
 
+# Hundreds of tests start `irc`, which starts in half the time where its bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
