@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -56,13 +57,18 @@ def module_name(path: Path) -> str:
 
 
 MODULES = package_files()
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of each module."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def imports(module: str) -> Iterator[str]:
     """Yield the modules that `module` imports, wherever the import stands."""
     package = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         if isinstance(node, ast.Import):
             yield from (
                 alias.name.removeprefix("irc.")
@@ -82,7 +88,10 @@ def imports(module: str) -> Iterator[str]:
                 yield next((name for name in names if name in MODULES), names[0])
 
 
-IMPORTS = {name: sorted(set(imports(name)) - {name}) for name in MODULES}
+@cache
+def imported() -> dict[str, list[str]]:
+    """Return the modules that each module imports, without itself."""
+    return {name: sorted(set(imports(name)) - {name}) for name in MODULES}
 
 
 def is_in(module: str, room: str) -> bool:
@@ -99,13 +108,13 @@ def test_every_module_belongs_to_a_room() -> None:
 
 
 def test_every_import_inside_the_package_is_of_a_module_of_it() -> None:
-    assert {target for targets in IMPORTS.values() for target in targets} <= set(MODULES)
+    assert {target for targets in imported().values() for target in targets} <= set(MODULES)
 
 
 def test_a_room_imports_only_what_is_below_it() -> None:
     wrong = {
         (name, target)
-        for name, targets in IMPORTS.items()
+        for name, targets in imported().items()
         for target in targets
         if name not in FACE
         and not any(is_in(target, room) for room in (room_of(name), *BELOW[room_of(name)]))
@@ -115,7 +124,10 @@ def test_a_room_imports_only_what_is_below_it() -> None:
 
 def test_backends_import_of_passes_records_statistics_and_ranges() -> None:
     found = {
-        target for name, targets in IMPORTS.items() if is_in(name, "backends") for target in targets
+        target
+        for name, targets in imported().items()
+        if is_in(name, "backends")
+        for target in targets
     }
     assert not [
         name
@@ -128,7 +140,7 @@ def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
     """`support.hooks`: the name of each service, and its one function or class."""
     calls = [
         (node.func.id, node.args[0])
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -143,7 +155,9 @@ def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    TopologicalSorter(IMPORTS).prepare()  # raises CycleError, which names the modules of a circle
+    TopologicalSorter(
+        imported()
+    ).prepare()  # raises CycleError, which names the modules of a circle
 
 
 def test_no_two_modules_have_one_name() -> None:
@@ -155,7 +169,7 @@ def test_no_two_modules_have_one_name() -> None:
 
 def test_no_two_classes_have_one_name() -> None:
     homes = defaultdict(list)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
@@ -185,7 +199,7 @@ All others see operators in one form only.
 def test_rules_and_passes_ask_for_no_opset() -> None:
     readers = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         if is_in(name, "passes")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in ("opset", "opsets")
@@ -196,7 +210,7 @@ def test_rules_and_passes_ask_for_no_opset() -> None:
 def test_no_conditional_expression_stands_in_another() -> None:
     nested = [
         f"{MODULES[name].relative_to(ROOT)}:{inner.lineno}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for outer in ast.walk(tree)
         if isinstance(outer, ast.IfExp)
         for inner in ast.walk(outer)

@@ -20,7 +20,6 @@ import numpy as np
 import onnx
 import pytest
 import test_round_trip
-import zoo
 from graphs import conv_bn
 from irc.backends.foldmap.digests import graph_digest
 from irc.backends.foldmap.fold_map import FoldMap
@@ -56,11 +55,8 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
 
 
 def models() -> Iterator[tuple[str, ModelProto]]:
-    yield from (
-        (name, model) for name, model in zoo.models() if name not in test_round_trip.REFUSED
-    )
-    yield from test_round_trip.node_cases()
-    yield from ((path.name, harness.load(path)) for path in harness.onnx_files())
+    for corpus, _ in test_round_trip.CORPORA.values():
+        yield from corpus()
 
 
 def assert_same_bytes(corpus: Iterable[tuple[str, ModelProto]], large: Large, folder: Path) -> int:

@@ -17,7 +17,8 @@ FILTERS = (
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Ignore them in the tests of this folder: the hook gets those of all folders."""
+    folder = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.is_relative_to(folder):
             for each in FILTERS:
                 item.add_marker(pytest.mark.filterwarnings(each))

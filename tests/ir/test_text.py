@@ -1,9 +1,7 @@
 """IR text: printed modules parse to the same module, and errors point at their cause."""
 
 import struct
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -125,19 +123,10 @@ def with_attrs(**attrs: object) -> Module:
     return Module(graph)
 
 
-def node_models() -> Iterator[tuple[str, ModelProto]]:
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = collect_testcases(None)
-    yield from ((case.name, case.model) for case in cases if case.model is not None)
-
-
 SOURCES: dict[str, tuple[Callable[[], Iterable[Path | tuple[str, ModelProto]]], int]] = {
     "shared models": (harness.shared_models, 90),
     "backend": (harness.onnx_files, 140),
-    "node": (node_models, 1800),
+    "node": (harness.node_models, 1800),
     "zoo": (zoo.models, 850),
 }
 
@@ -600,28 +589,12 @@ def chain(length: int) -> Module:
     return module
 
 
-def calls(function: Callable[[], object]) -> int:
-    """How many calls `function` makes, of C functions too."""
-    count = 0
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def test_work_is_linear_in_nodes() -> None:
     modules = [chain(1000), chain(4000)]
     texts = [to_text(module) for module in modules]
-    small, large = (calls(partial(to_text, module)) for module in modules)
+    small, large = (harness.calls_of(partial(to_text, module)) for module in modules)
     assert large < 4.1 * small
-    small, large = (calls(partial(parse, text)) for text in texts)
+    small, large = (harness.calls_of(partial(parse, text)) for text in texts)
     assert large < 4.1 * small
 
 

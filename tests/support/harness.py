@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,7 @@ import onnxruntime
 import pytest
 from float64 import UnsupportedOp, evaluate
 from onnx import ModelProto, TensorProto
+from onnx.backend.test.case.test_case import TestCase
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -52,6 +55,35 @@ SHARED_MODELS = pytest.param("shared models", marks=pytest.mark.shared)
 def onnx_files() -> list[Path]:
     """The models that the onnx wheel carries for backend tests."""
     return sorted([*ONNX_DATA.glob("*/*/model.onnx"), *ONNX_DATA.glob("light/*.onnx")])
+
+
+def node_cases() -> list[TestCase]:
+    """Return the cases that onnx makes of each operator.
+
+    It computes their outputs, which takes seconds: call it in a test, not where a module is read.
+    """
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # onnx's generators overflow on purpose
+        return list(collect_testcases(None))
+
+
+def node_models() -> Iterator[tuple[str, ModelProto]]:
+    """Yield the name and the model of each of `node_cases`."""
+    for case in node_cases():
+        assert case.model is not None
+        yield case.name, case.model
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Return how many functions `action` calls, those written in C included.
+
+    It is the same on every machine, as time is not.
+    """
+    profile = cProfile.Profile()
+    profile.runcall(action)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def script(path: Path) -> ModuleType:

@@ -163,9 +163,7 @@ class TestOnnxNodeCases:
     def test_agree_with_the_evaluator(self, record_property: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from onnx.backend.test.case.node import collect_testcases
-
-            cases = collect_testcases(None)
+            cases = harness.node_cases()
             failures, covered, unsupported = {}, 0, 0
             for case in cases:
                 model = case.model
