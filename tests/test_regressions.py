@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from float64 import evaluate
-from harness import EXAMPLE
+from harness import EXAMPLE, calls_of
 from irc.frontends.onnx import from_model
 from irc.ir import Graph, Module, Node, TensorType
 from irc.ir.tensor import ArrayTensor
@@ -258,29 +259,14 @@ def steps(graph: Graph, count: int, shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ["chain", "fan", "refused"])
 def test_the_pipeline_visits_a_bounded_number_of_things_per_node(shape: str) -> None:
-    """Python calls in the default pipeline, counted, grow no faster than the graph."""
+    """Calls in the default pipeline grow no faster than the graph."""
     counts = []
     for size in (150, 300):
         module = Module(Graph("g", {"": 17}))
         steps(module.graph, size, shape)
         module.next_origin = size
-        counts.append(count_calls(lambda module=module: irc.passes.default_pipeline()(module)))  # type: ignore[misc]
+        counts.append(calls_of(partial(irc.passes.default_pipeline(), module)))
     assert counts[1] <= 2.3 * counts[0]
-
-
-def count_calls(action: Callable[[], object]) -> int:
-    calls = 0
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(profile)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def test_a_model_is_not_changed_by_compiling_it() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import tracemalloc
 from pathlib import Path
 
 import irc
 import numpy as np
 import pytest
+from harness import calls_of
 from irc.backends.foldmap.digests import graph_digest
 from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx import from_model
@@ -197,10 +197,18 @@ def test_a_reshape_to_channels_that_no_memory_holds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["Mul", "Add", "BatchNormalization"])
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("copied", [False, True])
-def test_thousands_of_affines_of_one_long_vector(op: str, relu: bool, copied: bool) -> None:
+@pytest.mark.parametrize(
+    ("copied", "relu", "op"),
+    [
+        (False, False, "Mul"),
+        (True, True, "Mul"),
+        (True, False, "Add"),
+        (False, True, "Add"),
+        (False, False, "BatchNormalization"),
+        (True, True, "BatchNormalization"),
+    ],
+)
+def test_thousands_of_affines_of_one_long_vector(copied: bool, relu: bool, op: str) -> None:
     nodes, last = [], "x"
     for i in range(2000):
         reads = "k"
@@ -545,19 +553,17 @@ def images(nodes: list[NodeProto], *tensors: TensorProto) -> ModelProto:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
-@pytest.mark.parametrize("tail", [0, 100])
+@pytest.mark.parametrize(("op", "tail"), [("Concat", 0), ("Concat", 100), ("Sum", 100), ("Max", 0)])
 def test_thousands_of_affines_in_front_of_one_operator(op: str, tail: int) -> None:
     """Each of them asks all the others; together they may ask so much and no more."""
+    count = 2500
     parameters = {"axis": 1} if op == "Concat" else {}
-    nodes = [node("Mul", ["x", "s"], [f"y{i}"]) for i in range(6000)]
-    nodes.append(node(op, [f"y{i}" for i in range(6000)], ["r0"], **parameters))
+    nodes = [node("Mul", ["x", "s"], [f"y{i}"]) for i in range(count)]
+    nodes.append(node(op, [f"y{i}" for i in range(count)], ["r0"], **parameters))
     nodes += [node("Neg" if i % 2 else "Relu", [f"r{i}"], [f"r{i + 1}"]) for i in range(tail)]
     scale = numpy_helper.from_array(np.arange(1, 4, dtype=np.float32).reshape(3, 1, 1), "s")
     made = images([*nodes, node("Identity", [f"r{tail}"], ["y"])], scale)
-    start = time.process_time()
-    irc.compile(made)
-    assert time.process_time() - start < 8
+    assert calls_of(lambda: irc.compile(made)) < 30_000_000
 
 
 def test_hundreds_of_affines_in_front_of_one_operator_all_fold() -> None:
@@ -683,15 +689,17 @@ def test_parameters_that_are_made_fold_where_they_are_small_or_the_model_holds_a
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["Conv", "Relu"])
 @pytest.mark.parametrize("scale", [2.0, 0.999])
-def test_a_chain_of_ten_thousand_affines_that_cannot_go_whole(op: str, scale: float) -> None:
+def test_a_chain_of_thousands_of_affines_that_cannot_go_whole(op: str, scale: float) -> None:
     """Where a beginning of it folds, or none, the rest is not recognised anew."""
-    count = 10_000
-    nodes = [node(op, ["x", "w"][: 1 + (op == "Conv")], ["y0"])]
-    nodes += [node("Add" if i % 2 else "Mul", [f"y{i}", "s"], [f"y{i + 1}"]) for i in range(count)]
     steps = np.array([scale, scale / 2, 1 / scale], np.float32).reshape(3, 1, 1)
     tensors = [numpy_helper.from_array(steps, "s"), floats("w", 3, 3, 1, 1)]
-    made = images([*nodes, node("Identity", [f"y{count}"], ["y"])], *tensors)
-    start = time.process_time()
-    result = irc.compile(made)
-    assert time.process_time() - start < 8
-    assert sum(result.count().values()) == count
+    calls = []
+    for count in (1500, 3000):
+        nodes = [node(op, ["x", "w"][: 1 + (op == "Conv")], ["y0"])]
+        nodes += [
+            node("Add" if i % 2 else "Mul", [f"y{i}", "s"], [f"y{i + 1}"]) for i in range(count)
+        ]
+        made = images([*nodes, node("Identity", [f"y{count}"], ["y"])], *tensors)
+        calls.append(calls_of(lambda made=made: irc.compile(made)))  # type: ignore[misc]
+    assert calls[1] < 2.2 * calls[0]
+    assert sum(irc.compile(made).count().values()) == count
