@@ -66,8 +66,16 @@ class NoiseBudget:
 
     def __init__(self, module: Module, selection: Selection) -> None:
         self.module, self.selection = module, selection
-        self.sites = list(self._found_sites())
         result = Result(module)
+        graph = result.model.graph
+        # A BatchNormalization that is written as one operator rounds nothing inside.
+        written = {info.name for info in graph.input}
+        written.update(name for node in graph.node for name in node.output)
+        self.sites = [
+            site
+            for site in self._found_sites()
+            if site.constants or result.name_of(site.value) in written
+        ]
         self.runner = Runner(_switched(result, self.sites, selection), module.base_dir)
         self.noise: list[dict[str, float]] = []
         """For each site the share by result."""
