@@ -338,7 +338,7 @@ class Sequential:
             late = [
                 name for name in pass_.after if name in names[i + 1 :] and name not in names[:i]
             ]
-            if late and pass_.name not in names[:i]:
+            if late and pass_.name not in names[i + 1 :]:  # else it runs behind them, too
                 yield (
                     f"{pass_.name} runs before {late[0]}, which makes room for it: put {late[0]}"
                     " first"

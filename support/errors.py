@@ -4,7 +4,8 @@ IRError                 everything irc raises on purpose: one clear sentence
 ├── ModelError          a model file cannot be read, or breaks ONNX's own rules
 ├── ParseError          IR text does not parse (line, caret, expected token)
 ├── VerifyError         a module breaks an invariant of the IR, or does not compute the same
-│   └── SourceError     the reference model of a comparison does not run
+│   ├── SourceError     the reference model of a comparison does not run
+│   └── InputsError     a file of inputs cannot be read
 ├── PassError           an unknown pass or option, or a pass that failed
 ├── EmitError           a module cannot be written as ONNX
 └── FoldMapError        a fold map cannot be read or does not fit
@@ -95,6 +96,10 @@ class VerifyError(IRError):
 
 class SourceError(VerifyError):
     """The reference model itself does not run: the compiled module is not judged."""
+
+
+class InputsError(VerifyError):
+    """A file of inputs cannot be read, or has none: no model is at fault. The message names it."""
 
 
 class PassError(IRError):

@@ -291,6 +291,8 @@ def test_a_wrong_order_is_warned_of_and_a_right_one_is_not() -> None:
     ]
     assert list(default_pipeline().misplaced()) == []
     assert list(Sequential([FoldScaleAxis()]).misplaced()) == []
+    again = Sequential([FoldScaleAxis(), SimplifyInference(), FoldScaleAxis()])
+    assert list(again.misplaced()) == []
 
 
 class Marks(Pass):

@@ -195,13 +195,15 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def blaming(options: argparse.Namespace) -> Iterator[None]:
     """Begin the message of a VerifyError with the file of the model that causes it."""
-    from ...support.errors import SourceError, VerifyError
+    from ...support.errors import InputsError, SourceError, VerifyError
 
     def of(path: str) -> str:
         return "standard input" if path == "-" else path
 
     try:
         yield
+    except InputsError:
+        raise
     except SourceError as error:
         raise SourceError(f"{of(options.first)}: {error}") from None
     except VerifyError as error:

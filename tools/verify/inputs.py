@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from ...ir.tensor import Array
-from ...support.errors import VerifyError
+from ...support.errors import InputsError, VerifyError
 
 Feeds = dict[str, Any]
 """Arrays by the names of the inputs, and lists of arrays for sequences."""
@@ -169,13 +169,13 @@ def read_inputs(
             name, array = _read_tensor(path)
         except Exception as error:  # numpy, zipfile and onnx have no common exception
             if isinstance(error, FileNotFoundError):
-                raise VerifyError(f"{path}: there is no such file") from None
+                raise InputsError(f"{path}: there is no such file") from None
             why = (error.strerror if isinstance(error, OSError) else None) or error
-            raise VerifyError(f"{path}: no inputs can be read from it: {why}") from None
+            raise InputsError(f"{path}: no inputs can be read from it: {why}") from None
         unfed = (other for other in required if other not in single)
         target = name if name in accepted else next(unfed, None)
         if target is None:
-            raise VerifyError(
+            raise InputsError(
                 f"{path}: the model has {len(required)} inputs, and other files give all of them"
             )
         single[target] = array

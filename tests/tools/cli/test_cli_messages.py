@@ -332,6 +332,20 @@ def test_a_missing_certificate_is_named_once(
     assert capsys.readouterr().err.startswith(f"irc: {path}: cannot be read: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("nope.npz", "there is no such file"), ("bad.npz", "no inputs can be read from it: ")],
+)
+@pytest.mark.parametrize("command", ["verify", "align"])
+def test_a_bad_file_of_inputs_is_named_without_a_model(
+    command: str, name: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    path = tmp_path / name
+    assert main([command, str(EXAMPLE), str(EXAMPLE), "--inputs", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"irc: {path}: {sentence}")
+
+
 def test_an_affine_without_effect_is_said_to_be_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
