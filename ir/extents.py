@@ -479,10 +479,10 @@ def is_same(a: Piece, b: Piece) -> bool:
 
 def are_equal(a: Piece, b: Piece) -> bool | None:
     """Return whether two pieces are the same number in every run, or in none; None elsewhere."""
+    if is_same(a, b):
+        return True
     if a is None or b is None:
         return None
-    if a == b:
-        return True
     apart = difference(a, b)
     low, high = least(apart), most(apart)
     is_greater = low is not None and low > 0

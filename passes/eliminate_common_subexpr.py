@@ -58,7 +58,7 @@ class EliminateCommonSubexpr(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> bool:
         rewriter, graphs = Rewriter(module), list(module.graphs())
-        have_extents = any([graph.operators_of(_READ_EXTENTS) for graph in graphs])
+        have_extents = any(graph.operators_of(_READ_EXTENTS) for graph in graphs)
         for graph in graphs:
             # Constants and extents first: operators are equal only if they read the same values.
             if self.constants == "merge":

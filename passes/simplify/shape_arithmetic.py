@@ -288,7 +288,7 @@ def repeats(wanted: Sequence[Piece], shape: Sequence[Piece]) -> list[Piece]:
     None, an extent that is unknown, stays: the axes that the data does not have are 1.
     """
     kept = [1] * (len(wanted) - len(shape)) + list(shape)[max(0, len(shape) - len(wanted)) :]
-    return [1 if is_same(*pair) else pair[0] for pair in zip(wanted, kept, strict=True)]
+    return [1 if is_same(piece, at) else piece for piece, at in zip(wanted, kept, strict=True)]
 
 
 @rule(affine="untouched", reads=("full",))
