@@ -155,9 +155,8 @@ def test_what_is_asked_of_rooms_above_is_what_the_face_provides() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    TopologicalSorter(
-        imported()
-    ).prepare()  # raises CycleError, which names the modules of a circle
+    order = TopologicalSorter(imported())
+    order.prepare()  # raises CycleError, which names the modules of a circle
 
 
 def test_no_two_modules_have_one_name() -> None:

@@ -79,7 +79,7 @@ def node_models() -> Iterator[tuple[str, ModelProto]]:
 def calls_of(action: Callable[[], object]) -> int:
     """Return how many functions `action` calls, those written in C included.
 
-    It is the same on every machine, as time is not.
+    It hardly depends on the machine, as time does.
     """
     profile = cProfile.Profile()
     profile.runcall(action)
