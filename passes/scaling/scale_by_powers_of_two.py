@@ -10,6 +10,7 @@ from ...support.errors import UsageError
 from ..float16.inner_values import check_accumulator
 from ..infra import Pass, PassContext
 from .exponents import LARGEST_EXPONENT
+from .norm_factors import NormFactors
 from .scaling_commit import ScalingCommit
 from .scaling_plan import ScalingPlan
 
@@ -29,8 +30,10 @@ class ScaleByPowersOfTwo(Pass):
        such as epsilon, and components of small values, are not subnormal, if that can be had; few
        constants change. Nothing changes if no value is too large or too small. With
        `accumulate=float16` sums inside operators do not exceed it either.
-    4. With an `exponent` all free components get it, whatever their range.
-    5. In float32 every result has the bits that it had, while no number leaves the normal range. A
+    4. If weights or values became small for the sake of the square in a normalization that is
+       written out, its data are multiplied before it.
+    5. With an `exponent` all free components get it, whatever their range.
+    6. In float32 every result has the bits that it had, while no number leaves the normal range. A
        component stays as it is if a constant would leave it.
     """
 
@@ -50,14 +53,24 @@ class ScaleByPowersOfTwo(Pass):
             )
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        plan = ScalingPlan(module, self.margin, sums_in_half=self.accumulate == "float16")
-        chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
-        while (row := plan.obstacle(chosen)) is not None:
-            plan.exponents.freeze(row)
-            chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
+        plan, chosen = self._solved(module)
         if not chosen or module.debug_counter.exhausted:
             return False
+        factors = NormFactors(module)
+        if not self.exponent and plan.is_smaller(chosen) and factors.insert(plan.most):
+            plan, chosen = self._solved(module)
         commit = ScalingCommit(plan, chosen, str(self))
         with commit.rewriter.step("scale", f"graph {module.graph.name!r}"):
             commit.run()
+        factors.drop_ones()
         return commit.rewriter.changed
+
+    def _solved(self, module: Module) -> tuple[ScalingPlan, dict[int, int]]:
+        """Return the equations, and exponents with which no number leaves the normal range."""
+        plan = ScalingPlan(module, self.margin, sums_in_half=self.accumulate == "float16")
+        while True:
+            chosen = plan.forced(self.exponent) if self.exponent else plan.chosen()
+            row = plan.obstacle(chosen)
+            if row is None:
+                return plan, chosen
+            plan.exponents.freeze(row)

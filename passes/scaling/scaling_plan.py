@@ -23,7 +23,7 @@ COPIED_BYTES = 1 << 14
 """Bytes of a constant that may become several, where operators read it at several exponents."""
 
 QUIET = 2.0**-10
-"""Values and weights that are all smaller are brought up to it: below 2^-14 bits are lost."""
+"""What is wished of the greatest of values and of weights: below 2^-14 bits are lost."""
 
 
 class ScalingPlan:
@@ -137,6 +137,12 @@ class ScalingPlan:
             return None
         return math.ceil(math.log2(smallest_normal(F16) / magnitude))
 
+    def is_smaller(self, chosen: Mapping[int, int]) -> bool:
+        """Return whether values or weights get below QUIET that were not."""
+        return any(
+            wish.least is not None and wish.at(chosen) < wish.least <= 0 for wish in self.wishes()
+        )
+
     def forced(self, exponent: int) -> dict[int, int]:
         """Return the exponent for all free components of values that operators compute."""
         frees = {free for row in self._component_rows() for free in row}
@@ -181,8 +187,8 @@ def at(row: Row, chosen: Mapping[int, int]) -> int:
 
 
 def _up_to_quiet(greatest: float) -> int | None:
-    """Return the exponent that brings small numbers up to QUIET, None for others."""
-    return math.ceil(math.log2(QUIET / greatest)) if 0 < greatest < QUIET else None
+    """Return the least exponent with which a number is QUIET or greater, None for 0."""
+    return math.ceil(math.log2(QUIET / greatest)) if greatest > 0 else None
 
 
 def _difference(first: Terms, second: Terms) -> Terms:

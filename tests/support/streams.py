@@ -65,3 +65,26 @@ def written_norm(size: float = 1.0, opset: int = 17) -> ModelProto:
     graph.node("MatMul", [normal, graph.initializer(second)], "y")
     graph.output("y", ["N", 6, width])
     return graph.model()
+
+
+def feed_forward(size: float, first: float = 1.0) -> ModelProto:
+    """Return a block like T5's: a stream of about `first`, to which a layer adds `size`."""
+    graph, rng, d = Graph(opset=17), np.random.default_rng(5), 16
+
+    def weight(rows: int, columns: int, scale: float) -> str:
+        array = rng.standard_normal((rows, columns)) * scale / rows**0.5
+        return graph.initializer(array.astype(np.float32))
+
+    def norm(x: str) -> str:
+        square = graph.node("Pow", [x, graph.initializer(np.array(2, np.float32))])
+        mean = graph.node("ReduceMean", [square], axes=[-1])
+        total = graph.node("Add", [mean, graph.initializer(np.array(1e-6, np.float32))])
+        normal = graph.node("Div", [x, graph.node("Sqrt", [total])])
+        return graph.node("Mul", [normal, graph.initializer(np.ones(d, np.float32))])
+
+    x = graph.node("MatMul", [graph.input("x", ["N", 6, d]), weight(d, d, first)])
+    y = graph.node("Relu", [graph.node("MatMul", [norm(x), weight(d, 64, size**0.5)])])
+    x = graph.node("Add", [x, graph.node("MatMul", [y, weight(64, d, size**0.5)])])
+    graph.node("MatMul", [norm(x), weight(d, 4, 1.0)], "y")
+    graph.output("y", ["N", 6, 4])
+    return graph.model()

@@ -10,7 +10,7 @@ import pytest
 from irc.tools.cli.main import main
 from irc.tools.verify.runner import Runner
 from onnx import numpy_helper
-from streams import DATA, stream
+from streams import DATA, feed_forward, stream
 
 COMPILE = ["compile", "model.onnx", "-o", "half.onnx", "--float16", "--inputs", "samples.npz"]
 
@@ -30,6 +30,16 @@ def test_the_scaled_float32_form_is_proved(
     form = onnx.load("cert.float32.onnx")
     types = {tensor.data_type for tensor in form.graph.initializer}
     assert types == {onnx.TensorProto.FLOAT}
+    source, scaled = (Runner(each, Path()).run(["y"], DATA)[0] for each in (model, form))
+    np.testing.assert_array_equal(source, scaled)
+
+
+def test_products_before_norms_keep_the_bits(folder: Path) -> None:
+    model = feed_forward(1e5)
+    onnx.save(model, "model.onnx")
+    assert main([*COMPILE, "--certificate", "cert.json"]) == 0
+    form = onnx.load("cert.float32.onnx")
+    assert len(form.graph.node) == len(model.graph.node) + 1
     source, scaled = (Runner(each, Path()).run(["y"], DATA)[0] for each in (model, form))
     np.testing.assert_array_equal(source, scaled)
 

@@ -7,7 +7,8 @@ import irc
 import numpy as np
 import pytest
 from graphs import Graph
-from streams import DATA, stream
+from onnx import ModelProto, numpy_helper
+from streams import DATA, feed_forward, stream
 
 
 def test_a_large_stream_is_scaled() -> None:
@@ -105,3 +106,33 @@ def test_sums_that_no_exponent_saves_stay_float32() -> None:
     ]
     with pytest.raises(irc.UsageError, match="accumulate has to be one of float32, float16"):
         irc.to_float16(graph.model(), inputs=data, accumulate="bfloat16")
+
+
+def products(model: ModelProto) -> list[float]:
+    """Return the scalars that a model multiplies by."""
+    arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    return [
+        float(arrays[name])
+        for node in model.graph.node
+        if node.op_type == "Mul"
+        for name in node.input
+        if name in arrays and arrays[name].size == 1
+    ]
+
+
+def test_squares_of_a_stream_do_not_make_its_small_values_subnormal() -> None:
+    """The square of 2e5 takes 2^-10, with which weights of 1 would lose their bits."""
+    found = irc.to_float16(feed_forward(1e5), inputs=DATA, target=0)
+    assert not found.stayed
+    assert found.fidelity[0].sqnr > 55
+    stream_exponent = max(each.exponent for each in found.scaled)
+    assert stream_exponent > -6
+    assert [2.0**-10 < factor < 1 for factor in products(found.model)] == [True]
+
+
+@pytest.mark.parametrize("sizes", [(1.0, 1.0), (1e5, 1e5)], ids=["small", "large throughout"])
+def test_no_product_stands_before_a_norm_that_needs_none(sizes: tuple[float, float]) -> None:
+    model = feed_forward(*sizes)
+    found = irc.to_float16(model, inputs=DATA, target=0)
+    assert products(found.model) == []
+    assert found.operators[0] + found.casts == found.operators[1]
