@@ -279,13 +279,8 @@ def tensors(path: Path, names: Callable[[onnx.GraphProto], list[str]]) -> list[N
     """Return the initializers that `names` selects, in float64; no other external data is read."""
     graph = onnx.load(path, load_external_data=False).graph
     found = {tensor.name: tensor for tensor in graph.initializer}
-    result = []
-    for name in names(graph):
-        tensor = found[name]
-        if tensor.external_data:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
-        result.append(onnx.numpy_helper.to_array(tensor).astype(np.float64))
-    return result
+    read = onnx.numpy_helper.to_array
+    return [read(found[name], str(path.parent)).astype(np.float64) for name in names(graph)]
 
 
 def wrong(source: Path, result: Path) -> str | None:

@@ -150,6 +150,8 @@ def test_models_that_are_not_odd_pass_the_checker(
                 onnx.checker.check_model(model)
             except onnx.checker.ValidationError as error:
                 failures[name] = str(error)
+    if onnx.__version__.startswith("1.22."):  # its checker does not know that name of ONNX's domain
+        assert "No opset import" in failures.pop("domain/imported_ai_onnx_used_empty")
     assert not failures
 
 

@@ -42,7 +42,8 @@ ONNXRUNTIME_REFUSALS = (
 )
 ROUNDED_BY_ONNXRUNTIME = {"GroupNormalization", "Gelu"}
 """Their function bodies compute, or give constants, in float32 even for float64."""
-COVERED_CASES = 1650
+UNSUPPORTED_CASES = 193
+"""Those of onnx 1.22 and 1.23, which has 119 cases more."""
 
 
 def tensor_type(array: Array, dtype: Any = None) -> onnx.TypeProto:
@@ -184,7 +185,8 @@ class TestOnnxNodeCases:
         record_property("unsupported", unsupported)
         print(f"{covered} of {len(cases)} cases covered, {unsupported} skipped as unsupported")
         assert not failures
-        assert covered >= COVERED_CASES
+        assert covered + unsupported > 1700
+        assert unsupported <= UNSUPPORTED_CASES
 
 
 CONVOLUTIONS: list[Case] = [

