@@ -6,7 +6,8 @@ With u the unit roundoff, each result and each constant moves by a random share 
 the error of one rounding:
 
 - u * |y| for most operators;
-- u * (|y| + |x|) for operators of one operand, u * (|y| + 1) for sigmoids and the like;
+- u * (|y| + |x|) for operators of one operand but roots and reciprocals, u * (|y| + 1) for sigmoids
+  and the like;
 - u * (2 + sqrt(n) / 2) * sum |w| |x| for a sum of n products: the probabilistic bound of Higham and
   Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019, which grows with sqrt(n)
   instead of n.
@@ -48,6 +49,7 @@ from .numeric_traits import (
     LONG_SUMS,
     POLES,
     ROUNDED_NEAR_ONE,
+    ROUNDED_ONCE,
     SHAPE_FROM_OPERANDS,
     SUMS_OF_PRODUCTS,
     TAKES_COMPUTED_PARAMETERS,
@@ -317,6 +319,8 @@ class _NoiseInserter(GraphBuilder):
         """Return the magnitudes, beside its own, to which a result's error is proportional."""
         if node.op_type in ROUNDED_NEAR_ONE:
             return [ONE]
+        if node.op_type in ROUNDED_ONCE:
+            return []
         operand, type_ = self.types.get(node.input[0]), self.types.get(result)
         # Only of an elementwise function the operand's magnitudes have the shape of the result.
         if len(node.input) > 1 or operand is None or operand != type_ or operand.shape is None:

@@ -45,6 +45,13 @@ ROUNDED_NEAR_ONE = frozenset(
 )
 """Operators whose absolute error is a unit roundoff: kernels are rational functions."""
 
+ROUNDED_ONCE = frozenset(["Sqrt", "Reciprocal"])
+"""Operators of one operand x with an error of u |y|, however large x is.
+
+IEEE 754 has the nearest number to a root and to a quotient. Other functions of one operand reduce
+it first, as Exp does, and may so have an error of u |x|.
+"""
+
 SHAPE_FROM_OPERANDS = frozenset(
     [
         *("Resize", "Upsample", "Range", "OneHot", "ConstantOfShape", "NonMaxSuppression"),

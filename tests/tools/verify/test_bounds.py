@@ -16,6 +16,7 @@ from irc.tools.verify.difference import compare_tensors, undecided_share, undeci
 from irc.tools.verify.reference_tensor import ReferenceTensor
 from irc.tools.verify.tensor_blocks import channel_rms
 from onnx import ModelProto, numpy_helper
+from streams import DATA, written_norm
 from verification import text, verdict, verified
 
 
@@ -99,6 +100,26 @@ def test_zeros_are_decided() -> None:
         model,
         text("g (float[2,4] x) => (float[2,4] y) <float e = {1e-30}> { a = Abs(x) y = Mul(a, e) }"),
     )
+
+
+@pytest.mark.parametrize("op", ["Sqrt", "Reciprocal"])
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_bounds_of_roots_and_reciprocals_do_not_grow_with_operands(op: str, size: float) -> None:
+    model = text(f"g (float[2,4] x) => (float[2,4] y) {{ y = {op}(x) }}")
+    body = "g (float[2,4] x) => (float[2,4] y) <float k = {{{}}}> {{ r = {}(x) y = Mul(r, k) }}"
+    array = np.random.default_rng(0).uniform(1, 2, (2, 4)).astype(np.float32) * np.float32(size)
+    inputs = [Stimulus("given", {"x": array})]
+    assert not verdict(model, text(body.format(1 + 2**-22, op)), inputs=inputs)
+    assert verdict(model, text(body.format(1 + 2**-14, op)), inputs=inputs) == {"y"}
+
+
+def test_a_norm_of_large_numbers_is_decided() -> None:
+    model = written_norm(1e5)
+    rows = [
+        row for row, _ in Comparison(model, inputs=[Stimulus("given", DATA)]).differences(model)
+    ]
+    assert len(rows) > 10
+    assert undecided_share(rows) == 0
 
 
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 4e307])

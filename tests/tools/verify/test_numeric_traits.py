@@ -90,6 +90,11 @@ HELD = {
             **why("a layer with states: no formula bounds its rounding", "RNN", "GRU", "LSTM"),
         },
     ),
+    "ROUNDED_ONCE": Held(
+        lists.ROUNDED_ONCE,
+        having(Trait.EXACT_AT_RUNTIME) & having(Trait.ELEMENTWISE),
+        only_said=why("in EXACT: not rounded at all", "Ceil", "Floor", "Identity", "Neg"),
+    ),
     "COMPARISONS": Held(lists.COMPARISONS, having(Trait.DECIDES) & having(Trait.BROADCASTS)),
     "POLES": Held(lists.POLES.keys(), rows(lambda row: row.pole)),
     "SINGULAR": Held(
