@@ -1,9 +1,8 @@
 """Which rounding costs how much, and the few operators that are worth their float32.
 
-Errors of roundings are about independent, so that the noise of all is the sum of the noise of each.
-Each is measured alone: the float32 model runs with one rounding at a time, of a value or of a
-constant that an operator reads. An operator in float32 saves the roundings of the constants that it
-reads, and of the values between it and others in float32.
+Each rounding is measured alone, of a value or of a constant that an operator reads. An operator in
+float32 saves the roundings of the constants that it reads, and of the values between it and others
+in float32.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from ...ir.graph import Node, Value, is_constant
 from ...ir.module import Module
@@ -23,10 +22,10 @@ from ...passes.float16.regions import work_of
 from ...passes.float16.selection import Selection, is_float32_operator
 from ...passes.float16.weight_errors import LAYERS
 from ...result import Result, copied
-from ..int8.fidelity import SquaredError
+from ..int8.fidelity import measure
+from ..int8.lone_roundings import SWITCH, Switched, add_switches, lone_noise
 from ..verify.inputs import Feeds
 from ..verify.runner import Runner
-from ..verify.tensor_blocks import is_tensor
 from .emulation import EXACT, copied_node, rounding
 
 SHARE = 0.05
@@ -43,9 +42,6 @@ BUDGET_BYTES = 1 << 29
 
 FIRST_SWITCH = 9
 """The first opset of Where, which switches roundings."""
-
-SWITCHES = "irc.roundings"
-"""The input that says which roundings take place."""
 
 
 class Site(Record):
@@ -77,8 +73,9 @@ class NoiseBudget:
             if site.constants or result.name_of(site.value) in written
         ]
         self.runner = Runner(_switched(result, self.sites, selection), module.base_dir)
-        self.noise: list[dict[str, float]] = []
-        """For each site the share by result."""
+        self.results = [info.name for info in graph.output]
+        self.noise: Array = np.zeros((0, 0))
+        """The noise of each site alone, as a share of the power of each result [sites, results]."""
 
     @property
     def work(self) -> float:
@@ -120,45 +117,20 @@ class NoiseBudget:
         return (None, layer) if is_weight or is_corrected else (value, reader)
 
     def together(self, batches: Sequence[Feeds]) -> dict[str, float]:
-        """Return the dB of each result with all roundings, as `measure` does."""
-        (found,) = self._errors(batches, [np.ones(len(self.sites), bool)])
-        return {name: error.sqnr for name, error in found.items() if error.signal}
+        """Return the dB of each result with all roundings, but of results without a signal."""
+        count = len(self.sites)
+        exact, rounded = (Switched(self.runner, on, count) for on in ((), range(count)))
+        found = measure(exact, rounded, self.results, batches)
+        return {one.name: one.sqnr for one in found if one.sqnr != -np.inf}
 
     def measure(self, batches: Sequence[Feeds]) -> None:
         """Measure the noise of each rounding alone. Raises VerifyError if it does not run."""
-        self.noise = [
-            {
-                name: each.noise / each.signal
-                for name, each in errors.items()
-                if each.signal and np.isfinite(each.noise)
-            }
-            for errors in self._errors(batches, np.eye(len(self.sites), dtype=bool))
-        ]
-
-    def _errors(
-        self, batches: Sequence[Feeds], choices: Sequence[Array] | Array
-    ) -> list[dict[str, SquaredError]]:
-        """Return the errors of floating-point results with some roundings, for each choice."""
-        names = [info.name for info in self.runner.model.graph.output]
-        errors = [{name: SquaredError() for name in names} for _ in choices]
-        for feeds in batches:
-            exact = self.runner.run(names, {**feeds, SWITCHES: np.zeros(len(self.sites), bool)})
-            for error, switches in zip(errors, choices, strict=True):
-                found = self.runner.run(names, {**feeds, SWITCHES: switches})
-                for name, a, b in zip(names, exact, found, strict=True):
-                    if is_tensor(a) and a.dtype.kind == "f" and a.shape == b.shape:
-                        error[name].add(a, b)
-        return errors
+        self.noise = np.array([*lone_noise(self.runner, len(self.sites), self.results, batches)])
 
     def left(self, kept: Collection[Node]) -> float:
         """Return the noise of the worst result with some operators in float32."""
-        total: dict[str, float] = {}
-        for site, noise in zip(self.sites, self.noise, strict=True):
-            if self.is_saved(site, kept):
-                continue
-            for name, share in noise.items():
-                total[name] = total.get(name, 0.0) + share
-        return max(total.values(), default=0.0)
+        places = [i for i, site in enumerate(self.sites) if not self.is_saved(site, kept)]
+        return float(self.noise[places].sum(axis=0).max(initial=0.0)) if places else 0.0
 
     def is_saved(self, site: Site, kept: Collection[Node]) -> bool:
         """Return whether a rounding does not take place with some operators in float32."""
@@ -213,7 +185,7 @@ def _moves(node: Node, half: Collection[Value]) -> bool:
 
 
 def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> ModelProto:
-    """Return the float32 model with all roundings, each if the input SWITCHES says so."""
+    """Return the float32 model with all roundings, each of which is switched on by an input."""
     model = copied(result.model)
     graph = model.graph
     places = {name: i for i, node in enumerate(graph.node) for name in node.output}
@@ -229,17 +201,15 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
 
     for number, site in enumerate(sites):
         name, label = result.name_of(site.value), f"irc.site.{number}"
-        graph.initializer.append(numpy_helper.from_array(np.array(number), f"{label}.at"))
-        gather = helper.make_node("Gather", [SWITCHES, f"{label}.at"], [f"{label}.on"])
+        switch = f"{SWITCH}{number}"
         if site.constants:
-            heads.append(gather)
             for place, (value, reader) in enumerate(site.constants):
                 name, target = result.name_of(value), f"{label}.{place}"
                 if name not in constants:  # an attribute in the model's opset
                     continue
                 half = selection.constants[value, reader].array.astype(np.float32)
                 graph.initializer.append(numpy_helper.from_array(half, f"{target}.rounded"))
-                heads.append(_chosen(label, f"{target}.rounded", name, target))
+                heads.append(_chosen(switch, f"{target}.rounded", name, target))
                 rename(reader, name, target)
             continue
         exact, target = name, label
@@ -247,13 +217,13 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
             node = graph.node[places[name]]
             exact, target = name + EXACT, name
             node.output[list(node.output).index(name)] = exact
-        made = [*rounding(exact, f"{label}.rounded", selection.dtype), gather]
-        made.append(_chosen(label, f"{label}.rounded", exact, target))
+        made = rounding(exact, f"{label}.rounded", selection.dtype)
+        made.append(_chosen(switch, f"{label}.rounded", exact, target))
         if site.maker is None:
             for reader in site.readers:
                 rename(reader, name, target)
         (behind[places[name]] if name in places else heads).extend(made)
-    graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(sites)]))
+    add_switches(graph, len(sites))
     nodes = [copied_node(node) for node in heads]
     for node, more in zip(graph.node, behind, strict=True):
         nodes += map(copied_node, (node, *more))
@@ -262,6 +232,6 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
     return model
 
 
-def _chosen(label: str, rounded: str, exact: str, target: str) -> NodeProto:
+def _chosen(switch: str, rounded: str, exact: str, target: str) -> NodeProto:
     """Return a Where that takes the rounded numbers if a switch is on."""
-    return helper.make_node("Where", [f"{label}.on", rounded, exact], [target])
+    return helper.make_node("Where", [switch, rounded, exact], [target])

@@ -78,7 +78,7 @@ class Judge:
         noun: str,
     ) -> None:
         runner = Runner(source, base_dir)
-        self.source = Remembered(runner)
+        self.source = Remembered(runner, [info.name for info in source.graph.output])
         self.base_dir = base_dir
         self.batches: Sequence[Feeds] = batches or []
         self.is_predicted = batches is None

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...ir.tensor import Array
 from ..verify.inputs import Feeds
-from ..verify.runner import Runner
 from ..verify.tensor_blocks import blocks, channel_view, is_tensor, widen
 
 APART = 3.0
@@ -94,9 +93,8 @@ class Runs(Protocol):
 class Remembered:
     """The results of a model, computed once for each batch as far as MOST bytes hold them."""
 
-    def __init__(self, model: Runner) -> None:
-        self.model = model
-        self.results = [info.name for info in model.model.graph.output]
+    def __init__(self, model: Runs, results: Sequence[str]) -> None:
+        self.model, self.results = model, list(results)
         self._found: dict[int, list[Any]] = {}
         self._bytes = 0
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import (
@@ -24,17 +23,15 @@ from onnx import (
 )
 
 from ...result import copied
-from ..verify.inputs import Feeds
 from ..verify.onnx_graph import constant_tensors, makers_of, reads
 from ..verify.runner import Runner
 from .coverage import LAYERS
 from .dynamic import PRODUCTS, make_dynamic
 from .engine import ELEMENTS
 from .integer_limits import LIMITS
+from .lone_roundings import SWITCH, Switched, add_switches
 from .quantized_layers import FUSED
 
-MARK = "irc.switch."
-"""What the names of switches, and of all that belongs to them, begin with."""
 INPUT_SUFFIX = "_QuantizeLinear_Input"
 """What onnxruntime appends to the name of a result before its rounding."""
 
@@ -91,18 +88,6 @@ class Switchboard:
     def running(self, on: Collection[int]) -> Switched:
         """Return the model with the roundings of these indices."""
         return Switched(self.runner, on, len(self.roundings))
-
-
-class Switched:
-    """A model with some roundings, which runs as a Runner does."""
-
-    def __init__(self, runner: Runner, on: Collection[int], count: int) -> None:
-        self.runner = runner
-        self.switches = {f"{MARK}{i}": np.array(i in on) for i in range(count)}
-
-    def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
-        """Return the named tensors. Raises VerifyError if onnxruntime fails."""
-        return self.runner.run(names, {**feeds, **self.switches})
 
 
 class _Builder:
@@ -202,8 +187,8 @@ class _Builder:
                 nodes = self._rounded_constant(name, found)
                 if nodes is None:
                     continue
-                index = self.index(f"{MARK}weight.{owner}", owner)
-                result = f"{MARK}{index}.{node.name}.{place}"
+                index = self.index(f"{SWITCH}weight.{owner}", owner)
+                result = f"{SWITCH}{index}.{node.name}.{place}"
                 self._add_if(index, name, nodes, found, result, "")
                 node.input[place] = result
 
@@ -227,7 +212,7 @@ class _Builder:
         for node in list(self.graph.node):
             if node.name not in self.dynamic or node.op_type not in PRODUCTS:
                 continue
-            index = self.index(f"{MARK}dynamic.{node.name}", node.name)
+            index = self.index(f"{SWITCH}dynamic.{node.name}", node.name)
             small = ModelProto()
             small.graph.node.append(node)
             for name in node.input:
@@ -240,9 +225,9 @@ class _Builder:
             then = self._branch(index, pairs, result)
             kept = NodeProto()
             kept.CopyFrom(node)
-            kept.output[0] = f"{MARK}{index}.float"
+            kept.output[0] = f"{SWITCH}{index}.float"
             other = helper.make_graph(
-                [kept], f"{MARK}{index}.else", [], [ValueInfoProto(name=kept.output[0])]
+                [kept], f"{SWITCH}{index}.else", [], [ValueInfoProto(name=kept.output[0])]
             )
             node.CopyFrom(self._if(index, then, other, result, node.name))
 
@@ -250,7 +235,7 @@ class _Builder:
         self, index: int, name: str, nodes: Sequence[tuple[NodeProto, str]], found: str
     ) -> None:
         """Let what reads a rounded tensor read an If behind it."""
-        result = f"{MARK}{index}.{name}"
+        result = f"{SWITCH}{index}.{name}"
         direct = {
             node.name
             for node in self.other.node
@@ -260,7 +245,7 @@ class _Builder:
         exact = name
         if name in outputs and self.makers.get(name) is not None:
             if self.makers[name].op_type == "DequantizeLinear":  # the result itself is rounded
-                exact, result = f"{MARK}{index}.exact", name
+                exact, result = f"{SWITCH}{index}.exact", name
                 for node in self.graph.node:
                     for place, each in enumerate(node.output):
                         if each == name:
@@ -285,9 +270,9 @@ class _Builder:
     ) -> None:
         """Note an If behind a tensor, of its value and of what `nodes` make of it."""
         then = self._branch(index, nodes, found)
-        kept = f"{MARK}{index}.{next(self.names)}.float"
+        kept = f"{SWITCH}{index}.{next(self.names)}.float"
         same = helper.make_node("Identity", [value], [kept])
-        other = helper.make_graph([same], f"{MARK}{index}.else", [], [ValueInfoProto(name=kept)])
+        other = helper.make_graph([same], f"{SWITCH}{index}.else", [], [ValueInfoProto(name=kept)])
         node = self._if(index, then, other, result, f"{result}.if")
         self.after.setdefault(behind, []).append(node)
 
@@ -295,7 +280,7 @@ class _Builder:
         """Return the branch of some nodes of the quantized model; the first may read a value."""
         names: dict[str, str] = {}
         inner: list[NodeProto] = []
-        mark = f"{MARK}{index}.{next(self.names)}"
+        mark = f"{SWITCH}{index}.{next(self.names)}"
         for node, given in nodes:
             copy = NodeProto()
             copy.CopyFrom(node)
@@ -320,7 +305,7 @@ class _Builder:
 
     def _constant(self, name: str) -> str:
         """Return the name of a tensor of the quantized model in the switchboard."""
-        ours = f"{MARK}{name}"
+        ours = f"{SWITCH}{name}"
         if ours not in self.added:
             tensor = TensorProto()
             tensor.CopyFrom(self.tensors[name])
@@ -332,7 +317,7 @@ class _Builder:
         self, index: int, then: GraphProto, other: GraphProto, result: str, name: str
     ) -> NodeProto:
         return helper.make_node(
-            "If", [f"{MARK}{index}"], [result], name, then_branch=then, else_branch=other
+            "If", [f"{SWITCH}{index}"], [result], name, then_branch=then, else_branch=other
         )
 
     def finished(self) -> ModelProto:
@@ -351,9 +336,6 @@ class _Builder:
             for name in node.output:
                 graph.node.extend(self.after.get(name, ()))
         graph.initializer.extend(self.added.values())
-        for index in range(len(self.board.roundings)):
-            graph.input.append(
-                helper.make_tensor_value_info(f"{MARK}{index}", TensorProto.BOOL, [])
-            )
+        add_switches(graph, len(self.board.roundings))
         del graph.value_info[:]
         return model

@@ -1,8 +1,8 @@
 """A quality that the user names: which layers have to be float for it.
 
-The noise powers of small errors add up if these do not depend on each other. So each rounding is
-measured alone, and layers are made float in the order of noise per multiplication. The sum of the
-roundings that are left predicts the quality; how many layers it takes is then measured.
+Each rounding is measured alone, and layers are made float in the order of noise per multiplication.
+The sum of the roundings that are left predicts the quality; how many layers it takes is then
+measured.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ...support.progress import Advance
 from ..verify.inputs import Feeds
 from .candidates import Candidate, Candidates
 from .coverage import LAYERS, Coverage, Method, Reason
-from .fidelity import Fidelity, SquaredError, measure
+from .fidelity import Fidelity, measure
 from .goal import Goal, Noise, Reached, least
+from .lone_roundings import lone_noise
 from .samples import size_of
 from .switchboard import Switchboard
 
@@ -204,20 +205,13 @@ class _Moves:
 
     def _measured(self, batches: Sequence[Feeds]) -> Array:
         """Return the noise of each rounding alone, relative to each result [roundings, results]."""
-        exact = self.board.running(())
-        expected = [exact.run(self.results, feeds) for feeds in batches]
-        found = np.zeros((len(self.board.roundings), len(self.results)))
-        for i, each in enumerate(self.board.roundings):
-            errors = [SquaredError() for _ in self.results]
-            for feeds, arrays in zip(batches, expected, strict=True):
-                noisy = self.board.running((i,)).run(self.results, feeds)
-                for error, array, other in zip(errors, arrays, noisy, strict=True):
-                    error.add(array, other)
-            # A result that is not a number, or without a signal, is as wrong as can be.
-            ratios = np.array([error.sqnr for error in errors])
-            found[i] = np.where(np.isnan(ratios), 1.0, 10 ** (-ratios / 10))
-            self.advance(f"noise of {each.name}")
-        return np.minimum(found, 1.0)
+        board = self.board
+        found = np.zeros((len(board.roundings), len(self.results)))
+        alone = lone_noise(board.runner, len(found), self.results, batches)
+        for i, noise in enumerate(alone):
+            found[i] = noise
+            self.advance(f"noise of {board.roundings[i].name}")
+        return found
 
     def _ordered(self, free: set[str]) -> Iterator[set[str]]:
         """Yield the nodes to make float, the most noise for a multiplication first.
