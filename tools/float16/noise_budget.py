@@ -19,7 +19,7 @@ from ...ir.ops.row import Trait
 from ...ir.record import Record
 from ...ir.tensor import Array
 from ...passes.float16.regions import work_of
-from ...passes.float16.selection import Selection, is_float32_operator
+from ...passes.float16.selection import AFFINE, Selection, is_float32_operator
 from ...passes.float16.weight_errors import LAYERS
 from ...result import Result, copied
 from ..int8.fidelity import measure
@@ -194,7 +194,9 @@ def _switched(result: Result, sites: Sequence[Site], selection: Selection) -> Mo
     behind: list[list[NodeProto]] = [[] for _ in graph.node]
 
     def rename(reader: Node, name: str, target: str) -> None:
-        place = places.get(result.name_of(reader.outputs[0]))
+        # The parameters of a BatchNormalization are read by the operator that it is written as.
+        written = next(iter(reader.outputs[1].users), reader) if reader.op == AFFINE else reader
+        place = places.get(result.name_of(written.outputs[0]))
         if place is not None:
             operands = graph.node[place].input
             operands[:] = [target if each == name else each for each in operands]
