@@ -7,12 +7,13 @@ depend on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from onnx import ModelProto, NodeProto
 
+from ...ir.multiplications import layer_products
 from ...ir.ops import DEFAULT_DOMAINS
 from .input_generation import KINDS
 from .onnx_graph import constant_tensors
@@ -130,30 +131,16 @@ def work_of(model: ModelProto, shapes: Mapping[str, Shape]) -> Work:
     known: dict[str, Shape] = {name: tuple(tensor.dims) for name, tensor in constants.items()}
     known.update(shapes)
     moved = sum(prod(shape) for shape in shapes.values())
-    summed = sum(prod(axes) for node in model.graph.node for axes in _sums(node, known))
+    summed = sum(_products(node, known) for node in model.graph.node)
     return Work(moved + summed / PRODUCTS, COST_OF_NODE * len(model.graph.node))
 
 
-def _sums(node: NodeProto, shapes: Mapping[str, Shape]) -> Iterator[Shape]:
-    """Yield the axes over which a node multiplies, if their extents are known."""
-    # Layers and products have data, a weight and a result; models may be invalid here.
-    if node.domain not in DEFAULT_DOMAINS or len(node.input) < 2 or not node.output:
-        return
-    weight = 3 if node.op_type == "QLinearConv" else 1
-    operands = (node.input[0], node.input[weight], node.output[0])
-    first, second, out = map(shapes.get, operands)
-    if second is None:
-        return
-    if node.op_type in ("Conv", "ConvInteger", "QLinearConv") and out is not None:
-        yield (*out, *second[1:])
-    elif node.op_type == "ConvTranspose" and first is not None:
-        yield (*first, *second[1:])
-    elif node.op_type in ("MatMul", "MatMulInteger", "QLinearMatMul"):
-        if out is not None and first:
-            yield (*out, first[-1])
-    elif node.op_type == "Gemm" and out is not None:
-        yield (*out[:1], *second)
-    elif node.op_type in ("LSTM", "GRU", "RNN") and first is not None:
-        hidden = second[1:2]
-        yield (*first[:2], *second)
-        yield (*first[:2], *second[:2], *hidden)
+def _products(node: NodeProto, shapes: Mapping[str, Shape]) -> int:
+    """Return the multiplications of a node, 0 if their number is not known."""
+    if node.domain not in DEFAULT_DOMAINS or not node.output:
+        return 0
+    op_type = node.op_type.removeprefix("QLinear").removesuffix("Integer")
+    # A quantized layer has the scale and the zero point of its data before its weight.
+    step = 3 if node.op_type.startswith("QLinear") else 1
+    operands = [shapes.get(name) for name in node.input[::step]]
+    return layer_products(op_type, operands, shapes.get(node.output[0])) or 0

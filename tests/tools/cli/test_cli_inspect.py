@@ -20,6 +20,7 @@ from harness import EXAMPLE
 from irc.passes.catalog import CATALOG
 from irc.passes.pipelines import DEFAULT
 from irc.tools.cli.main import main
+from irc.tools.verify.run_budget import PRODUCTS, work_of
 from onnx import helper, numpy_helper
 
 LAYERS = """<ir_version: 8, opset_import: ["" : 17]>
@@ -98,6 +99,29 @@ def test_inspect_counts_layers_by_their_formulas(
     assert found["inputs"] == [{"name": "x", "type": "f32[N,4,6,6]"}]
     assert found["operators"]["Conv"] == 1 and sum(found["operators"].values()) == 6
     assert found["opsets"] == {"ai.onnx": 17}
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_inspect_counts_recurrent_layers(
+    op_type: str, gates: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, batch, width, hidden = 7, 2, 3, 5
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[{steps},{batch},{width}] x) => (float[{steps},1,{batch},{hidden}] y) {{
+            y = {op_type} <hidden_size = {hidden}> (x, w, r) }}""")
+    for name, read in (("w", width), ("r", hidden)):
+        array = np.ones((1, gates * hidden, read), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    _, found = documents(capsys, "inspect", str(tmp_path / "m.onnx"), "--json", "-")
+    products = steps * batch * gates * hidden * (width + hidden)
+    assert found["macs"] == {"counted": products, "uncounted": {}}
+    shapes = {
+        info.name: [d.dim_value for d in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.input, *model.graph.output)
+    }
+    moved = steps * batch * (width + hidden)
+    assert work_of(model, shapes).data == moved + products / PRODUCTS
 
 
 def test_layers_of_unknown_size_and_in_bodies_are_not_counted(

@@ -63,12 +63,14 @@ def test_what_is_left_out_is_said() -> None:
             2 * 3 * 81 * 72,
         ),
         ("float[5,3,4] x) => (float[5,3,6] y) { y = MatMul(x, w)", (4, 6), 15 * 4 * 6),
+        ("uint8[5,3,4] x) => (int32[5,3,6] y) { y = MatMulInteger(x, w)", (4, 6), 15 * 4 * 6),
         ("float[5,4] x) => (float[5,6] y) { y = Gemm<transB = 1>(x, w)", (6, 4), 5 * 4 * 6),
     ],
 )
 def test_products_are_counted(body: str, weight: tuple[int, ...], products: int) -> None:
     model = text(f"g ({body} }}")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(weight, np.float32), "w"))
+    dtype = np.uint8 if "uint8" in body else np.float32
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(weight, dtype), "w"))
     source = Comparison(model).source
     moved = sum(np.prod(shape) for shape in source.shapes.values())
     assert work_of(model, source.shapes) == Work(
