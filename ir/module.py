@@ -12,12 +12,12 @@ from ..support.errors import UsageError
 from ..support.hooks import provided
 from ..support.limits import DEFAULT_LIMITS, Limits
 from .debug_counter import DebugCounter
-from .evaluate import ConstantEvaluator
 from .foreign_operators import ForeignOperators
 from .graph import Function, FunctionKey, Graph, Node, Origins
 from .name_pool import NamePool, NodeNames
 from .payload import Payload
 from .provenance import Provenance
+from .shape_evaluator import ShapeEvaluator
 from .source_notes import SourceNotes
 from .text.printer import to_text
 
@@ -68,7 +68,7 @@ class Module:
         """The reason why the module is written back unchanged; empty if passes may edit it."""
 
         # of the passes
-        self.constants = ConstantEvaluator(limits.max_constant_bytes)
+        self.constants = ShapeEvaluator(limits.max_constant_bytes)
         """The evaluator of constant expressions."""
         self.provenance = Provenance()
         """The fate of every imported node."""

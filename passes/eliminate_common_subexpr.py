@@ -14,6 +14,7 @@ from ..ir.ops import has_trait
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import ANY, RuleDriver, Rules, rule
+from ..ir.shape_evaluator import ShapeEvaluator
 from ..ir.tensor import Tensor
 from ..ir.types import dtype_of
 from ..support.errors import ModelError, UsageError
@@ -21,7 +22,6 @@ from .foreign import is_deterministic
 from .infra import Pass, PassContext
 from .readable_extents import ReadableExtents, read_extents
 from .scalar_extents import ScalarExtents, compute_vectors
-from .simplify.shape_evaluator import ShapeEvaluator
 
 Key = Hashable
 
@@ -166,7 +166,7 @@ class _EqualExtents:
     """The first value with each list of numbers that are computed from extents."""
 
     def __init__(self, module: Module) -> None:
-        self.evaluator = ShapeEvaluator(module.constants)
+        self.evaluator = ShapeEvaluator(beside=module.constants)
         self.first: dict[Key, Value] = {}
 
     def are_known(self, node: Node) -> bool:

@@ -10,9 +10,9 @@ from ..ir.ops import has_trait, is_legal
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import rule
+from ..ir.shape_evaluator import ShapeEvaluator
 from ..ir.types import I64, dtype_of, shape_of
 from .scalar_extents import is_scalar, squeezed
-from .simplify.shape_evaluator import ShapeEvaluator
 
 Part = tuple[Value, int, int]
 """A value, and the axes from a first to before a last whose extents are read."""
@@ -88,7 +88,7 @@ def _part(
 ) -> Part | None:
     """Return the extents that `node` computes by arithmetic, None for others."""
     pieces = evaluator.pieces(node.output)
-    if pieces is None or node.op == "shape_of" or node.output.is_returned:
+    if pieces is None or pieces.ndim > 1 or node.op == "shape_of" or node.output.is_returned:
         return None
     items = pieces.ravel().tolist()
     if dtype_of(node.output.type) is not I64 or not any(map(_is_computed, items)):

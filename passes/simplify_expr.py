@@ -10,11 +10,11 @@ from ..ir.graph import Graph
 from ..ir.module import Module
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import RuleDriver, Rules
+from ..ir.shape_evaluator import ShapeEvaluator
 from ..ir.type_inference import infer_types
 from ..support.errors import UsageError
 from .infra import Pass, PassContext
 from .simplify.rule_set import CLEAN_UP, RULES
-from .simplify.shape_evaluator import ShapeEvaluator
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SimplifyExpr(Pass):
             raise UsageError(f"{self.name}: option affines is one of simplify, keep")
 
     def run(self, module: Module, ctx: PassContext) -> bool:
-        rewriter, evaluator = Rewriter(module), ShapeEvaluator(module.constants)
+        rewriter, evaluator = Rewriter(module), ShapeEvaluator(beside=module.constants)
         rules = CLEAN_UP if self.affines == "keep" else RULES
         driver = simplifier(rewriter, evaluator, rules)
         for graph in module.graphs():
@@ -132,5 +132,5 @@ def clean_up(graph: Graph, rewriter: Rewriter, evaluator: ConstantEvaluator) -> 
 
     `evaluator` forgets which values were not constant, because they may be constant now.
     """
-    simplifier(rewriter, ShapeEvaluator(evaluator), CLEAN_UP).to_fixpoint(graph)
+    simplifier(rewriter, ShapeEvaluator(beside=evaluator), CLEAN_UP).to_fixpoint(graph)
     evaluator.forget_unknown()

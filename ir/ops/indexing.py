@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...support.statement import states
-from ..extents import difference, exact_quotient, least, maximum, minimum, most, product, total
+from ..extents import (
+    difference,
+    exact_quotient,
+    is_same,
+    least,
+    maximum,
+    minimum,
+    most,
+    product,
+    total,
+)
 from ..graph import Node, Value
 from ..provenance import Refusal, Refused
 from ..tensor import Array
@@ -22,9 +32,9 @@ from .inference import (
     input_shape,
     input_shapes,
     integer_of,
-    integers_of,
     list_attribute,
     listed,
+    normal_axes,
     number_of,
     pieces_of,
     target_shape,
@@ -44,7 +54,7 @@ from .row import (
     number,
     text_of,
 )
-from .views import pads_of, resized_extent, scales_of, slice_bounds, sliced_axes, slices_of
+from .views import known_slice, pads_of, resized_extent, scales_of, slice_bounds, sliced_axes
 
 
 @complete_by_types
@@ -237,18 +247,36 @@ def infer_pad(node: Node, constants: Constants) -> Types:
 def infer_resize(node: Node, constants: Constants) -> Types:
     """Infer the sizes if they are given, else the extents that are the same in every precision."""
     dtype, shape = input_dtype(node), input_shape(node)
+    axes = None if shape is None else _resized_axes(node, len(shape))
+    if shape is None or axes is None:
+        return (TensorType(dtype, None if shape is None else (None,) * len(shape)),)
+    if not _stretches(node):
+        return (TensorType(dtype, None),)  # onnx computes the one scale of all axes
+    sizes, scales, found = _sizes_of(node, constants), scales_of(node, constants), list(shape)
+    for place, axis in enumerate(axes):
+        if sizes is not None and len(sizes) == len(axes):
+            found[axis] = sizes[place]
+        elif scales is None or len(scales) != len(axes) or _crops(node):
+            found[axis] = None  # of a crop the region counts, too
+        else:
+            found[axis] = resized_extent(shape[axis], scales[place])
+    return (TensorType(dtype, tuple(found)),)
+
+
+def _resized_axes(node: Node, rank: int) -> list[int] | None:
+    """Return the axes of which a Resize lists the sizes or scales, None if they are not valid."""
+    return normal_axes(list_attribute(node, "axes") or tuple(range(rank)), rank)
+
+
+def _sizes_of(node: Node, constants: Constants) -> tuple[Dim, ...] | None:
+    """Return the sizes of a Resize as far as they are known, None if it has none."""
     is_sized = node.op == "image.resize" and node["sizes"] is not None
-    sizes = target_shape(node, "sizes", constants) if is_sized else None
-    if "axes" in node.attrs or "keep_aspect_ratio_policy" in node.attrs or shape is None:
-        return (TensorType(dtype, None),)
-    if sizes is not None and len(sizes) == len(shape):
-        return (TensorType(dtype, sizes),)
-    scales = scales_of(node, constants)
-    if scales is None or len(scales) != len(shape):
-        return (TensorType(dtype, (None,) * len(shape)),)
-    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return (TensorType(dtype, (None,) * len(shape)),)  # the region counts, too
-    return (TensorType(dtype, tuple(map(resized_extent, shape, scales))),)
+    return target_shape(node, "sizes", constants) if is_sized else None
+
+
+def _stretches(node: Node) -> bool:
+    """Return whether the result has the sizes that a Resize lists, whatever its data."""
+    return text_of(node, "keep_aspect_ratio_policy", "stretch") == "stretch"
 
 
 @states(
@@ -258,21 +286,18 @@ def sliced_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     """Slice: along a sliced axis, the channels that it reads."""
     if at.axis is None:
         return ChannelMap()
-    before, axes, slices = (
-        input_shape(node),
-        sliced_axes(node, constants),
-        slices_of(node, constants),
-    )
+    before, axes = input_shape(node), sliced_axes(node, constants)
     if before is None or axes is None:
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
     if at.axis not in axes:
         return ChannelMap(at.axis)
-    extent = before[at.axis]
-    if slices is None or not isinstance(extent, int):
+    extent, bounds = before[at.axis], slice_bounds(node, constants)
+    chosen = None if bounds is None else known_slice(*bounds[at.axis])
+    if chosen is None or not isinstance(extent, int):
         raise Refused("non_constant_params", f"{node.description}: its bounds are not constant")
     if extent > MAX_EXTENT:
         raise unknown_shape(node)
-    return ChannelMap(at.axis, np.arange(extent)[slices[at.axis]], extent)
+    return ChannelMap(at.axis, np.arange(extent)[chosen], extent)
 
 
 @states("take(affine(x, s, t, a, r), i, a) == affine(take(x, i, a), s[i], t[i], a, r)")
@@ -358,10 +383,10 @@ def tiled_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channel
     """Tile: the channels are repeated as a whole."""
     if at.axis is None:
         return ChannelMap()
-    repeats = integers_of(node, "repeats", constants)
-    if repeats is None or at.axis >= len(repeats):
+    repeats = pieces_of(node, "repeats", constants) or ()
+    copies, count = repeats[at.axis] if at.axis < len(repeats) else None, at.count
+    if not isinstance(copies, int):
         raise Refused("non_constant_params", f"{node.description}: its repeats are not constant")
-    copies, count = repeats[at.axis], at.count
     if copies == 1:
         return ChannelMap(at.axis)
     if count is None or copies < 1:
@@ -495,6 +520,9 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     if pads is None:
         raise Refused("non_constant_params", f"{node.description}: its pads are not constant")
     begin, end = pads.get(at.axis, (0, 0))
+    if not (isinstance(begin, int) and isinstance(end, int)):
+        detail = f"{node.description}: its pads of axis {at.axis} are not constant"
+        raise Refused("non_constant_params", detail)
     if not begin and not end:
         return ChannelMap(at.axis, fill=value)
     if at.of_data:
@@ -535,33 +563,32 @@ def _crops(node: Node) -> bool:
 
 def _keeps_axis(node: Node, axis: int, constants: Constants) -> bool:
     """Return whether a Resize is known to leave the elements along `axis` as they are."""
-    before, after = input_shape(node), shape_of(node.output.type)
-    if before is None:
+    before = input_shape(node)
+    axes = None if before is None else _resized_axes(node, len(before))
+    if before is None or axes is None:
         return False
-    axes = list_attribute(node, "axes")
-    if axes and axis not in [a % len(before) for a in axes]:
+    if axis not in axes:
         return True
-    if axes:
-        return False
+    place = axes.index(axis)
     # batch and channels stay if the region of interest has them as a whole
-    if _crops(node) and (axis > 1 or not _keeps_region(node, axis, len(before), constants)):
+    if _crops(node) and (axis > 1 or not _keeps_region(node, place, len(axes), constants)):
         return False
-    if node.op == "image.resize" and node["sizes"] is not None:
-        if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-            return False  # one scale for all axes, whatever extents it rounds to
-        return isinstance(before[axis], int) and after is not None and before[axis] == after[axis]
+    sizes, scales = _sizes_of(node, constants), scales_of(node, constants)
+    if sizes is not None:
+        # another policy has one scale for all axes, whatever extents it rounds to
+        is_listed = len(sizes) == len(axes) and _stretches(node)
+        return is_listed and is_same(sizes[place], before[axis])
     # An extent that stays does not prove a scale of one: 3 * 1.3 is rounded to 3, too.
-    scales = scales_of(node, constants)
-    return scales is not None and len(scales) == len(before) and scales[axis] == 1
+    return scales is not None and len(scales) == len(axes) and scales[place] == 1
 
 
-def _keeps_region(node: Node, axis: int, rank: int, constants: Constants) -> bool:
-    """Return whether the region of interest has the whole of `axis`."""
+def _keeps_region(node: Node, place: int, count: int, constants: Constants) -> bool:
+    """Return whether the region of interest, of `count` axes, has the whole of that at `place`."""
     roi = constants.array(node["roi"])
-    if roi is None or roi.size != 2 * rank:
+    if roi is None or roi.size != 2 * count:
         return False
-    begins, ends = roi.ravel()[:rank], roi.ravel()[rank:]
-    return bool(begins[axis] == 0 and ends[axis] == 1)
+    begins, ends = roi.ravel()[:count], roi.ravel()[count:]
+    return bool(begins[place] == 0 and ends[place] == 1)
 
 
 _MOVES = frozenset({Trait.MOVES})

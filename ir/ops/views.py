@@ -10,12 +10,11 @@ from ..extents import maximum, quotient, total
 from ..graph import Node, Value
 from ..record import Record
 from ..tensor import Array
-from ..types import Dim, static_dims
+from ..types import Dim, shape_of, static_dims
 from .inference import (
     input_shape,
     integers_of,
     list_attribute,
-    listed,
     normal_axes,
     pieces_of,
 )
@@ -191,12 +190,13 @@ def window_of(node: Node, rank: int) -> Window | None:
     return Window(auto_pad, pads, strides, dilations)
 
 
-def pads_of(node: Node, constants: Constants) -> dict[int, tuple[int, int]] | None:
+def pads_of(node: Node, constants: Constants) -> dict[int, tuple[Dim, Dim]] | None:
     """Return how many elements a Pad adds before and after each axis; a negative number crops.
 
-    None stands for pads or axes that are unknown.
+    Numbers that are computed at run time are known in part. None stands for axes that are unknown,
+    or if it is not known how many pads there are.
     """
-    pads = listed(node, "pads", constants)
+    pads = pieces_of(node, "pads", constants)
     axes = _axes_of(node, None if pads is None else len(pads) // 2, constants)
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
@@ -233,11 +233,18 @@ def slices_of(node: Node, constants: Constants) -> dict[int, slice] | None:
     if bounds is None:
         return None
     found: dict[int, slice] = {}
-    for axis, (start, end, step) in bounds.items():
-        if not (isinstance(start, int) and isinstance(end, int) and step):
+    for axis, listed_bounds in bounds.items():
+        chosen = known_slice(*listed_bounds)
+        if chosen is None:
             return None
-        found[axis] = slice(start, end, step)
+        found[axis] = chosen
     return found
+
+
+def known_slice(start: Dim, end: Dim, step: int | None) -> slice | None:
+    """Return the slice with these bounds, None if one is computed at run time."""
+    is_known = isinstance(start, int) and isinstance(end, int) and step
+    return slice(start, end, step) if is_known else None
 
 
 def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] | None:
@@ -251,24 +258,40 @@ def _axes_of(node: Node, count: int | None, constants: Constants) -> list[int] |
     return normal_axes(axes, len(shape))
 
 
-def scales_of(node: Node, constants: Constants) -> tuple[float, ...] | None:
-    """Return the scales of a Resize or Upsample, None if they are unknown."""
-    array = constants.array(node["scales"])
-    return None if array is None else tuple(float(item) for item in array.ravel())
+def scales_of(node: Node, constants: Constants) -> tuple[float | None, ...] | None:
+    """Return the scales of a Resize or Upsample, None if it is not known how many there are.
+
+    A scale that is computed at run time is None. Constants that are joined with it are known.
+    """
+    value, found = node["scales"], list[float | None]()
+    joined = value.node if value is not None and constants.array(value) is None else None
+    parts = joined.inputs if joined is not None and joined.op == "concatenate" else [value]
+    for part in parts:
+        array, shape = constants.array(part), None if part is None else shape_of(part.type)
+        count = shape[0] if shape else None
+        if array is not None:
+            found += array.ravel().tolist()
+        elif isinstance(count, int):
+            found += [None] * count
+        else:
+            return None
+    return tuple(found)
 
 
 MAX_RESIZED = 1 << 20
 """Largest extent and scale of which the product is computed."""
 
 
-def resized_extent(dim: Dim, scale: float) -> Dim:
-    """Return floor(dim * scale), None if that differs from the product in float32.
+def resized_extent(dim: Dim, scale: float | None) -> Dim:
+    """Return floor(dim * scale), None if that is unknown or differs from the product in float32.
 
     Runtimes compute with float32.
     """
     if scale == 1 or dim is None:
         return dim
-    if not isinstance(dim, int) or not 0 < scale <= MAX_RESIZED or dim > MAX_RESIZED:
+    if scale is None or not isinstance(dim, int):
+        return None
+    if not 0 < scale <= MAX_RESIZED or dim > MAX_RESIZED:
         return None
     extent = math.floor(dim * scale)
     return extent if extent == math.floor(np.float32(dim) * np.float32(scale)) else None

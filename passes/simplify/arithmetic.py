@@ -24,6 +24,7 @@ from ...ir.provenance import Declined
 from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype, round_to, smallest_normal, to_float64
 from ...ir.types import DType, dtype_of, element_count, shape_of
 from ..affine.algebra.affine import CANCELLATION
@@ -38,7 +39,6 @@ from .rules import (
     check_keeps_shape,
     substitute,
 )
-from .shape_evaluator import ShapeEvaluator
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
 """The operator that computes each of these, once its constant is negated or inverted."""

@@ -9,11 +9,11 @@ from ...ir.ops.reshaping import permutation
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array
 from ...ir.types import Dim, shape_of
 from .layout import inverse
 from .rules import int_vector
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

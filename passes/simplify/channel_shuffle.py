@@ -13,9 +13,9 @@ from ...ir.ops.row import Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import shape_of
 from .rules import int_vector
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

@@ -26,10 +26,10 @@ from ...ir.provenance import Declined
 from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array, ArrayTensor, numpy_dtype
 from ...ir.types import F64, DType, element_count
 from .rules import MAX_BYTES, MAX_CHAIN, check_keeps_shape, substitute
-from .shape_evaluator import ShapeEvaluator
 
 _EXTREMA = ("maximum", "minimum")
 _CLAMPS = (*_EXTREMA, "clip", "nn.relu")

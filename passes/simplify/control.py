@@ -12,12 +12,12 @@ from ...ir.matching import elements
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import ArrayTensor
 from ...ir.type_inference import infer_types, merged
 from ...ir.types import shape_of
 from .impossible_ranks import must_fail
 from .rules import int_vector
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

@@ -10,10 +10,10 @@ from ...ir.ops import is_legal, op_info
 from ...ir.ops.evaluation import NotEvaluable
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import ArrayTensor, Tensor
 from ...ir.types import DType, element_count
 from .rules import MAX_BYTES, substitute
-from .shape_evaluator import ShapeEvaluator
 
 _WIDER = {
     "u8": "i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",

@@ -10,9 +10,9 @@ from ...ir.ops import is_legal, ops_with, parameter_axis
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator, piece_of
 from ...ir.tensor import ArrayTensor, Tensor
 from ...ir.types import dtype_of, shape_of, static_shape_of
-from .shape_evaluator import ShapeEvaluator, piece_of
 
 
 @rule(

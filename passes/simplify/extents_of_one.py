@@ -11,11 +11,11 @@ from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator, piece_of
 from ...ir.types import shape_of
 from ..affine.units.attention import is_of_mask
 from .rules import int_vector, substitute
 from .shape_arithmetic import MASK, become_reshape, wanted_extents
-from .shape_evaluator import ShapeEvaluator, piece_of
 
 
 def keeps_order(node: Node) -> bool:

@@ -9,9 +9,9 @@ from ...ir.ops.views import slices_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import shape_of
 from .rules import int_vector, substitute
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

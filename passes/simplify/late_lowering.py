@@ -6,7 +6,7 @@ from ...ir.graph import Node, flatten_origins
 from ...ir.ops.row import NodeView
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from .shape_evaluator import ShapeEvaluator
+from ...ir.shape_evaluator import ShapeEvaluator
 
 
 @rule(affine="untouched")

@@ -29,10 +29,10 @@ from ...ir.ops.row import Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import ArrayTensor
 from ...ir.types import TensorType, dtype_of, shape_of
 from .rules import MAX_BYTES, int_vector, substitute
-from .shape_evaluator import ShapeEvaluator
 from .transposed_form import Perm, TransposedForm, transposed_form
 
 MAX_REGION = 1024

@@ -6,9 +6,9 @@ from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import is_only_reader
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import shape_of
 from .rules import broadcasts_into, check_dense_takes_bias, substitute
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(

@@ -12,8 +12,8 @@ from ...ir.provenance import Declined
 from ...ir.record import Record
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import DType
-from .shape_evaluator import ShapeEvaluator
 
 
 @rule(
@@ -132,11 +132,12 @@ def _spatial_pad(node: Node, evaluator: ShapeEvaluator) -> _SpatialPad:
         raise Declined("the Pad pads with data, or with numbers that are not constant")
     rank = len(known_shape(node.operand())) if pad["axes"] is not None else len(pads)
     every = [pads.get(axis, (0, 0)) for axis in range(rank)]
-    if not every or any(map(any, every[:2])) or any(min(each) < 0 for each in every):
-        raise Declined("the Pad pads the batch or channels, or crops")
-    return _SpatialPad(
-        pad.operand(), (*[begin for begin, _ in every[2:]], *[end for _, end in every[2:]]), value
-    )
+    numbers = [side for sides in zip(*every, strict=True) for side in sides]
+    known = [number for number in numbers if isinstance(number, int) and number >= 0]
+    if not every or len(known) < len(numbers) or any(map(any, every[:2])):
+        raise Declined("the Pad pads the batch or channels, crops, or is computed at run time")
+    rank = len(every)
+    return _SpatialPad(pad.operand(), (*known[2:rank], *known[rank + 2 :]), value)
 
 
 def _explicit_window(node: Node, pad: _SpatialPad) -> tuple[Window, tuple[int, ...]]:

@@ -7,8 +7,8 @@ from ...ir.ops import has_trait
 from ...ir.ops.row import Trait
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Tensor
-from .shape_evaluator import ShapeEvaluator
 
 FIRST_STATE, LAST_STATE = 5, 6
 """The operands initial_h and initial_c."""

@@ -7,9 +7,9 @@ from ...ir.matching import known_dtype, result_of
 from ...ir.ops.inference import are_distinct, integer_of, listed, normal_axes
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import shape_of
 from .rules import int_vector, substitute
-from .shape_evaluator import ShapeEvaluator
 
 _REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 """Reductions of which two in a row are one over the axes of both, up to the rounding of floats."""

@@ -6,9 +6,9 @@ from ...ir.graph import Node, Value
 from ...ir.matching import result_of
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import dtype_of, shape_of
 from .rules import MAX_CHAIN, broadcasts_into
-from .shape_evaluator import ShapeEvaluator
 
 WHOLE, SIGN, POSITIVE = "whole", "sign", "positive"
 """Facts on all elements but NaN: whole or infinite; -1, 0 or 1; not below 0, nor -0."""

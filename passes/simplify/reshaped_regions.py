@@ -24,6 +24,7 @@ from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator, piece_of
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import (
     Dim,
@@ -37,7 +38,6 @@ from ...ir.types import (
 )
 from .rules import MAX_BYTES
 from .shape_arithmetic import keeps_extents, wanted_extents
-from .shape_evaluator import ShapeEvaluator, piece_of
 
 MAX_REGION = 256
 """Operators in the largest region that is considered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ir.rule_driver import Rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from . import (
     arithmetic,
     channel_order,
@@ -26,7 +27,6 @@ from . import (
     shape_readers,
     space_to_depth,
 )
-from .shape_evaluator import ShapeEvaluator
 
 MODULES = (
     elementwise,

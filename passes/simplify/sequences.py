@@ -9,10 +9,10 @@ from ...ir.ops.inference import integer_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array
 from ...ir.types import I64, dtype_of, shape_of
 from .rules import int_vector, substitute
-from .shape_evaluator import ShapeEvaluator
 
 MAX_PARTS = 1024
 """Parts of the longest sequence that is rewritten."""

@@ -17,12 +17,12 @@ from ...ir.ops.views import scales_of, sliced_axes
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator, piece_of
 from ...ir.tensor import numpy_dtype
 from ...ir.type_inference import infer_types
 from ...ir.types import dtype_of, shape_of, static_dims
 from ..affine.units.attention import is_of_mask
 from .rules import become_constant, int_vector, substitute
-from .shape_evaluator import ShapeEvaluator, piece_of
 
 MASK = "its result is the mask of an attention, which a runtime computes as one operator"
 

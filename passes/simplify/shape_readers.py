@@ -16,10 +16,10 @@ from ...ir.ops.row import Trait
 from ...ir.ops.views import slices_of
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator, data_of_shape, piece_of
 from ...ir.tensor import ArrayTensor
 from ...ir.types import shape_of
 from .rules import MAX_BYTES, int_vector, substitute
-from .shape_evaluator import ShapeEvaluator, data_of_shape, piece_of
 
 
 @rule(

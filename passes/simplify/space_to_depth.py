@@ -15,10 +15,10 @@ from ...ir.ops.views import slices_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.types import Dim
 from .rules import int_vector, substitute
 from .shape_arithmetic import open_end
-from .shape_evaluator import ShapeEvaluator
 
 DTYPES = ("f16", "f32", "f64")
 """The element types for which runtimes have SpaceToDepth."""

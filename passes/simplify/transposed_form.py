@@ -12,9 +12,9 @@ from ...ir.graph import Node, Value, producer_of
 from ...ir.ops import has_trait, is_legal
 from ...ir.ops.inference import integer_of, listed
 from ...ir.ops.row import NUMPY_BROADCAST, Trait
+from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array
 from ...ir.types import shape_of
-from .shape_evaluator import ShapeEvaluator
 
 Perm = tuple[int, ...]
 

@@ -67,13 +67,31 @@ BY_TABLE: dict[str, tuple[Node, str]] = {
     "Squeeze without extents of 1": (("Squeeze", (2, 3), [], {}), "f32[2,3]"),
     "Slice, unknown bounds": (("Slice", (4, 3), ["counts", "counts"], {}), "f32[?,?]"),
     "Resize, unknown sizes": (("Resize", ("N", 3), ["", "", "counts"], {}), "f32[?,?]"),
+    "Resize by axes": (("Resize", (2, 3), ["", "", np.array([6])], {"axes": [1]}), "f32[2,6]"),
+    "Resize that stretches": (
+        (
+            "Resize",
+            ("N", 3),
+            ["", "", np.array([4, 6])],
+            {"keep_aspect_ratio_policy": "stretch"},
+        ),
+        "f32[4,6]",
+    ),
 }
 """Nodes whose types follow from the table, with the type of the first result."""
 
 BY_ONNX: dict[str, tuple[Node, str]] = {
     "Tile, repeats below zero": (("Tile", (2, 3), [np.array([-1, 2])], {}), "f32[?,6]"),
     "Reshape of nothing": (("Reshape", (0, 3, 4), [np.array([-1, 0, 4])], {}), "f32[0,3,4]"),
-    "Resize by axes": (("Resize", (2, 3), ["", "", np.array([6])], {"axes": [1]}), "f32[2,6]"),
+    "Resize that keeps the aspect ratio": (
+        (
+            "Resize",
+            ("N", 3),
+            ["", "", np.array([6])],
+            {"axes": [1], "keep_aspect_ratio_policy": "not_larger"},
+        ),
+        "f32[?,6]",
+    ),
     "ArgMax": (("ArgMax", ("N", 4), [], {"axis": 1}), "i64[N,1]"),
     "MaxPool, window larger than the data": (
         ("MaxPool", (1, 2, 2), [], {"kernel_shape": [3], "strides": [3]}),

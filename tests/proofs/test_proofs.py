@@ -19,8 +19,8 @@ from graphs import all_nodes, compiled, size
 from irc.frontends.onnx import from_model
 from irc.ir.debug_counter import APPLIED
 from irc.ir.rewriter import Rewriter
+from irc.ir.shape_evaluator import ShapeEvaluator
 from irc.passes.simplify.rule_set import RULES
-from irc.passes.simplify.shape_evaluator import ShapeEvaluator
 from irc.passes.simplify_expr import simplifier
 from irc.result import emit
 from onnx import ModelProto, TensorProto, numpy_helper

@@ -94,7 +94,7 @@ class Grower:
         elif op in ("Neg", "Abs"):
             made = self.add(op, [a])
         elif op in ("ReduceProd", "ReduceSum"):
-            made = self.add(op, [self.add("Concat", [a, b], axis=0)])
+            made = self.add(op, [self.joined([a, b])])
         elif op == "Size":
             size = self.add(op, [self.random.choice(list(self.ranks))])
             made = self.add("Unsqueeze", [size, "c0"])
@@ -185,8 +185,22 @@ class Grower:
         count = self.add("Squeeze", [self.random.choice(["c0", "c1", "c1", "c2", self.number()])])
         return self.add("Loop", [count, "", value], body=body)
 
+    def pads(self, begins: Sequence[str]) -> str:
+        """Pads at beginnings only, or with the ends in a list that torch turns around."""
+        ends = ["c0"] * len(begins)
+        if self.random.random() < 0.5:
+            return self.joined([*begins, *ends])
+        pairs = [end for pair in zip(reversed(begins), ends, strict=True) for end in pair]
+        matrix = self.add("Reshape", [self.joined(pairs), self.constant([-1, 2])])
+        last = [self.constant([each]) for each in (-1, -(1 << 63), 0, -1)]
+        turned = self.add("Transpose", [self.add("Slice", [matrix, *last])], perm=[1, 0])
+        return self.add("Reshape", [turned, "cm1"])
+
+    def joined(self, numbers: Sequence[str]) -> str:
+        return self.add("Concat", numbers, axis=0)
+
     def target(self, rank: int, least: int) -> str:
-        return self.add("Concat", [self.number(least) for _ in range(rank)], axis=0)
+        return self.joined([self.number(least) for _ in range(rank)])
 
     def own_target(self, value: str, least: int) -> str:
         """A target that is the shape of a value, but for a part."""
@@ -197,7 +211,7 @@ class Grower:
         elif kind == 4 and len(parts) > 1:
             i = min(i, len(parts) - 2)
             parts[i : i + 2] = [self.add("Mul", parts[i : i + 2])]
-        return self.add("Concat", parts, axis=0)
+        return self.joined(parts)
 
     def grow_value(self) -> None:
         """Add an operator whose shape is computed, or one that keeps the shape."""
@@ -207,7 +221,7 @@ class Grower:
             [
                 *("Expand", "Reshape", "ConstantOfShape", "Slice", "Relu", "Add"),
                 *("Tile", "Pad", "Range", "Split", "MaxPool", "Concat", "Flatten"),
-                *("Gather", "Loop", "Fill"),
+                *("Gather", "Loop", "Fill", "Resize"),
             ]
         )
         if op in ("Expand", "Reshape"):
@@ -228,7 +242,7 @@ class Grower:
             if self.random.random() < 0.5:
                 i = self.random.randrange(rank)
                 parts[i] = self.add("Max", [self.through_floats(parts[i]), "c0"])
-            made = self.add("Expand", [scalar, self.add("Concat", parts, axis=0)])
+            made = self.add("Expand", [scalar, self.joined(parts)])
         elif op == "Slice":
             axis = self.random.randrange(rank)
             end = self.extent(value, axis) if self.random.random() < 0.5 else self.number()
@@ -237,8 +251,12 @@ class Grower:
         elif op in ("Tile", "Pad"):
             parts = ["c1" if op == "Tile" else "c0"] * rank
             parts[self.random.randrange(rank)] = self.number(0 if op == "Tile" else -1)
-            parts = parts if op == "Tile" else [*parts, *["c0"] * rank]
-            made = self.add(op, [value, self.add("Concat", parts, axis=0)])
+            made = self.add(op, [value, self.pads(parts) if op == "Pad" else self.joined(parts)])
+        elif op == "Resize":
+            sizes = (
+                self.own_target(value, 0) if self.random.random() < 0.7 else self.target(rank, 0)
+            )
+            made = self.add(op, [value, "", "", sizes], mode="nearest")
         elif op == "Range":
             bounds = [self.add("Squeeze", [each]) for each in ("c0", self.number(), "c1")]
             made = self.add("Cast", [self.add(op, bounds)], to=TensorProto.FLOAT)
@@ -247,7 +265,7 @@ class Grower:
             axis = self.random.randrange(rank)
             half = self.add("Div", [self.extent(value, axis), "c2"])
             sizes = [half, self.add("Sub", [self.extent(value, axis), half])]
-            made = self.add(op, [value, self.add("Concat", sizes, axis=0)], axis=axis, results=2)
+            made = self.add(op, [value, self.joined(sizes)], axis=axis, results=2)
         elif op == "MaxPool":
             if rank < 3:
                 return
@@ -290,7 +308,7 @@ class Grower:
         outputs = [
             helper.make_tensor_value_info(name, 1, [None] * self.ranks[name]) for name in values
         ]
-        number = self.add("Concat", self.extents[-4:], axis=0)
+        number = self.joined(self.extents[-4:])
         outputs.append(helper.make_tensor_value_info(number, TensorProto.INT64, [4]))
         inputs = [helper.make_tensor_value_info(name, 1, dims) for name, dims in INPUTS.items()]
         constants = [

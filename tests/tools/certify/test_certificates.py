@@ -142,6 +142,16 @@ def padded(graph: Graph) -> str:
     )
 
 
+def padded_by_extents(graph: Graph) -> str:
+    x = graph.input("x", ["N", 3, "H", "W"])
+    weight = graph.initializer(graph.random(4, 3, 1, 1))
+    data = graph.node("Conv", [x, weight])
+    none, two = (graph.initializer(np.array(item)) for item in ([0], [2]))
+    rows = graph.node("Mod", [graph.node("Shape", [x], start=2, end=3), two])
+    pads = graph.node("Concat", [none, none, rows, *[none] * 5], axis=0)
+    return graph.batch_norm(graph.node("Pad", [data, pads], mode="reflect"), batch_norm(4))
+
+
 def nested(graph: Graph) -> str:
     x = graph.node("Relu", [graph.input("x", [1, 3, 5, 5])])
     inner = graph.node("Concat", [x, graph.node("Sigmoid", [x])], axis=1)
@@ -450,6 +460,7 @@ MODELS: dict[str, Callable[[Graph], str]] = {
         clipped_between,
         carried,
         reduced,
+        padded_by_extents,
     )
 }
 

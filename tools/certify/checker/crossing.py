@@ -432,15 +432,19 @@ def pad(operation: Operation, lines: Lines) -> list[Line]:
     the models.
     """
     line = _only(operation, lines)
+    pads: Sequence[int | None] | None
     pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
+    computed = operation.operand(1)
+    if pads is None and computed is not None:
+        pads = computed.numbers
     axes = None if operation.operand(3) is None else operation.constant(3)
     if pads is None or (operation.operand(3) is not None and axes is None):
-        raise Unproved("the pads are not constant")
+        raise Unproved("the pads are unknown")
     padded = list(range(line.rank))
     if axes is not None:
         padded = [int(axis) % line.rank for axis in axes.reshape(-1)]
     for i, axis in enumerate(padded):
-        if pads[i] or pads[i + len(padded)]:
+        if pads[i] != 0 or pads[i + len(padded)] != 0:
             _uniform(line, (axis,))
     return [line]
 

@@ -164,7 +164,8 @@ class FreeExtent:
 class Datum:
     """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
 
-    `term` is its class in a proof: values of one class are equal.
+    `term` is its class in a proof: values of one class are equal. `numbers` are the elements of
+    computed pads, None for those that differ with the extents of the inputs.
     """
 
     label: str
@@ -175,6 +176,7 @@ class Datum:
     stored: Stored | None = None
     term: int = -1
     readers: list[Operation] = field(default_factory=list)
+    numbers: list[int | None] | None = None
 
     @property
     def rank(self) -> int | None:

@@ -63,7 +63,27 @@ def load_typed(model: ModelProto) -> Program:
         known = len(constants), stated, known_operands(program) + len(ranks)
         note_types(program, infer_carried(program, constants, stated, ranks))
     program.settled = {value: stored for value, (stored, _) in computed.items()}
+    _note_pads(program)
     return program
+
+
+def _note_pads(program: Program) -> None:
+    """Note which computed pads are numbers, whatever the extents of the inputs are."""
+    operations = list(operations_of(program.body))
+    given = [each.operand(1) for each in operations if each.kind == "Pad"]
+    pads = [each for each in given if each is not None and each.stored is None]
+    integers = _Shapes().integers
+    for operation in operations if pads else ():
+        settled = program.settled.get(operation.outputs[0])
+        if settled is None:
+            integers.enter(operation)
+        elif settled.array.dtype.kind in "iub":
+            integers.found[operation.outputs[0]] = settled.array.astype(object)
+    for each in pads:
+        found = integers.of(each)
+        if found is not None:
+            numbers = found.reshape(-1).tolist()
+            each.numbers = [number if isinstance(number, int) else None for number in numbers]
 
 
 def _unknown(value: Datum) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.evaluate import ConstantEvaluator
-from ...ir.extents import (
+from .evaluate import ConstantEvaluator
+from .extents import (
     Extent,
     Piece,
     are_equal,
@@ -27,18 +27,18 @@ from ...ir.extents import (
     total,
     truncated_quotient,
 )
-from ...ir.graph import Node, Value
-from ...ir.ops import has_trait, op_info
-from ...ir.ops.evaluation import NotEvaluable
-from ...ir.ops.inference import input_shape, integer_of
-from ...ir.ops.row import Evaluate, Inputs, Trait
-from ...ir.tensor import Array
-from ...ir.types import BOOL, DTYPES, I64, Dim, TensorType, dtype_of, shape_of
 from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
+from .graph import Node, Value
+from .ops import has_trait, op_info
+from .ops.evaluation import MAX_BYTES, NotEvaluable
+from .ops.inference import input_shape, integer_of
+from .ops.row import Evaluate, Inputs, Trait
+from .tensor import Array
+from .types import BOOL, DTYPES, I64, Dim, TensorType, dtype_of, shape_of
 
 _MOVES = (
     *("identity", "take", "concatenate", "strided_slice", "expand_dims", "squeeze", "reshape"),
-    "broadcast_to",
+    *("broadcast_to", "transpose"),
 )
 """Operators that move elements and do not depend on their values."""
 
@@ -48,13 +48,26 @@ MAX_FLOATS = 8
 _MAX_ELEMENTS = 64
 """Elements of the longest vector that is taken for a shape."""
 
+_MAX_RANK = 2
+"""Axes of an array that is taken for a shape: torch turns the pads of a Pad around in a matrix."""
+
 
 class ShapeEvaluator(ConstantEvaluator):
     """A constant evaluator that also evaluates single elements of shapes."""
 
-    def __init__(self, beside: ConstantEvaluator | None = None) -> None:
-        super().__init__(beside=beside)
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, *, beside: ConstantEvaluator | None = None
+    ) -> None:
+        super().__init__(max_bytes, beside=beside)
         self._pieces: dict[Value, Array | None] = {}
+
+    def reset(self) -> None:
+        super().reset()
+        self._pieces = {}
+
+    def forget(self, value: Value) -> None:
+        super().forget(value)
+        self._pieces.pop(value, None)
 
     def forget_unknown(self) -> None:
         super().forget_unknown()
@@ -65,7 +78,7 @@ class ShapeEvaluator(ConstantEvaluator):
         self._pieces.pop(value, None)
 
     def pieces(self, value: Value | None) -> Array | None:
-        """Return the pieces of an i32 or i64 scalar or vector, None if `value` is neither."""
+        """Return the pieces of an i32 or i64 array of rank 2 at most, None of any other value."""
         if value is None or not _may_be_shape(value):
             return None
         known = self._pieces
@@ -91,7 +104,7 @@ class ShapeEvaluator(ConstantEvaluator):
     def extents(self, value: Value | None) -> tuple[Dim, ...] | None:
         """Return the elements of a scalar or vector as far as types can have them."""
         pieces = self.pieces(value)
-        if pieces is None:
+        if pieces is None or pieces.ndim > 1:
             return None
         return tuple(None if _is_of_value(piece) else piece for piece in pieces.ravel())
 
@@ -179,7 +192,7 @@ class ShapeEvaluator(ConstantEvaluator):
     def _constant_pieces(self, value: Value) -> Array | None:
         """Return the elements of a small constant, None for any other value."""
         array = self.array(value)
-        is_small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= 1
+        is_small = array is not None and array.size <= _MAX_ELEMENTS and array.ndim <= _MAX_RANK
         return array.astype(object) if array is not None and is_small else None
 
     def _moved_pieces(self, node: Node, parts: Sequence[Array | None]) -> Array | None:
@@ -240,7 +253,7 @@ def _may_be_shape(value: Value) -> bool:
     dtype, shape = type_.dtype, type_.shape
     if dtype is not I64 and dtype is not BOOL and dtype is not DTYPES["i32"]:
         return False
-    return not shape or len(shape) == 1
+    return not shape or len(shape) <= _MAX_RANK
 
 
 def shape_pieces(node: Node) -> Array | None:
@@ -315,7 +328,7 @@ def _moved(node: Node, evaluate: Evaluate, inputs: Inputs) -> Array | None:
     except (NotEvaluable, ValueError, IndexError, TypeError):
         return None
     array = np.asarray(result, object)
-    return array if array.ndim <= 1 and array.size <= _MAX_ELEMENTS else None
+    return array if array.ndim <= _MAX_RANK and array.size <= _MAX_ELEMENTS else None
 
 
 def _chosen(condition: Piece, a: Piece, b: Piece) -> Piece:

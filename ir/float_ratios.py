@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from ...ir.extents import Piece, least, most, product, quotient, total, truncated_quotient
-from ...ir.graph import Value
-from ...ir.record import Record
-from ...ir.types import dtype_of
+from .extents import Piece, least, most, product, quotient, total, truncated_quotient
+from .graph import Value
+from .record import Record
+from .types import dtype_of
 
 
 class Ratio(Record):
