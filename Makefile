@@ -178,10 +178,11 @@ bench-peers: $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/peers.py
 
 # STUDY takes options, such as STUDY="--suites rules --only Relu". What is known is kept in ~/.cache/irc-study
-study: $(PEERS)/.ready
+study: $(PEERS)/.ready $(OPEN)/.ready
 	$(call say,judging irc and other tools on the same models: hours)
 	$(PEERS)/bin/python benchmarks/cleanup.py --collect $(PEERS)/models
-	nice -n 19 $(PEERS)/bin/python benchmarks/study --models $(PEERS)/models --page docs/study.md --json build/study.json $(STUDY)
+	$(OPEN)/bin/python benchmarks/open_exports.py $(OPEN)/models
+	nice -n 19 $(PEERS)/bin/python benchmarks/study --models $(PEERS)/models --exports $(OPEN)/models --page docs/study.md --json build/study.json $(STUDY)
 
 bench-quantized: $(PEERS)/.ready
 	$(call say,compiling forms of quantized layers by other tools)

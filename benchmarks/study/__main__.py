@@ -1,6 +1,6 @@
 """Study what irc and other tools make of the same models: `make study`.
 
-    python benchmarks/study [--suites rules,structures,light,real] [--models FOLDER]
+    python benchmarks/study [--suites rules,structures,light,real,open] [--models FOLDER]
                             [--tools irc,onnxsim] [--only TEXT] [--page docs/study.md] [--json build/study.json]
 
 Every tool compiles every model, and a judge that uses nothing of irc compares the result with the
@@ -61,6 +61,9 @@ def main() -> None:
         "--models", type=Path, metavar="FOLDER", help="the real models (see cleanup.py --collect)"
     )
     parser.add_argument(
+        "--exports", type=Path, metavar="FOLDER", help="the open exports (see open_exports.py)"
+    )
+    parser.add_argument(
         "--limit", type=int, default=32, metavar="MIB", help="largest real model (default: 32)"
     )
     parser.add_argument(
@@ -104,9 +107,10 @@ def main() -> None:
     for tool in wanted:
         if tool not in chosen:
             print(f"{tool}: not installed (make study installs it)", file=sys.stderr)
+    folders = {"real": options.models, "open": options.exports}
     cases = [
         case
-        for case in study_cases(suites, options.models, options.limit * MIB)
+        for case in study_cases(suites, folders, options.limit * MIB)
         if options.only in case.name
     ]
     if not cases:

@@ -1,9 +1,9 @@
-"""The models of the study: rule cases, structural cases, models of onnx, and real ones."""
+"""The models of the study: rule and structural cases, models of onnx, real ones, open exports."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from irc.result import emit
 from onnx import ModelProto
 
 LIGHT = ONNX_DATA / "light"
-SUITES = ("rules", "structures", "light", "real")
+SUITES = ("rules", "structures", "light", "real", "open")
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,17 @@ def files(folder: Path, limit: int) -> Iterator[tuple[str, bytes]]:
             yield path.stem, path.read_bytes()
 
 
-def study_cases(suites: tuple[str, ...], models: Path | None, limit: int) -> Iterator[StudyCase]:
-    """Yield the cases of the suites, each model once."""
+def study_cases(
+    suites: tuple[str, ...], folders: Mapping[str, Path | None], limit: int
+) -> Iterator[StudyCase]:
+    """Yield the cases of the suites, each model once; `folders` has those of `real` and `open`."""
     made: dict[str, Callable[[], Iterator[tuple[str, ModelProto]]]] = {
         "rules": rule_cases,
         "structures": structural_cases,
     }
     seen: set[str] = set()
     for suite in suites:
-        folder = {"light": LIGHT, "real": models}.get(suite)
+        folder = {"light": LIGHT, **folders}.get(suite)
         if suite in made:
             items = (
                 (name, model.SerializeToString(deterministic=True)) for name, model in made[suite]()

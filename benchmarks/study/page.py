@@ -36,7 +36,11 @@ SUITE_NAMES = {
     "structures": "structural cases",
     "light": "light models of onnx",
     "real": "real models",
+    "open": "exports with open dimensions",
 }
+COUNTED = ("YOLO", "LSTM")
+"""Networks of the open exports whose operators the page counts."""
+
 MANIFEST = Path(__file__).parents[1] / "cleanup_models.json"
 SHOWN = 4
 """Names of models that a line of a table gives."""
@@ -217,12 +221,30 @@ def results(
         lines = [(tool, *(tally[tool][column] or "0" for column in columns)) for tool in names]
         parts.append(f"{len(chosen)} {SUITE_NAMES[suite]}:")
         parts.append(table(("tool", *columns), lines, numbers=columns))
+        if suite == "open":
+            parts += open_operators(chosen, names)
     parts.append("""\
 - A model counts once in a column, and may count in several. The sections below list them.
 - *Compared* includes results that are the source itself. [Errors](#errors) has the errors that are not counted.
 - *Metadata*: metadata_props or doc strings lost, opset imports added. *Interface*: [what else](#changed-interfaces)
   changed for a caller.""")
     return parts
+
+
+def open_operators(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    """Return the table of operators that the tools leave in exports with open dimensions."""
+    chosen = [row for row in rows if row.name.split(",")[0] in COUNTED]
+    lines = [
+        (row.name, *(operators_left(row.records[tool]) for tool in names))
+        for row in sorted(chosen, key=lambda row: row.name)
+    ]
+    text = "Operators left, without Constant ([all exports](benchmarks.md#exports-with-open-dimensions)):"
+    return [text, table(("network", *names), lines, numbers=names)] if lines else []
+
+
+def operators_left(record: Record) -> str:
+    """Return the number of operators of a result, or the failure."""
+    return record.failure or str(record.verdict.size)
 
 
 def rules(options: Any) -> str:

@@ -39,7 +39,7 @@ METADATA = (
 GROUP, GROUP_BYTES = 25, 1 << 18
 """The number and the size of models that a tool takes in one process."""
 
-HEAVY = ("light", "real")
+HEAVY = ("light", "real", "open")
 """Suites whose models each have a process of their own."""
 
 

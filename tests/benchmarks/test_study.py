@@ -294,6 +294,23 @@ def test_the_page_tells_what_was_found(study: Any) -> None:
     assert "Conv (x, " in text
 
 
+def test_the_page_counts_the_operators_of_open_exports(study: Any, tmp_path: Path) -> None:
+    """One tool copies the export, one crashes; a network that is not counted has no row."""
+    model = case("", "", conv(4, 3, 3, 3), bn(4)).model(F32)
+    for name in ("LSTM, dynamo", "BERT, dynamo"):
+        model.graph.name = name
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    functions = {"irc": fake_tools.copies, "onnxsim": fake_tools.aborts}
+    made = study.Study(functions, dict.fromkeys(functions, "1.0"), study.Cache(None))
+    cases = importlib.import_module("study.cases").study_cases(("open",), {"open": tmp_path}, 9**9)
+    rows = [row for row, _ in study.run(made, list(cases), 10.0)]
+    options = SimpleNamespace(timeout=1, memory=1, limit=1, models=None)
+    text = importlib.import_module("study.page").page(rows, [], made.versions, options)
+    assert "2 exports with open dimensions:" in text
+    assert "| LSTM, dynamo | 2 | crash |" in text
+    assert "| BERT, dynamo |" not in text
+
+
 def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
     model = case("", "", conv(4, 3), chain(mul(4, 1, 1))).model(F32)
     (tmp_path / "case.txt").write_text(onnx.printer.to_text(model))
