@@ -69,7 +69,8 @@ class SimplifyExpr(Pass):
     17. Elementwise operators between a reshape and its inverse compute in the shape of the data
         before it.
     18. A Shape reads the value before operators that keep the shape, or before a transpose, if
-        nothing else reads their result; Gathers and Slices of the extents become one Gather.
+        nothing else reads their result; Gathers and Slices of the extents become one Gather, or a
+        Shape with start and end.
     19. A cast of a ConstantOfShape is a ConstantOfShape. The mask of a Dropout in inference is
         constant.
     20. With `affines=keep` only the rules run that leave every affine in its place, which makes

@@ -14,6 +14,7 @@ from ...ir.ops.inference import integer_of, listed, normal_axes
 from ...ir.ops.reshaping import permutation
 from ...ir.ops.row import Trait
 from ...ir.ops.views import slices_of
+from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.shape_evaluator import ShapeEvaluator, data_of_shape, piece_of
@@ -155,6 +156,37 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
     )
 
 
+@rule(affine="untouched", reads=("shape_of",))
+def part_of_shape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """shape(x)[1:3] -> shape(x) {start=1, end=3}, if only parts of the shape are read"""
+    shape = result_of(node.operand(), "shape_of")
+    if not is_legal("shape_of", "part", node) or shape.output.is_returned:
+        return rewriter.decline("a Shape has no start and end, or is a result of the graph")
+    parts = {user: _part_read(user, shape, evaluator) for user in shape.output.users}
+    part = {"end": parts[node].stop, "start": parts[node].start}
+    return substitute(node, rewriter, "shape_of", [shape.operand()], part)
+
+
+def _part_read(node: Node, shape: Node, evaluator: ShapeEvaluator) -> range:
+    """Return the axes in a row whose extents `node` takes of a Shape; decline others."""
+    rank, end = len(known_shape(shape.operand())), shape.attrs.get("end")
+    axes = range(rank)[integer_of(shape, "start", 0) : end if isinstance(end, int) else None]
+    is_read = node.op in ("strided_slice", "take") and node.operand() is shape.output
+    slices = slices_of(node, evaluator) if is_read and node.op == "strided_slice" else None
+    if slices is not None:
+        found = list(axes[slices.get(0, slice(None))])
+    elif is_read and node.op == "take":
+        indices = elements(node["indices"], evaluator)
+        if indices.ndim != 1 or any(not -len(axes) <= index < len(axes) for index in indices):
+            raise Declined("a scalar is read, or an index is out of range")
+        found = [axes[index] for index in indices]
+    else:
+        raise Declined("the whole shape is read, or a part that is not constant")
+    if not found or found != list(range(found[0], found[0] + len(found))):
+        raise Declined("the extents that are read are not in a row")
+    return range(found[0], found[0] + len(found))
+
+
 @rule(affine="untouched", reads=("shape_of", "strided_slice", "take"))
 def merge_runs(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """concat(shape(x)[0:1], shape(x)[1:2], 8) -> concat(shape(x)[0:2], 8), if that is shorter"""
@@ -244,7 +276,7 @@ RULES: Rules[ShapeEvaluator] = {
     "concatenate": (merge_runs,),
     "expand_dims": (unsqueeze_of_take,),
     "shape_of": (shape_of_same, shape_of_transpose),
-    "take": (merge_takes, take_of_range),
-    "strided_slice": (slice_of_take,),
+    "take": (merge_takes, take_of_range, part_of_shape),
+    "strided_slice": (slice_of_take, part_of_shape),
 }
 """The rules for each operator, in the order in which they are tried."""
