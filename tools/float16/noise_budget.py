@@ -35,7 +35,7 @@ MOST_WORK = 1e11
 """Multiplications of all runs beyond which nothing is measured: about half a minute."""
 
 BUDGET_BATCHES = 2
-"""Batches of the calibration that are measured on."""
+"""Batches of the calibration that are measured on, and as many that judge."""
 
 BUDGET_BYTES = 1 << 29
 """Size of a model beyond which nothing is measured: it is held twice."""

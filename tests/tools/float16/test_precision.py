@@ -60,6 +60,21 @@ def test_none_does_for_a_target_out_of_reach() -> None:
         assert found.predicted["y"] == before
 
 
+def test_what_is_predicted_is_of_samples_that_choose_nothing() -> None:
+    """Of four batches the second and the fourth: what is subnormal in others does not count."""
+    batch = np.arange(80)[:, None, None] // 8
+    plain, first, second = (
+        irc.to_float16(
+            chain(),
+            inputs={"x": np.where(is_quiet, MANY["x"] * np.float32(2**-16), MANY["x"])},
+            target=0,
+        ).predicted["y"]
+        for is_quiet in (batch < 0, batch % 2 == 0, batch % 2 == 1)
+    )
+    assert first == plain
+    assert second < plain - 10
+
+
 def test_the_noise_of_all_roundings_is_that_of_each() -> None:
     module = from_model(stream(100.0, layers=4))
     budget = NoiseBudget(module, Selection(module, 1.0, sums_in_half=False))
