@@ -72,7 +72,7 @@ class SimplifyExpr(Pass):
         nothing else reads their result; Gathers and Slices of the extents become one Gather, or a
         Shape with start and end.
     19. A cast of a ConstantOfShape is a ConstantOfShape. The mask of a Dropout in inference is
-        constant.
+        constant. A ScatterND that writes all rows in order is what it writes.
     20. With `affines=keep` only the rules run that leave every affine in its place, which makes
         room for folds.
     """

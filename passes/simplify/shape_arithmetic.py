@@ -203,6 +203,13 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     shape = known_shape(data)
     if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
+    if node.op == "reshape" and evaluator.array(node["shape"]) is None:
+        target, own = (
+            _computed_target(node, evaluator),
+            [piece_of(data, i) for i in range(len(shape))],
+        )
+        if len(target) == len(own) and all(map(is_same, target, own)):
+            return rewriter.forward(node.output, data)
     if not keeps_extents(wanted_extents(node, evaluator), data):
         return rewriter.decline("its target shape may differ from the shape of its data")
     return rewriter.forward(node.output, data)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...ir.extents import Piece
+from ...ir.extents import Piece, is_same
 from ...ir.graph import Node, Value
 from ...ir.matching import elements, known_shape, result_of
 from ...ir.ops import has_trait, is_legal
@@ -261,20 +261,45 @@ def _has_run(user: Node, run: list[Value | None]) -> bool:
 @rule(affine="untouched", reads=("arange",))
 def take_of_range(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """take(x, range(n)) -> x, if n is the extent of x along the axis"""
-    data = node.operand()
-    numbers = [evaluator.pieces(value) for value in result_of(node["indices"], "arange").inputs]
+    data, numbers = node.operand(), result_of(node["indices"], "arange")
     rank, axis = len(known_shape(data)), integer_of(node, "axis", 0)
-    if not -rank <= axis < rank or any(part is None or part.size != 1 for part in numbers):
-        return rewriter.decline("the numbers of the Range, or the axis, are unknown")
-    found = [part.item() for part in numbers if part is not None]
-    if found != [0, piece_of(data, axis % rank), 1]:
+    if not -rank <= axis < rank or not _lists_all(numbers, piece_of(data, axis % rank), evaluator):
         return rewriter.decline("it may take other elements than all in order")
     return rewriter.forward(node.output, data)
+
+
+@rule(affine="untouched")
+def scatter_of_range(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """scatter_nd(x, unsqueeze(range(n), 1), y) -> y, if n is the first extent of x"""
+    data, indices, updates = (node.operand(i) for i in range(3))
+    if node.attrs.get("reduction", "none") != "none":
+        return rewriter.decline("it adds or compares elements")
+    shape, places, rank = known_shape(data), known_shape(indices), len(known_shape(updates))
+    if len(places) != 2 or places[1] != 1 or not shape or len(shape) != rank:
+        return rewriter.decline("its indices are no list of single indices")
+    listed_rows, extent = evaluator.array(indices), piece_of(data, 0)
+    if listed_rows is not None:
+        is_whole = listed_rows.ravel().tolist() == list(range(len(listed_rows)))
+        is_whole = is_whole and is_same(len(listed_rows), extent)
+    else:
+        numbers = result_of(result_of(indices, "expand_dims").operand(), "arange")
+        is_whole = _lists_all(numbers, extent, evaluator)
+    if not is_whole:
+        return rewriter.decline("it may write only some rows, or some twice")
+    return rewriter.forward(node.output, updates)
+
+
+def _lists_all(numbers: Node, extent: Piece, evaluator: ShapeEvaluator) -> bool:
+    """Return whether a Range lists the places along an axis of `extent`, in order."""
+    bounds = [evaluator.pieces(value) for value in numbers.inputs]
+    found = [part.item() for part in bounds if part is not None and part.size == 1]
+    return len(found) == 3 and all(map(is_same, found, (0, extent, 1)))
 
 
 RULES: Rules[ShapeEvaluator] = {
     "concatenate": (merge_runs,),
     "expand_dims": (unsqueeze_of_take,),
+    "scatter_nd": (scatter_of_range,),
     "shape_of": (shape_of_same, shape_of_transpose),
     "take": (merge_takes, take_of_range, part_of_shape),
     "strided_slice": (slice_of_take, part_of_shape),

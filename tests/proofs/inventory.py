@@ -29,7 +29,14 @@ NOT_PROVED: dict[str, str] = {
         " tests it."
     ),
     **dict.fromkeys(
-        ("merge_runs", "part_of_shape", "take_of_range", "reshape_to_flatten", "expand_of_full"),
+        (
+            "merge_runs",
+            "part_of_shape",
+            "take_of_range",
+            "scatter_of_range",
+            "reshape_to_flatten",
+            "expand_of_full",
+        ),
         "It compares extents, a calculation and no identity: `simplify/computed_extents.irc` tests"
         " it.",
     ),

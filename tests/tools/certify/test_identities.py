@@ -267,3 +267,28 @@ def test_a_transpose_states_the_rank_of_its_data(perm: str, holds: bool) -> None
         "d = Reshape(x, s)  e = Transpose<perm = [1, 0, 2]>(d)  y = Transpose<perm = [2, 1, 0]>(e)"
     )
     assert is_found(head, source, f"d = Reshape(x, s)  y = Transpose<perm = [{perm}]>(d)") is holds
+
+
+@pytest.mark.parametrize(
+    ("rows", "attributes", "holds"),
+    [
+        ("r = Range(none, n, one)  i = Unsqueeze(r, axis)", "", True),
+        ("r = Range(none, n, one)  i = Unsqueeze(r, axis)", '<reduction = "add">', False),
+        ("r = Range(one, n, one)  i = Unsqueeze(r, axis)", "", False),
+        ("r = Range(none, m, one)  i = Unsqueeze(r, axis)", "", False),
+        ("i = Constant<value = int64[2, 1] {0, 1}>()", "", False),
+    ],
+)
+def test_a_scatter_of_all_rows_is_what_it_writes(rows: str, attributes: str, holds: bool) -> None:
+    text = """(float[N, M] x, float[N, M] y) => (float[N, M] out) <int64 none = {{0}}, int64 one = {{1}},
+        int64[1] axis = {{1}}> {{
+        a = Shape<start = 0, end = 1>(x)  n = Squeeze(a)  b = Shape<start = 1>(x)  m = Squeeze(b)
+        {rows}  s = {result}  out = Relu(s) }}"""
+    pair = (
+        text.format(rows=rows, result=result)
+        for result in (f"ScatterND{attributes}(x, i, y)", "Identity(y)")
+    )
+    assert is_proved(*pair, {"step": 1, **SCATTER}) is holds
+
+
+SCATTER = {"at": "source", "operation": "s", "identity": "equal operand"}

@@ -376,12 +376,36 @@ def _by_operands(operation: Operation, same: Same) -> Datum | None:
         if is_whole and other is not None and chosen is not None and same(chosen) is same(other):
             return chosen
         return None
+    if operation.kind == "ScatterND":
+        return _all_rows(operation, same)
     if operation.kind in INVOLUTIONS:
         before = same(data).producer
         if before is not None and (before.kind, before.domain) == (operation.kind, ""):
             return before.operand(0)
         return None
     return data if is_settled(operation, same) or _reduces_nothing(operation) else None
+
+
+def _all_rows(operation: Operation, same: Same) -> Datum | None:
+    """Return what a ScatterND writes if it writes every row of its data, each in its place."""
+    data, places = operation.operand(0), operation.operand(1)
+    if operation.attributes.get("reduction", b"none") != b"none" or data is None or places is None:
+        return None
+    count = data.extents[0] if data.extents else None
+    if count is None or places.extents != (count, 1):
+        return None
+    given = operation.constant(1)
+    if given is not None:
+        is_whole = np.array_equal(given.reshape(-1), np.arange(len(given)))
+        return operation.operand(2) if is_whole else None
+    listed = same(places).producer
+    numbers = listed.operand(0) if listed is not None and listed.kind == "Unsqueeze" else None
+    counted = None if numbers is None else same(numbers).producer
+    if counted is None or counted.domain or counted.kind != "Range":
+        return None
+    start, step = counted.constant(0), counted.constant(2)
+    is_whole = start is not None and step is not None and start == 0 and step == 1
+    return operation.operand(2) if is_whole else None
 
 
 def _reduces_nothing(operation: Operation) -> bool:
