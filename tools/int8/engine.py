@@ -137,6 +137,7 @@ class Engine:
             target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
             cache_of(self.known).save(cache)
             model = copied(self.model)  # the quantizer moves its tensors away
+            _scale_weights(model, exclude)
             biases = _adapt_biases(model, per_channel=self.per_channel)
             self._declare_types(model)
             quantize_static(
@@ -211,6 +212,39 @@ def _other_constants(model: ModelProto) -> Iterator[str]:
             yield tensor.name
 
 
+def _scale_weights(model: ModelProto, exclude: Collection[str]) -> None:
+    """Put the factor alpha of each Gemm into its constant weight, in place.
+
+    With such a factor onnxruntime computes the Gemm in float, or (1.27) a wrong result in integers.
+    A weight of which a number would not be a normal one any more stays as it is.
+    """
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    taken = {*tensors, *(name for node in model.graph.node for name in node.output)}
+    for node in model.graph.node:
+        if node.op_type != "Gemm" or node.name in exclude or node.input[1] not in tensors:
+            continue
+        alpha = next((each for each in node.attribute if each.name == "alpha"), None)
+        if alpha is None or alpha.f == 1:
+            continue
+        name = underscored(node.input[1], taken)
+        scaled = _times(tensors[node.input[1]], alpha.f, name)
+        sizes = np.abs(numpy_helper.to_array(scaled))
+        limits = np.finfo(sizes.dtype)
+        if not np.all((limits.smallest_normal <= sizes) & (sizes <= limits.max) | (sizes == 0)):
+            continue
+        taken.add(name)
+        node.input[1] = name
+        node.attribute.remove(alpha)
+        model.graph.initializer.append(scaled)
+
+
+def _times(tensor: TensorProto, factor: float, name: str) -> TensorProto:
+    """Return a tensor of another name, times a number, rounded once."""
+    array = numpy_helper.to_array(tensor)
+    with np.errstate(over="ignore"):
+        return numpy_helper.from_array((array * np.float64(factor)).astype(array.dtype), name)
+
+
 def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
     """Prepare in place the biases that the quantizer gets wrong; return the ones left float.
 
@@ -240,8 +274,7 @@ def _adapt_biases(model: ModelProto, *, per_channel: bool) -> set[str]:
         node.input[2] = name
         if beta is not None:
             node.attribute.remove(beta)
-        array = numpy_helper.to_array(bias)
-        tensor = numpy_helper.from_array((array * np.float64(factor)).astype(array.dtype), name)
+        tensor = _times(bias, factor, name)
         if is_fit:
             model.graph.initializer.append(tensor)
         else:

@@ -464,3 +464,46 @@ def test_a_kernel_that_crashes_while_samples_run_is_a_sentence() -> None:
         irc.quantize(
             graph.model(), data={"x": np.ones((2, 4, 5, 5), np.float32)}, passes="FoldConstant"
         )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "is_exact"), [(0.3, True), (-2.0, True), (1e-38, False), (3e38, False)]
+)
+def test_a_factor_of_a_gemm_goes_into_its_weight_unless_that_is_no_normal_number(
+    alpha: float, is_exact: bool
+) -> None:
+    """Another layer reads the same weight, and one of another name is there already."""
+    graph = Graph(opset=17, dtype=F32)
+    x = graph.input("x", ["n", 4])
+    w = graph.initializer(np.diag(np.float32([8, 4, 1, 0.25])))
+    scaled = graph.node("Gemm", [x, w], f"{w}_", "scaled", alpha=alpha)
+    plain = graph.node("Gemm", [x, w], "p", "plain")
+    graph.node("Concat", [scaled, plain], "c", "both", axis=1)
+    graph.node("Identity", ["c"], "y", "end")
+    graph.output("y", None)
+    source, data = graph.model(), inputs(["n", 4], F32) / 1024
+    found = irc.quantize(source, data={"x": data}, passes=FOLDING, per_channel=False).model
+    gemms = {node.name: node for node in found.graph.node if node.op_type == "Gemm"}
+    assert [each.name for each in gemms["scaled"].attribute] == ([] if is_exact else ["alpha"])
+    assert not gemms["plain"].attribute
+    shared = gemms["scaled"].input[1] == gemms["plain"].input[1]
+    assert shared == (not is_exact)
+    if is_exact:
+        expected = np.split(harness.run(source, {"x": data})["y"], 2, axis=1)
+        for run in (
+            lambda: harness.run(found, {"x": data})["y"],
+            lambda: optimized(found, {"x": data}),
+        ):
+            for part, wanted in zip(np.split(run(), 2, axis=1), expected, strict=True):
+                assert sqnr(wanted, part) > 30
+
+
+def test_a_gemm_with_a_factor_is_computed_in_integers(tmp_path: Path) -> None:
+    build, shape = GOOD["Gemm, factors"]
+    source, x = model(build, shape), inputs(shape, F32)
+    found = irc.quantize(source, data={"x": x}, passes=FOLDING).model
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    onnxruntime.InferenceSession(found.SerializeToString(), options, ["CPUExecutionProvider"])
+    run = onnx.load(tmp_path / "run.onnx")
+    assert [node.op_type for node in run.graph.node if "Gemm" in node.op_type] == ["QGemm"]
