@@ -29,7 +29,7 @@ from .making import (
     newest_form,
     table_row,
 )
-from .module import Module
+from .module import Module, check_module
 from .operand_types import Number, Operands
 from .ops import op_info
 from .ops.inference import unknown
@@ -55,6 +55,7 @@ class Rewriter:
     """
 
     def __init__(self, module: Module) -> None:
+        check_module(module)
         self.module = module
         self.debug_counter = module.debug_counter
         self._changed = False

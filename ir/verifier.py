@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..support.errors import VerifyError, visible
 from .graph import Function, Graph, Node, Value
-from .module import Module
+from .module import Module, check_module
 from .ops import op_info
 from .ops.parameters import attribute_name
 from .ops.row import missing_operands
@@ -16,8 +16,9 @@ from .types import F64, dtype_of
 def verify(module: Module) -> None:
     """Check every invariant of `module`. O(nodes + uses).
 
-    Raises VerifyError with one line for each broken invariant.
+    Raises VerifyError with one line for each broken invariant, UsageError for no module.
     """
+    check_module(module)
     problems = list(check(module))
     if problems:
         raise VerifyError("\n".join(map(visible, problems)))

@@ -252,6 +252,7 @@ def affine_chain(length: int) -> Module:
 def test_networkx_sees_captures_as_uses_by_the_holder() -> None:
     module = parse(TEXT)
     relu, branch = list(module.graph)
-    graph = to_networkx(module.graph)
+    graph = to_networkx(module)
+    assert graph.edges == to_networkx(module.graph).edges
     assert graph.number_of_edges(relu, branch) == 2
     assert set(graph.successors(branch)) == {module.graph.return_}

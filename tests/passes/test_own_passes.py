@@ -19,7 +19,7 @@ import onnx
 import pytest
 from harness import ROOT, session
 from irc.frontends.onnx import from_model
-from irc.ir import Module, Rewriter, pattern
+from irc.ir import Module, Rewriter, pattern, to_networkx, verify
 from irc.passes import (
     FoldScaleAxis,
     Pass,
@@ -261,6 +261,9 @@ def test_composing_tells_what_is_no_pass(passes: list[object], message: str) -> 
     [
         (lambda module: irc.emit("net.onnx"), "str is not a Module: irc.load reads a model as one"),
         (lambda module: Silent()(module.graph), "Graph is not a Module"),
+        (lambda module: verify(module.graph), "Graph is not a Module"),
+        (lambda module: Rewriter(module.graph), "Graph is not a Module"),
+        (lambda module: to_networkx("net.onnx"), "str is not a Module"),
         (
             lambda module: pattern.op("Relu").match(module.graph),
             "a pattern matches at a Node or a Value, and Graph is neither",
