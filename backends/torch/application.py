@@ -166,7 +166,9 @@ class _Application:
 
         found = self.module_of(layer)
         if layer.get("branches"):
-            raise Misplaced("it is the sum of several modules, which forward adds")
+            raise Misplaced(
+                "it is the sum of several modules, which forward adds: disable MergeBranches"
+            )
         kinds = (
             nn.Conv1d,
             nn.Conv2d,

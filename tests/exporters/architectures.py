@@ -595,9 +595,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         (4, SIDE, SIDE),
         {"norm": Kept("no_foldable_neighbour", "nonzero_padding")},
     ),
-    "repvgg": Architecture(
-        RepVgg, (3, SIDE, SIDE), {"same.identity": Kept("multi_consumer", "no_foldable_neighbour")}
-    ),
+    "repvgg": Architecture(RepVgg, (3, SIDE, SIDE)),
     "shuffle": Architecture(Shuffle, (3, SIDE, SIDE)),
     "temporal": Architecture(Temporal, (9, 5)),
     "tokens": Architecture(Tokens, (9, 6)),

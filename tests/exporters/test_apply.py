@@ -12,6 +12,7 @@ import irc
 import numpy as np
 import pytest
 from harness import run
+from irc.passes import PassContext
 from irc.tools.recovery import recover
 from irc.tools.recovery.checkpoint import from_state
 from onnx import numpy_helper
@@ -33,8 +34,17 @@ NOT_WHOLE = {
     "standardised": "Conv 'second' is StandardisedConv",
 }
 """Architectures of which some folds have no place in the module, with the reason."""
+MERGED = ("repvgg", "sums")
+"""Architectures with layers of one value that are added."""
 DENSE = ("temporal", "tokens")
 """Architectures with a Linear that is MatMul and Add in ONNX: its bias is not in the fold map."""
+
+
+def compiled(model: Any, x: Any, passes: Any = None) -> irc.Result:
+    """The folded model, in which layers that are added stay several."""
+    return irc.compile(
+        model, passes, args=(x,), context=PassContext(disabled=frozenset({"MergeBranches"}))
+    )
 
 
 def network(name: str) -> Any:
@@ -78,7 +88,7 @@ def assert_near(result: irc.Result, model: Any, x: Any) -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_architectures(name: str) -> None:
     model, x = network(name), sample(name)
-    result = irc.compile(model, args=(x,))
+    result = compiled(model, x)
     applied = apply(result.fold_map, model)
     reasons = set(applied.left.values())
     if name in NOT_WHOLE:
@@ -103,13 +113,25 @@ def test_architectures(name: str) -> None:
     assert_near(result, model, x)
 
 
+@pytest.mark.parametrize("name", MERGED)
+def test_a_layer_that_is_the_sum_of_several_has_no_place(name: str) -> None:
+    model, x = network(name), sample(name)
+    result = irc.compile(model, args=(x,))
+    applied = apply(result.fold_map, model)
+    assert any("disable MergeBranches" in reason for reason in applied.left.values())
+    expected = network(name)
+    with torch.no_grad():
+        for found, wanted in zip(results(model(x)), results(expected(x)), strict=True):
+            assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize(
     "name", ["residual", "decoder", "generator", "mlp", "repvgg", "pool-norms"]
 )
 def test_equalization_and_corrections(name: str) -> None:
     model, x = network(name), sample(name)
     passes = "default,CrossLayerEqualization,HighBiasAbsorption,BiasCorrection"
-    result = irc.compile(model, passes, args=(x,))
+    result = compiled(model, x, passes)
     assert result.fold_map.data["history"]
     applied = apply(result.fold_map, model, result.model)
     assert not applied.left
@@ -214,7 +236,7 @@ def test_a_weight_that_code_of_forward_reads_stays() -> None:
         torch.manual_seed(0)
         model, x = settle(Reader(lambda layer: layer, tied), SHAPE), torch.randn(2, *SHAPE)
         expected = model(x)
-        applied = apply(irc.compile(model, args=(x,)).fold_map, model)
+        applied = apply(compiled(model, x).fold_map, model)
         assert applied.layers == (["first"] if tied else [])
         assert tied or any("reads its weight, too" in reason for reason in applied.left.values())
         assert torch.allclose(model(x), expected, atol=1e-4)
@@ -226,7 +248,7 @@ def test_a_weight_that_a_hook_computes_stays() -> None:
         for hook in (lambda layer: layer, torch.nn.utils.spectral_norm)
     )
     x = torch.randn(2, *SHAPE)
-    result = irc.compile(plain, args=(x,))
+    result = compiled(plain, x)
     for name in ("weight", "bias", "running_mean", "running_var"):
         getattr(hooked.norm, name).data.copy_(getattr(plain.norm, name))
     expected = hooked(x)

@@ -182,7 +182,7 @@ def test_arguments_that_do_not_fit() -> None:
             irc.load(model, **arguments)
     with pytest.raises(irc.UsageError, match="not for files"):
         irc.compile("net.onnx", args=(sample(),))
-    with pytest.raises(irc.UsageError, match="for torch modules"):
+    with pytest.raises(irc.UsageError, match="and this is a Module"):
         irc.compile(irc.load(model, args=(sample(),)), args=(sample(),))
     with pytest.raises(irc.UsageError, match="int is not a model"):
         irc.compile(3)
