@@ -51,6 +51,19 @@ def test_a_few_operators_stay_float32_for_a_target() -> None:
     assert found.predicted["y"] >= target
 
 
+@pytest.mark.parametrize(("needed", "spare"), [(("first",), 0.3), (("first", "t_8"), 0.005)])
+def test_a_target_is_reached_with_a_reserve_if_it_can(
+    needed: tuple[str, ...], spare: float
+) -> None:
+    """`needed` would do for the target by `spare` dB. The reserve takes more, or cannot be had."""
+    model = stream(1.0, layers=12)
+    enough = irc.to_float16(model, inputs=MANY, target=0, keep_float32=needed).predicted["y"]
+    found = irc.to_float16(model, inputs=MANY, target=enough - spare)
+    assert found.predicted["y"] >= enough - spare
+    assert kept(found) >= set(needed)
+    assert len(kept(found)) > 1
+
+
 def test_none_does_for_a_target_out_of_reach() -> None:
     model = stream(1.0, layers=12)
     before = irc.to_float16(model, inputs=MANY, target=0).predicted["y"]
