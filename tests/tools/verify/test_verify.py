@@ -819,11 +819,11 @@ def test_an_overflow_among_tensors_that_the_other_model_lacks_is_seen(
 ) -> None:
     monkeypatch.setattr(reference_model, "CHUNK_BYTES", 1)
     late = text(
-        """g (float[2,2] x) => (float[2,2] y) <float small = {1e-38}, float large = {1e30}> {
+        """g (float[2,2] x) => (float[2,2] y) <float small = {2e-38}, float large = {1e30}> {
         p = Mul(x, large) s = Mul(p, small) y = Sigmoid(s) }"""
     )
     early = text(
-        "g (float[2,2] x) => (float[2,2] y) <float small = {1e-8}> { t = Mul(x, small) y ="
+        "g (float[2,2] x) => (float[2,2] y) <float small = {2e-8}> { t = Mul(x, small) y ="
         " Sigmoid(t) }"
     )
     stimulus = [Stimulus("large", {"x": np.full((2, 2), 1e9, np.float32)})]
