@@ -45,7 +45,7 @@ STEPS = {
 }
 """Passes that prepare a network, with the options of the rounding of weights.
 
-The last are those of irc quantize.
+The last are those of irc quantize, which rounds spatial kernels over neighbours, too.
 """
 FOLDS = 4
 """Parts of the pictures, of which one is judged with the ranges of the others."""
@@ -193,6 +193,14 @@ def by_passes(task: Task, passes: str, per_channel: bool) -> Iterator[tuple[str,
     yield from by_ranges(task, result.model, free, per_channel)
 
 
+def by_quantize(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
+    """Yield the score of irc quantize without data."""
+    found = irc.quantize(
+        copy.deepcopy(task.net.model), input_ranges=task.net.range, per_channel=per_channel
+    )
+    yield MAP, task.score(run(found.model, task.inputs))
+
+
 def by_aimet(task: Task, per_channel: bool) -> Iterator[tuple[str, Score]]:
     """Yield the scores of a network that AIMET equalizes, which replaces ReLU6 by ReLU."""
     from aimet_onnx.cross_layer_equalization import equalize_model
@@ -243,6 +251,7 @@ def measure(task: Task, cache: dict[str, Any], save: Callable[[], None], console
         for name, passes in STEPS.items()
     }
     ways |= {
+        "irc quantize": lambda per_channel: by_quantize(task, per_channel),
         "AIMET equalize_model": lambda per_channel: by_aimet(task, per_channel),
         "NNCF": lambda per_channel: by_nncf(task, per_channel),
         "onnxsim": lambda per_channel: by_onnxsim(task, per_channel),
