@@ -39,7 +39,10 @@ def show(fold_map: FoldMap, console: Console, *, by_module: bool = False) -> Non
     who = f"fold map {fold_map.data['version']} by {producer['name']} {producer['version']}"
     console.print(visible(who), highlight=False, markup=False)
     console.print(
-        visible(f"passes: {','.join(producer['passes']) or 'none'}"), highlight=False, markup=False
+        visible(f"passes: {','.join(producer['passes']) or 'none'}"),
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
     )
     console.print(visible(f"scales and shifts: {statuses(fold_map.count())}"), markup=False)
     for table in tables:

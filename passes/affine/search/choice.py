@@ -234,10 +234,10 @@ class Chooser:
         wanted = wanted and (affine.has_scale or self.planner.params.has_inserted(affine))
         if added == removed and wanted and choice.plan.changes:
             return 0
-        raise Refused(
-            "bias_slot",
-            f"{choice.label}: folding it saves no operator: it needs {added} in place of {removed}",
-        )
+        detail = f"saves no operator: it needs {added} in place of {removed}"
+        if added == removed == 1:
+            detail = "would only replace it by another operator"
+        raise Refused("bias_slot", f"{choice.label}: folding it {detail}")
 
 
 def _refused(code: str, detail: str) -> Choice:

@@ -59,8 +59,9 @@ def test_show_prints_affines_and_layers(
 ) -> None:
     assert main(["foldmap", "show", compiled[1]]) == 0
     text = capsys.readouterr().out
+    passes = json.loads(Path(compiled[1]).read_text())["producer"]["passes"]
     for words in (
-        "scales and shifts: 8 folded",
+        f"\npasses: {','.join(passes)}\nscales and shifts: 8 folded",
         "folded into stem/conv",
         "A45 backward",
         "stem/conv.bias (new)",
