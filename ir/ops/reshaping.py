@@ -209,7 +209,33 @@ def reshaped_channels(node: Node, at: ChannelAxis, constants: Constants) -> Chan
     before, after = input_shape(node), shape_of(node.output.type)
     if before is None or after is None:
         raise unknown_shape(node)
+    if not at.of_data and at.count is not None and at.count > 1:
+        after = _with_channels(node, at, before, after, constants)
     return ChannelMap(shapes=(before, after))
+
+
+def _with_channels(
+    node: Node,
+    at: ChannelAxis,
+    before: tuple[Dim, ...],
+    after: tuple[Dim, ...],
+    constants: Constants,
+) -> tuple[Dim, ...]:
+    """Return the shape of a Reshape's result with the channels of an affine behind it for its -1.
+
+    The -1 is another number only if an extent beside it is 0. No run has an affine of several
+    channels behind it then: it would have none there.
+    """
+    target = pieces_of(node, "shape", constants) if node.op == "reshape" else None
+    if target is None or at.axis is None or target.count(-1) != 1 or target[at.axis] != -1:
+        return after
+    copies = not node.attrs.get("allowzero")
+    kept = [*before, *[None] * len(target)]
+    resolved = [kept[i] if dim == 0 and copies else dim for i, dim in enumerate(target)]
+    others = [dim for dim in resolved if dim != -1]
+    if exact_quotient(product(*before), product(*others)) != at.count:
+        return after
+    return (*after[: at.axis], at.count, *after[at.axis + 1 :])
 
 
 @complete_by_types

@@ -13,7 +13,7 @@ from ...ir.shape_evaluator import ShapeEvaluator
 from ...ir.tensor import Array
 from ...ir.types import Dim, shape_of
 from .layout import inverse
-from .rules import int_vector
+from .rules import int_vector, substitute
 
 
 @rule(
@@ -59,6 +59,16 @@ def order_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return True
 
 
+@rule(affine="untouched", identity="gather_nd(x, i) == take(x, i, 0)")
+def gather_rows(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """gather_nd(x, [[2], [0]]) -> take(x, [2, 0], axis=0), as dynamo writes x[:, [2, 0]]"""
+    places = elements(node["indices"], evaluator)
+    if places.ndim != 2 or places.shape[1] != 1 or node.attrs.get("batch_dims", 0):
+        return rewriter.decline("its indices are no list of single rows")
+    rows = int_vector(places.ravel().tolist(), node, rewriter, "rows")
+    return substitute(node, rewriter, "take", [node.operand(), rows], {"axis": 0})
+
+
 def _order(places: Array, extent: Dim) -> tuple[int, ...]:
     """Return the order in which all channels are taken. Declines if one is not, or is twice."""
     order = tuple((places % max(places.size, 1)).tolist()) if places.ndim == 1 else ()
@@ -67,5 +77,5 @@ def _order(places: Array, extent: Dim) -> tuple[int, ...]:
     return order
 
 
-RULES: Rules[ShapeEvaluator] = {"nn.conv": (order_into_conv,)}
-"""The rule for Conv."""
+RULES: Rules[ShapeEvaluator] = {"gather_nd": (gather_rows,), "nn.conv": (order_into_conv,)}
+"""The rule for each operator."""

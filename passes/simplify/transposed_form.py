@@ -123,6 +123,13 @@ def _reduce(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm
     return _with_integers(sorted(perm.index(axis % len(perm)) for axis in axes))
 
 
+def _take(node: Node, perm: Perm, evaluator: ShapeEvaluator) -> TransposedForm | None:
+    indices = shape_of(node["indices"].type) if node["indices"] is not None else None
+    if indices is None or len(indices) != 1 or not _has_rank(node.operand(), perm):
+        return None
+    return TransposedForm([0], attrs={"axis": perm.index(integer_of(node, "axis", 0) % len(perm))})
+
+
 def _with_integers(items: list[int]) -> TransposedForm:
     """Return the form with other integers in operand 1."""
     return TransposedForm([0], constants={1: np.asarray(items, np.int64)})
@@ -131,5 +138,6 @@ def _with_integers(items: list[int]) -> TransposedForm:
 _SPECIAL: Mapping[str, Callable[[Node, Perm, ShapeEvaluator], TransposedForm | None]] = {
     "concatenate": _concatenate,
     "nn.pad": _pad,
+    "take": _take,
 }
 """The forms of operators without a trait that tells them."""

@@ -400,6 +400,11 @@ SIMPLIFY: dict[str, Domain] = {
         MOVED,
         size="ranks 1 to 3, extents 0 to 4",
     ),
+    "gather_rows": Domain(
+        every(x=[data(3), data(3, 2), data(2, 3, 2)], i=[[1, 0], [0, 1, 1], [-1]]),
+        MOVED,
+        size="ranks 1 to 3",
+    ),
     "take_all": Domain(
         tuple(
             {"x": data(*s), "i": i, "a": a}

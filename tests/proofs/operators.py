@@ -702,6 +702,10 @@ def take(x: Both, indices: Any, axis: int) -> Both:
     return x.node("Gather", x, np.asarray(indices, np.int64), axis=axis)
 
 
+def gather_nd(x: Both, rows: Any) -> Both:
+    return x.node("GatherND", x, np.asarray(rows, np.int64)[:, np.newaxis])
+
+
 def split(x: Both, sizes: Sequence[int], axis: int) -> list[Both]:
     return x.nodes("Split", x, list(sizes), results=len(sizes), axis=axis)
 
