@@ -113,6 +113,8 @@ class ShapeEvaluator(ConstantEvaluator):
         node = value.node
         if node is None or len(node.outputs) != 1:
             return []
+        if len(shape_of(value.type) or ()) > 1 and node.op not in _MOVES:
+            return []  # nothing is computed of the elements of a matrix
         if node.op == "::If":
             return [branch.outputs[0] for branch in node.regions if len(branch.outputs) == 1]
         if node.op in _FIRST:
