@@ -160,6 +160,15 @@ def test_two_models_are_compared_in_one_line(tmp_path: Path) -> None:
     assert irc.verify(EXAMPLE, wrong, tolerance=irc.Tolerance(atol=1e9)).first_divergence is None
 
 
+def test_one_file_of_inputs_needs_no_list(tmp_path: Path) -> None:
+    """Its name was read letter by letter."""
+    (info,) = onnx.load(EXAMPLE).graph.input
+    shape = [dim.dim_value or 1 for dim in info.type.tensor_type.shape.dim]
+    np.savez(tmp_path / "inputs.npz", **{info.name: np.ones(shape, np.float32)})
+    for given in (tmp_path / "inputs.npz", str(tmp_path / "inputs.npz")):
+        assert irc.align(EXAMPLE, EXAMPLE, inputs=given).first_divergence is None
+
+
 def test_a_certificate_that_is_missing_is_named() -> None:
     with pytest.raises(
         irc.Rejected, match=r"^nope\.json: cannot be read: No such file or directory$"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...frontends.onnx.input_shapes import InputShapes
 
 Model = str | Path | ModelProto | Module
-Inputs = Mapping[str, Array] | Sequence[str | Path]
+Inputs = Mapping[str, Array] | str | Path | Sequence[str | Path]
 
 
 def align(
@@ -61,7 +61,7 @@ def align(
     Args:
         first: A path, a ModelProto or a Module.
         second: The same.
-        inputs: Arrays by name, or files; by default generated ones.
+        inputs: Arrays by name, a file, or several; by default generated ones.
         fold_map: The fold map of `second`, which explains tensors that it does not compute.
         input_shapes: Extents of inputs, as for `irc.load`.
         preprocess: Operators before inputs of `first`, as for `irc.load`.
@@ -184,6 +184,8 @@ def _read(
 def _stimuli(inputs: Inputs | None, model: ModelProto) -> Sequence[Stimulus]:
     if inputs is None:
         return ()
+    if isinstance(inputs, str | Path):
+        inputs = [inputs]
     if not isinstance(inputs, Mapping):
         return read_inputs(inputs, model)
     infos = {info.name: info for info in (*required_inputs(model), *overridable_inputs(model))}
