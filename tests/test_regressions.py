@@ -16,6 +16,7 @@ import onnx
 import pytest
 from float64 import evaluate
 from harness import EXAMPLE, calls_of
+from irc.backends.foldmap.inverse import unfold
 from irc.frontends.onnx import from_model
 from irc.ir import Graph, Module, Node, TensorType
 from irc.ir.tensor import ArrayTensor
@@ -897,3 +898,24 @@ def test_a_bias_of_another_kind_than_floats_is_refused(kind: str) -> None:
         "Relu",
         "Conv",
     ]
+
+
+def test_a_constant_that_is_declared_without_a_shape_is_no_empty_initializer() -> None:
+    """dynamo declares Constants so; onnx's checker counted no sizes of a Resize that reads one."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        net (float[N, 2, H, W] x) => (float[N, 2, H, W] y, float[A, B, C, D] z) {
+            c = Constant<value_ints = [2]>()
+            n = Shape<start = 0, end = 1>(x)
+            s = Shape<start = 2>(x)
+            t = Add(s, s)
+            sizes = Concat<axis = 0>(n, c, t)
+            y = Relu(x)
+            z = Resize<mode = "nearest">(x, , , sizes)
+        }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.value_info.add(name="c").type.tensor_type.elem_type = TensorProto.INT64
+    onnx.checker.check_model(model, full_check=True)
+    result = irc.compile(model)
+    onnx.checker.check_model(result.model, full_check=True)
+    assert not result.model.graph.value_info
+    assert unfold(result.model, result.fold_map) == model

@@ -203,8 +203,15 @@ class _Emitter:
         def stale(name: str) -> bool:
             return name in writer.replaced or (name not in defined and name in was)
 
+        made = writer.initializers.keys() - {tensor.name for tensor in source.initializer}
+
+        def is_wrong(info: ValueInfoProto) -> bool:
+            # onnx's checker takes an initializer that is declared without a shape for an empty one
+            is_open = not info.type.tensor_type.HasField("shape")
+            return info.name in wrong or (is_open and info.name in made)
+
         target.value_info.extend(
-            info for info in source.value_info if not (stale(info.name) or info.name in wrong)
+            info for info in source.value_info if not (stale(info.name) or is_wrong(info))
         )
         for annotation in source.quantization_annotation:
             parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
