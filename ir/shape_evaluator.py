@@ -29,7 +29,7 @@ from .extents import (
 )
 from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
 from .graph import Node, Value
-from .ops import has_trait, op_info
+from .ops import has_trait, is_legal, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.inference import input_shape, integer_of
 from .ops.row import Evaluate, Inputs, Trait
@@ -60,6 +60,9 @@ class ShapeEvaluator(ConstantEvaluator):
     ) -> None:
         super().__init__(max_bytes, beside=beside)
         self._pieces: dict[Value, Array | None] = {}
+        self.has_computed_pad_axes = getattr(beside, "has_computed_pad_axes", False)
+        """Whether a Pad computes its axes. onnx gives its result no axes, and refuses a model that
+        reads a part of its Shape by start and end."""
 
     def reset(self) -> None:
         super().reset()
@@ -76,6 +79,10 @@ class ShapeEvaluator(ConstantEvaluator):
     def forget_pieces(self, value: Value) -> None:
         """Forget what is known of a value that has another shape now."""
         self._pieces.pop(value, None)
+
+    def may_read_parts(self, node: Node) -> bool:
+        """Return whether a Shape with start and end may be written beside `node`."""
+        return is_legal("shape_of", "part", node) and not self.has_computed_pad_axes
 
     def pieces(self, value: Value | None) -> Array | None:
         """Return the pieces of an i32 or i64 array of rank 2 at most, None of any other value."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..ir.extents import Extent, Formula, Piece
 from ..ir.graph import Graph, Node, Value
-from ..ir.ops import has_trait, is_legal
+from ..ir.ops import has_trait
 from ..ir.ops.row import Trait
 from ..ir.rewriter import Rewriter
 from ..ir.rule_driver import rule
@@ -98,7 +98,7 @@ def _part(
         return None
     dims, end = shape_of(data.type) or (), start + len(items)
     is_whole = start == 0 and end == len(dims)
-    if list(dims[start:end]) != items or not (is_whole or is_legal("shape_of", "part", node)):
+    if list(dims[start:end]) != items or not (is_whole or evaluator.may_read_parts(node)):
         return None
     return data, start, end
 

@@ -92,6 +92,7 @@ class SimplifyExpr(Pass):
         for graph in module.graphs():
             _learn_types(graph, evaluator)
             driver.to_fixpoint(graph)
+        module.constants.has_computed_pad_axes = evaluator.has_computed_pad_axes
         return rewriter.changed
 
 
@@ -108,6 +109,8 @@ def _learn_types(graph: Graph, evaluator: ShapeEvaluator) -> None:
     """Infer the types that follow from shapes which are known in part."""
     learned = False
     for node in graph.operators():
+        if node.op == "nn.pad" and node["axes"] is not None:
+            evaluator.has_computed_pad_axes |= evaluator.array(node["axes"]) is None
         if learned or node.op in _BY_EXTENTS:
             before = [value.type for value in node.outputs]
             infer_types(node, evaluator)

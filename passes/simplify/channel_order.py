@@ -62,9 +62,12 @@ def order_into_conv(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
 @rule(affine="untouched", identity="gather_nd(x, i) == take(x, i, 0)")
 def gather_rows(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """gather_nd(x, [[2], [0]]) -> take(x, [2, 0], axis=0), as dynamo writes x[:, [2, 0]]"""
-    places = elements(node["indices"], evaluator)
+    places, extents = elements(node["indices"], evaluator), known_shape(node.operand())
     if places.ndim != 2 or places.shape[1] != 1 or node.attrs.get("batch_dims", 0):
         return rewriter.decline("its indices are no list of single rows")
+    count = extents[0] if extents and isinstance(extents[0], int) else 0
+    if not ((-count <= places) & (places < count)).all():  # GatherND of empty rows takes any
+        return rewriter.decline("a row may be out of range")
     rows = int_vector(places.ravel().tolist(), node, rewriter, "rows")
     return substitute(node, rewriter, "take", [node.operand(), rows], {"axis": 0})
 

@@ -160,7 +160,7 @@ def slice_of_take(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 def part_of_shape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """shape(x)[1:3] -> shape(x) {start=1, end=3}, if only parts of the shape are read"""
     shape = result_of(node.operand(), "shape_of")
-    if not is_legal("shape_of", "part", node) or shape.output.is_returned:
+    if not evaluator.may_read_parts(node) or shape.output.is_returned:
         return rewriter.decline("a Shape has no start and end, or is a result of the graph")
     parts = {user: _part_read(user, shape, evaluator) for user in shape.output.users}
     part = {"end": parts[node].stop, "start": parts[node].start}
@@ -201,7 +201,7 @@ def merge_runs(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
         shape = [piece_of(data, axis) for axis in range(len(dims))]
         for first, end, start, stop in _runs(items, shape):
             is_whole = stop - start == len(shape)
-            if not (is_whole or is_legal("shape_of", "part", node)):
+            if not (is_whole or evaluator.may_read_parts(node)):
                 continue
             inputs = list(node.inputs)
             if _operators_saved(node, inputs[first:end]) < 1:
