@@ -60,7 +60,9 @@ class ShapeEvaluator(ConstantEvaluator):
     ) -> None:
         super().__init__(max_bytes, beside=beside)
         self._pieces: dict[Value, Array | None] = {}
-        self.has_computed_pad_axes = getattr(beside, "has_computed_pad_axes", False)
+        self.has_computed_pad_axes = (
+            isinstance(beside, ShapeEvaluator) and beside.has_computed_pad_axes
+        )
         """Whether a Pad computes its axes. onnx gives its result no axes, and refuses a model that
         reads a part of its Shape by start and end."""
 
