@@ -60,7 +60,7 @@ class ShapeEvaluator(ConstantEvaluator):
     ) -> None:
         super().__init__(max_bytes, beside=beside)
         self._pieces: dict[Value, Array | None] = {}
-        self.has_computed_pad_axes = (
+        self.has_computed_pad_axes: bool = (
             isinstance(beside, ShapeEvaluator) and beside.has_computed_pad_axes
         )
         """Whether a Pad computes its axes. onnx gives its result no axes, and refuses a model that
