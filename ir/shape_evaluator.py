@@ -269,22 +269,29 @@ def _may_be_shape(value: Value) -> bool:
 
 def shape_pieces(node: Node) -> Array | None:
     """Return the elements of the result of a `shape_of`, if the rank of its data is known."""
-    dims = input_shape(node)
-    if dims is None:
+    if input_shape(node) is None:
         return None
+    return _objects(extents_of(node.operand())[read_axes(node)])
+
+
+def read_axes(node: Node) -> slice:
+    """Return the slice of the axes whose extents a `shape_of` reads."""
     end = node.attrs.get("end")
-    pieces = [piece_of(node.operand(), axis) for axis in range(len(dims))]
-    return _objects(pieces[integer_of(node, "start", 0) : end if isinstance(end, int) else None])
+    return slice(integer_of(node, "start", 0), end if isinstance(end, int) else None)
 
 
 def _size(node: Node) -> Array | None:
     """Return the element of the result of a Size, if the rank of its data is known."""
-    data, dims = node.operand(), input_shape(node)
-    if dims is None:
+    if input_shape(node) is None:
         return None
     found = np.empty((), object)
-    found[()] = product(*[piece_of(data, axis) for axis in range(len(dims))])
+    found[()] = product(*extents_of(node.operand()))
     return found
+
+
+def extents_of(value: Value) -> list[Piece]:
+    """Return the extents of a value of known rank, as `piece_of` does."""
+    return [piece_of(value, axis) for axis in range(len(shape_of(value.type) or ()))]
 
 
 def piece_of(value: Value, axis: int) -> Piece:

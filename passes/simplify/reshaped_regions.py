@@ -24,7 +24,7 @@ from ...ir.ops.row import NUMPY_BROADCAST, Trait
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.shape_evaluator import ShapeEvaluator, piece_of
+from ...ir.shape_evaluator import ShapeEvaluator, extents_of
 from ...ir.tensor import Array, ArrayTensor
 from ...ir.types import (
     Dim,
@@ -116,7 +116,7 @@ class _Unshaped(Struct, eq=False):
         """Decline unless all values of the region have one shape, or broadcast to it."""
         if not self.sources:
             raise Declined("no operand has the inverse Reshape before it")
-        has_rest = any(_extents(data) != self.wanted for data in self.sources.values())
+        has_rest = any(extents_of(data) != self.wanted for data in self.sources.values())
         first, *others = [self._shape(each) for each in self.sources]
         if has_rest and any(each != first for each in others):
             raise Declined("the operands of the operators between may have several shapes")
@@ -140,8 +140,8 @@ class _Unshaped(Struct, eq=False):
             pieces = self.evaluator.pieces(value.node["shape"])
         target = [None] if pieces is None else pieces.ravel().tolist()
         if None in target or (value.node is not None and value.node.attrs.get("allowzero")):
-            return _extents(value)
-        return [*target, *(_extents(self.sources[value]) if {0, -1}.intersection(target) else ())]
+            return extents_of(value)
+        return [*target, *(extents_of(self.sources[value]) if {0, -1}.intersection(target) else ())]
 
     def _unshaped(self, value: Value, varying: int | None) -> Array:
         """Return a constant with only its last axes, or with the shape of the data.
@@ -206,10 +206,6 @@ def _is_elementwise(node: Node) -> bool:
     if has_trait(node, Trait.ELEMENTWISE):
         return True
     return has_trait(node, Trait.BROADCASTS) and is_legal(node.op, NUMPY_BROADCAST, node)
-
-
-def _extents(value: Value) -> list[Piece]:
-    return [piece_of(value, axis) for axis in range(len(shape_of(value.type) or ()))]
 
 
 def _is_one(value: Value) -> bool:

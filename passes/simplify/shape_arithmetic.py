@@ -17,7 +17,7 @@ from ...ir.ops.views import scales_of, sliced_axes
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.shape_evaluator import ShapeEvaluator, piece_of
+from ...ir.shape_evaluator import ShapeEvaluator, extents_of, piece_of
 from ...ir.tensor import numpy_dtype
 from ...ir.type_inference import infer_types
 from ...ir.types import dtype_of, shape_of, static_dims
@@ -123,7 +123,7 @@ def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> l
     dims = shape_of(data.type)
     if wanted.count(-1) != 1 or dims is None or 0 in wanted or 0 in dims:
         return list(wanted)
-    left = [piece_of(data, i) for i in range(len(dims))]
+    left = extents_of(data)
     taken = 1
     for piece in wanted:
         if isinstance(piece, int):
@@ -204,11 +204,7 @@ def drop_reshape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> b
     if node.op == "nn.batch_flatten" and len(shape) == 2 and integer_of(node, "axis", 1) in (1, -1):
         return rewriter.forward(node.output, data)
     if node.op == "reshape" and evaluator.array(node["shape"]) is None:
-        target, own = (
-            _computed_target(node, evaluator),
-            [piece_of(data, i) for i in range(len(shape))],
-        )
-        if len(target) == len(own) and all(map(is_same, target, own)):
+        if _computed_target(node, evaluator) == extents_of(data):
             return rewriter.forward(node.output, data)
     if not keeps_extents(wanted_extents(node, evaluator), data):
         return rewriter.decline("its target shape may differ from the shape of its data")
@@ -248,7 +244,7 @@ def become_reshape(node: Node, rewriter: Rewriter, before: Node, wanted: list[Pi
     shape = known_shape(data)
     if 0 in shape or 0 in known_shape(before.output):
         return rewriter.decline("an extent is 0")
-    if wanted == [piece_of(data, i) for i in range(len(shape))]:
+    if wanted == extents_of(data):
         return rewriter.forward(node.output, data)
     target = reshape_target(wanted, data)
     return substitute(

@@ -17,7 +17,13 @@ from ...ir.ops.views import slices_of
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
-from ...ir.shape_evaluator import ShapeEvaluator, data_of_shape, piece_of
+from ...ir.shape_evaluator import (
+    ShapeEvaluator,
+    data_of_shape,
+    extents_of,
+    piece_of,
+    read_axes,
+)
 from ...ir.tensor import ArrayTensor
 from ...ir.types import shape_of
 from .rules import MAX_BYTES, int_vector, substitute
@@ -64,13 +70,13 @@ def _only_shape_is_read(value: Value) -> bool:
 def shape_of_transpose(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """shape(transpose(x, p)) -> take(shape(x), p), or a part, if only shapes are read"""
     transpose = result_of(node.operand(), "transpose")
-    perm, data, end = permutation(transpose), transpose.operand(), node.attrs.get("end")
+    perm, data = permutation(transpose), transpose.operand()
     is_permuted = perm is not None and len(perm) == len(known_shape(data))
     if perm is None or not is_permuted or not _only_shape_is_read(transpose.output):
         return rewriter.decline(
             "the permutation is unknown, or the result of the Transpose is read"
         )
-    part = perm[integer_of(node, "start", 0) : end if isinstance(end, int) else None]
+    part = perm[read_axes(node)]
     if not part:
         return rewriter.decline("it reads no extent")
     is_run = list(part) == list(range(part[0], part[0] + len(part)))
@@ -169,8 +175,7 @@ def part_of_shape(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> 
 
 def _part_read(node: Node, shape: Node, evaluator: ShapeEvaluator) -> range:
     """Return the axes in a row whose extents `node` takes of a Shape; decline others."""
-    rank, end = len(known_shape(shape.operand())), shape.attrs.get("end")
-    axes = range(rank)[integer_of(shape, "start", 0) : end if isinstance(end, int) else None]
+    axes = range(len(known_shape(shape.operand())))[read_axes(shape)]
     is_read = node.op in ("strided_slice", "take") and node.operand() is shape.output
     slices = slices_of(node, evaluator) if is_read and node.op == "strided_slice" else None
     if slices is not None:
@@ -195,10 +200,9 @@ def merge_runs(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
         return rewriter.decline("it is no list of numbers that are computed from extents")
     items: list[list[Piece]] = [part.tolist() for part in pieces if part is not None]
     for data in dict.fromkeys(map(_data_of_extents, node.inputs)):
-        dims = None if data is None else shape_of(data.type)
-        if data is None or dims is None:
+        if data is None or shape_of(data.type) is None:
             continue
-        shape = [piece_of(data, axis) for axis in range(len(dims))]
+        shape = extents_of(data)
         for first, end, start, stop in _runs(items, shape):
             is_whole = stop - start == len(shape)
             if not (is_whole or evaluator.may_read_parts(node)):
