@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto
 
 from ...backends.quantizers.onnxruntime import quantizable_types
@@ -16,7 +17,7 @@ from ..verify.runner import Runner
 from .coverage import GUESS, NO_RANGE, Coverage, Method, Reason, coverage
 from .dynamic import PRODUCTS, RECURRENT, can_be_dynamic, has_dynamic, make_dynamic
 from .engine import Engine
-from .fidelity import Fidelity, Remembered, measure
+from .fidelity import Fidelity, Remembered, Runs, measure
 from .float_results import keep_data_float, keep_results_float
 from .goal import least
 from .integer_limits import limit_integers
@@ -44,6 +45,8 @@ NO_NUMBER = "no sample has a number"
 """Why an operator stays float whose data are empty, or NaN."""
 GOOD = 20.0
 """Ratio in dB from which no other candidate is made."""
+OTHERS = "--data or --test-data has other samples"
+"""What helps if generated samples do not tell."""
 LEAST = 10.0
 """Ratio in dB below which a result is in doubt."""
 
@@ -109,6 +112,22 @@ class Judge:
             runner.check_loads()
             return []
         return measure(self.source, runner, self.source.results, self.batches)
+
+    def in_float(self, model: Runs, limit: float) -> dict[str, str]:
+        """Return what is said of results for which a float model has less than `limit` dB.
+
+        They are too small on these samples: what is compared are errors of float arithmetic.
+        """
+        found = {}
+        for one in measure(self.source, model, self.source.results, self.batches):
+            if one.sqnr >= limit:
+                continue
+            arrays = (self.source.run([one.name], feeds)[0] for feeds in self.batches)
+            largest = max(float(np.abs(array).max(initial=0)) for array in arrays)
+            found[one.name] = (
+                f"in float {one.name!r} has {one.sqnr:.1f} dB there, as it is at most {largest:.2g}"
+            )
+        return found
 
     def optimized(self, found: Candidate) -> tuple[Fidelity, ...]:
         """Return the fidelity of a candidate as users run it, beside that without optimizations.

@@ -23,7 +23,8 @@ from ...support.errors import UsageError, VerifyError, listed
 from ...support.limits import DEFAULT_LIMITS, Limits
 from ...support.progress import shown_progress
 from ..verify.inputs import Feeds, overridable_inputs
-from .candidates import LEAST, Candidate, Candidates, Judge
+from ..verify.runner import Runner
+from .candidates import GOOD, LEAST, OTHERS, Candidate, Candidates, Judge
 from .coverage import Method
 from .engine import AXIS_SINCE, WIDE_SINCE, check_engine
 from .fidelity import Fidelity
@@ -182,7 +183,10 @@ def quantize(
         )
     overflow = _overflow(found, reduce_range=reduce_range)
     warnings += _losses(found, judge, overflow)
-    doubts = [*failures, *_doubts(found, judge, overflow, has_data=calibration is not None)]
+    doubts = [
+        *failures,
+        *_doubts(found, first.model, judge, overflow, has_data=calibration is not None),
+    ]
     known = found.prepared.known.known if calibration is None else {}
     return Quantized(
         found.model,
@@ -282,13 +286,22 @@ def _losses(found: Candidate, judge: Judge, overflow: str) -> Iterator[str]:
             yield f"{_poor(one, judge)}: {overflow}"
 
 
-def _doubts(found: Candidate, judge: Judge, overflow: str, *, has_data: bool) -> Iterator[str]:
-    """Yield why the results may be of no use, and the remedy."""
+def _doubts(
+    found: Candidate, before: ModelProto, judge: Judge, overflow: str, *, has_data: bool
+) -> Iterator[str]:
+    """Yield why the results may be of no use, and the remedy.
+
+    `before` is the float model before corrections of biases.
+    """
     data = "" if has_data else "--data gives better ranges, "
     remedy = f"{data}--exclude leaves operators float, irc align shows which"
+    small: Mapping[str, str] = {}
+    if judge.is_predicted and any(not each.sqnr >= LEAST for each in found.fidelity):
+        small = judge.in_float(Runner(before, judge.base_dir), GOOD)
     for each in found.fidelity:
         if not each.sqnr >= LEAST:
-            yield f"{_poor(each, judge)}: {overflow if each.lost > 0 else remedy}"
+            ways = small.get(each.name) and f"{small[each.name]}: {OTHERS}"
+            yield f"{_poor(each, judge)}: {ways or (overflow if each.lost > 0 else remedy)}"
     if not found.fidelity:
         yield f"not compared with the float model: {judge.measured_on}"
     layers = [one for one in found.coverage if one.is_layer]

@@ -19,7 +19,7 @@ from ...ir.tensor import Array
 from ...support.errors import EmitError
 from ...support.progress import Advance
 from ..verify.inputs import Feeds
-from .candidates import Candidate, Candidates
+from .candidates import OTHERS, Candidate, Candidates
 from .coverage import LAYERS, Coverage, Method, Reason
 from .fidelity import Fidelity, measure
 from .goal import Goal, Noise, Reached, least
@@ -115,10 +115,12 @@ class _Moves:
             if place == count:
                 break
             place = min(place + max(1, count // MORE), count)
-        raise EmitError(
-            f"the target of {goal} is not reached{goal.within}: the best is"
-            f" {_said(best.fidelity, goal)} on {self.candidates.judge.measured_on}"
-        )
+        judge = self.candidates.judge
+        said = f"the best is {_said(best.fidelity, goal)} on {judge.measured_on}"
+        if goal.ratio is not None and judge.is_predicted:
+            small = judge.in_float(self.board.running(()), goal.ratio)
+            said = "; ".join([said, *small.values(), *([OTHERS] if small else [])])
+        raise EmitError(f"the target of {goal} is not reached{goal.within}: {said}")
 
     def _least_place(self) -> int | None:
         """Return the number of moves from which the switchboard meets the goal, None if none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from graphs import Array, Graph, is_valid
 from int8_models import NEEDS_RANGES, sqnr, three_layers
 from irc.support.errors import EmitError, UsageError
 from irc.tools.cli.main import main
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 from quantizers.nets import Chain
 
 pytestmark = NEEDS_RANGES
@@ -155,6 +156,35 @@ def test_targets_of_another_form_are_usage_errors(target: str, chain: Chain) -> 
 def test_budgets_of_another_form_are_usage_errors(chain: Chain) -> None:
     with pytest.raises(UsageError, match="such as 5%"):
         irc.quantize(chain.model(), input_ranges=(-5, 5), float_budget="120%")
+
+
+def rare_events(chain: Chain, shift: float) -> ModelProto:
+    """The layers, a sum that makes scores of them, and their Sigmoid."""
+    model = chain.model()
+    graph = model.graph
+    graph.initializer.append(numpy_helper.from_array(np.float32(shift), "shift"))
+    graph.node.append(onnx.helper.make_node("Add", [chain.result, "shift"], ["scores"], "shift"))
+    graph.node.append(onnx.helper.make_node("Sigmoid", ["scores"], ["y"], "decision"))
+    graph.output[0].name = "y"
+    return model
+
+
+def test_a_result_that_is_too_small_to_compare_is_said(chain: Chain) -> None:
+    """PP-OCR's detector sees no text in generated inputs: 3e-7 is rounding of float32."""
+    options: dict[str, Any] = {"input_ranges": (-5, 5)}
+    model = rare_events(chain, -25)
+    small = r"in float 'y' has \d+.\d dB there, as it is at most \S+e-07[:;] --data or --test-data"
+    with pytest.raises(EmitError, match=small):
+        irc.quantize(model, target="22dB", **options)
+    assert any(re.search(small, each) for each in irc.quantize(model, **options).doubts)
+    # Larger ones are compared; where float is good, a doubt is one of quantizing.
+    for shift in (-1, -16):
+        model = rare_events(chain, shift)
+        doubts = irc.quantize(model, **options).doubts
+        assert not any("in float" in each for each in doubts)
+        assert irc.quantize(model, target="22dB", **options).reached is not None
+    with pytest.raises(EmitError, match=r"not your data$"):
+        irc.quantize(model, target="40dB", float_budget="0%", **options)
 
 
 def test_an_agreement_needs_data(chain: Chain, tmp_path: Path) -> None:
