@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +101,16 @@ def _found(
 ) -> tuple[CheckedCertificate, dict[str, Any]]:
     """Return what steps prove that are found, and the document with them.
 
-    Where the checker refuses them, since the search knows more than they say, all that congruence
-    does not prove is unproved.
+    Where the checker refuses them, the search is no longer hasty. If it still refuses them, since
+    the search knows more than they say, all that congruence does not prove is unproved.
     """
-    steps = _searched(programs, document["records"], may_assume=bool(document.get("rewrites")))
-    if steps is not None:
+    may_assume = bool(document.get("rewrites"))
+    for is_hasty in (True, False):
+        steps = _searched(programs, document["records"], may_assume=may_assume, is_hasty=is_hasty)
         _forget(programs)
-        try:
-            return _completed(programs, document, steps)
-        except Rejected:
-            pass
+        if steps is not None:
+            with suppress(Rejected):
+                return _completed(programs, document, steps)
     _forget(programs)
     blind = _Blind(*programs)
     blind.run()
@@ -133,7 +134,7 @@ def _forget(programs: Sequence[Program]) -> None:
 
 @np.errstate(all="ignore")  # of numbers that a model may hold
 def _searched(
-    programs: Sequence[Program], given: Mapping[str, Any], *, may_assume: bool
+    programs: Sequence[Program], given: Mapping[str, Any], *, may_assume: bool, is_hasty: bool
 ) -> list[dict[str, Any]] | None:
     """Return steps that prove the result, with the fewest assumptions of those that were tried.
 
@@ -142,14 +143,14 @@ def _searched(
     """
     records = _Records(given, programs[0])
     arguments: tuple[Any, ...] = *programs, records.claim_of, records.computed, records.unrounded
-    first = Search(*arguments)
+    first = Search(*arguments, is_hasty=is_hasty)
     first.attempt()
     if first.is_proved:
         return first.found
     gaps = len(first.blocking())
     is_rounding = first.computes
     if is_rounding:
-        second = Search(*arguments, is_rounding=True)
+        second = Search(*arguments, is_rounding=True, is_hasty=is_hasty)
         second.attempt()
         if second.is_proved:
             return second.found

@@ -82,6 +82,7 @@ class Search(Proof):
         names: Namesakes | None = None,
         assumed: Container[str] = (),
         admits: bool = False,
+        is_hasty: bool = False,
     ) -> None:
         """Search with the claims of layers, and constants of a runtime, by the labels of values.
 
@@ -90,9 +91,11 @@ class Search(Proof):
         `is_rounding` rounds constants at every operator of the source that computes one; `computes`
         is whether that makes a difference. Where no identity covers them, the results of operations
         in `assumed` are taken for their namesakes, and, if the search `admits` it, outputs for
-        those of the source.
+        those of the source. A hasty search leaves numbers before outputs, and declared extents, to
+        the proof by its steps.
         """
         super().__init__(source, result)
+        self.is_hasty = is_hasty
         self.names = names
         self.assumed = assumed
         self.admits = admits
@@ -166,6 +169,13 @@ class Search(Proof):
         if not self.admits:
             super().admit(at, label, reason)
         self.found.append({"step": 0, "at": at, "operation": label, "identity": UNPROVED})
+
+    def grows(self, first: Datum, second: Datum) -> bool:
+        return not self.is_hasty and super().grows(first, second)
+
+    def compare_declared(self) -> None:
+        if not self.is_hasty:
+            super().compare_declared()
 
     def _is_gone(self, operation: Operation) -> bool:
         """Return whether the result has no such operator, or one that reads other values."""

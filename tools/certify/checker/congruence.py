@@ -115,10 +115,6 @@ class Congruence:
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
         operation = self._filled(operation)
-        count = len(operation.outputs)  # it decides about Split, and about training before opset 14
-        given = sorted(operation.attributes.items(), key=lambda each: each[0])
-        # As texts, 1 and 1.0 differ.
-        attributes = tuple((k, v if isinstance(v, Stored) else repr(v)) for k, v in given)
         operands = tuple(
             -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
         )
@@ -126,8 +122,7 @@ class Congruence:
             operands = tuple(dict.fromkeys(operands))  # max(x, x) is x
         while operands and operands[-1] == -1:
             operands = operands[:-1]
-        head: tuple[Any, ...] = (operation.domain, operation.kind, operation.version)
-        head = (*head, attributes, count, operands)
+        head = (*_head(operation), operands)
         if operation.domain not in STANDARD or operation.kind in RANDOM or trains(operation):
             # It may have an effect, or another result each time.
             head = (*head, self.enclosing, operation.label)
@@ -494,6 +489,18 @@ class Congruence:
         if len(groups) != len(perm):
             raise Unproved("the rank is unknown, or another")
         return self.view_of(value, tuple(groups[axis] for axis in perm))
+
+
+def _head(operation: Operation) -> tuple[Any, ...]:
+    """Return the parts of the key of an operation besides operands and bodies."""
+    if not operation.head:
+        given = sorted(operation.attributes.items(), key=lambda each: each[0])
+        # As texts, 1 and 1.0 differ.
+        attributes = tuple((k, v if isinstance(v, Stored) else repr(v)) for k, v in given)
+        count = len(operation.outputs)  # it decides about Split, and about training before opset 14
+        kind = operation.domain, operation.kind, operation.version
+        operation.head = (*kind, attributes, count)
+    return operation.head
 
 
 def _fill(operation: Operation) -> Stored:

@@ -45,11 +45,11 @@ def constant_results(
         return _zero_terms(operation, parts_of)
     given = [parts_of(each) for each in operation.inputs]
     lines = {i: each for i, each in enumerate(given) if each is not None}
-    clamp, crossing = clamp_of(operation), CROSSINGS.get(operation.kind)
     if operation.kind == "Pad" and operation.attributes.get("mode", b"constant") == b"constant":
         return _border(operation, given[0])
     if not lines:
         return []
+    clamp, crossing = clamp_of(operation), CROSSINGS.get(operation.kind)
     if clamp is not None:
         line = parts_of(clamp[0])
         if line is None:
@@ -140,7 +140,9 @@ def _zero_terms(
 ) -> list[Line]:
     """Return the line of a layer of zero data, or with zero weights: outputs are the bias."""
     constants = [
-        each for each in (operation.constant(1), operation.constant(0)) if each is not None
+        each.stored
+        for each in (operation.operand(1), operation.operand(0))
+        if each is not None and each.stored is not None
     ]
     rank = operation.outputs[0].rank
     fixed = [
@@ -149,7 +151,7 @@ def _zero_terms(
     is_zero = any(
         each is not None and not each.scale.any() and not each.shift.any() for each in fixed
     )
-    if rank is None or not constants or (constants[0].all() and not is_zero):
+    if rank is None or not constants or (not constants[0].has_zeros and not is_zero):
         return []
     made = weights_of(operation)
     if (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import product as pairs_of
 from math import gcd, isfinite, prod
@@ -31,6 +31,13 @@ class Expression:
 
     head: str
     parts: tuple[Any, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.head, self.parts)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 Extent = int | Expression
@@ -92,6 +99,7 @@ def _terms(number: Extent) -> dict[Factors, int]:
     return {tuple(factors): count}
 
 
+@lru_cache(maxsize=1 << 14)
 def _order(factors: Factors) -> tuple[int, list[str]]:
     """Return the place of a product: one that products by the same factor keep."""
     return len(factors), sorted(map(_text, factors), reverse=True)
@@ -121,6 +129,7 @@ def _integers(numbers: Sequence[Extent]) -> list[int] | None:
     return known if len(known) == len(numbers) else None
 
 
+@lru_cache(maxsize=1 << 14)
 def plus(*numbers: Extent) -> Extent:
     """Return a sum."""
     known = _integers(numbers)
@@ -137,6 +146,7 @@ def minus(first: Extent, second: Extent) -> Extent:
     return plus(first, times(-1, second))
 
 
+@lru_cache(maxsize=1 << 14)
 def times(*numbers: Extent) -> Extent:
     """Return a product."""
     known = _integers(numbers)
@@ -158,6 +168,7 @@ def monomial(number: Extent) -> tuple[int, list[Expression]]:
     return int(number), []
 
 
+@lru_cache(maxsize=1 << 14)
 def quotient(number: Extent, divisor: Extent) -> Extent | None:
     """Return an exact quotient of sums, None if there is a remainder."""
     left, given = _terms(number), _terms(divisor)

@@ -41,10 +41,13 @@ class Numbers:
             return Numbers(change(self.exact), change(self.stored))
         return Numbers(change(self.exact), self.stored, change(self.whole), change(self.places))
 
-    def check(self, name: str, exact: Array, reach: Array) -> None:
-        """Prove that elements, called `name`, are rounded from `exact` of magnitudes `reach`."""
+    def check(self, name: str, exact: Array, reach: Array | None = None) -> None:
+        """Prove that elements, called `name`, are rounded from `exact`.
+
+        The magnitudes that it was computed from are `reach`, by default its own.
+        """
         if self.whole is None or self.places is None:
-            exact, reach, stored = np.broadcast_arrays(exact, reach, self.stored)
+            exact, stored = np.broadcast_arrays(exact, self.stored)
             if not is_rounding(stored, exact, reach):
                 raise Misrounded(
                     f"the {name} is not the rounded product or sum of the source's numbers"

@@ -49,6 +49,12 @@ class Line:
         return self.scale.ndim
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """The numbers, as lines that are the same have them."""
+        arrays = self.scale, self.shift, self.reach
+        return tuple(part for each in arrays for part in (each.shape, each.tobytes()))
+
+    @property
     def has_shift(self) -> bool:
         """Whether a shift is other than zero, as far as float64 can tell."""
         return not (np.abs(self.shift) <= SLACK * self.reach).all()
@@ -174,6 +180,11 @@ class Line:
 
     def near(self, other: Line) -> bool:
         """Whether both are one line, as far as float64 can tell."""
+        if not self.scale.size or not other.scale.size:
+            return False
+        first, second = self.scale.item(0), other.scale.item(0)
+        if abs(first - second) > SLACK * max(abs(first), abs(second)):
+            return False
         scales = np.abs(self.scale - other.scale) <= SLACK * np.maximum(
             np.abs(self.scale), np.abs(other.scale)
         )
@@ -282,24 +293,26 @@ def vanishes(exact: Array, dtype: np.dtype[Any]) -> Array:
     return np.asarray((exact != 0) & (np.abs(exact) < 2.0 ** FORMATS[dtype.name][1]))
 
 
-def is_rounding(stored: Array, exact: Array, reach: Array) -> bool:
+def is_rounding(stored: Array, exact: Array, reach: Array | None = None) -> bool:
     """Whether all of `stored` are roundings of numbers within float64's error of `exact`.
 
-    Rounding is monotone, so the roundings of both ends of the interval enclose the elements.
+    The error is relative to `reach`, by default the numbers' own magnitudes. Rounding is monotone,
+    so the roundings of both ends of the interval enclose the elements.
     """
-    if stored.shape != exact.shape:
+    if stored.shape != exact.shape or not (reach is None or np.isfinite(reach).all()):
         return False
-    if not (np.isfinite(exact).all() and np.isfinite(reach).all()):
-        return False
-    if not np.isfinite(stored.astype(np.float64, copy=False)).all():
+    wide = stored if stored.dtype.kind == "f" else stored.astype(np.float64)
+    if not np.isfinite(wide).all():
         return False  # an overflow
     others = exact.astype(stored.dtype) != stored
     if not others.any():
         return True  # the rounding of the number itself is between those of the ends
-    exact, stored, reach = (
-        each[others] for each in (exact, stored, np.broadcast_to(reach, exact.shape))
-    )
-    slack = SLACK * np.maximum(reach, np.abs(exact))
+    if not np.isfinite(exact).all():
+        return False
+    if reach is not None:
+        reach = np.broadcast_to(reach, exact.shape)[others]
+    exact, stored = exact[others], stored[others]
+    slack = SLACK * np.maximum(0.0 if reach is None else reach, np.abs(exact))
     low = (exact - slack).astype(stored.dtype).astype(np.float64)
     high = (exact + slack).astype(stored.dtype).astype(np.float64)
     numbers = stored.astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import lru_cache
 
 import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
@@ -80,6 +81,10 @@ class NodeTypes:
 
 def _type_of(value: Datum) -> TypeProto:
     if value.extents is None:
-        return helper.make_tensor_type_proto(value.kind, None)
-    names = [unsettled(value, axis) for axis in range(len(value.extents))]
-    return helper.make_tensor_type_proto(value.kind, names)
+        return _type(value.kind, None)
+    return _type(value.kind, tuple(unsettled(value, axis) for axis in range(len(value.extents))))
+
+
+@lru_cache(maxsize=1 << 12)
+def _type(kind: int, extents: tuple[int | str | None, ...] | None) -> TypeProto:
+    return helper.make_tensor_type_proto(kind, extents)

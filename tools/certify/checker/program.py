@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -48,6 +49,9 @@ ALIAS = "ai.onnx"
 MAX_KEPT = 1 << 14
 """Most elements of a stored constant that are kept in float64, too."""
 
+MAX_RECENT = 1 << 22
+"""Most elements of one that are kept until others were read."""
+
 STANDARD = ("", "ai.onnx.ml")
 """The domains of ONNX's operators."""
 
@@ -87,6 +91,7 @@ class Stored:
         self._exact = exact
         self.is_unrounded = exact is not None
         self._key: tuple[Any, ...] | None = None
+        self._has_zeros: bool | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stored) and self.key == other.key
@@ -113,7 +118,19 @@ class Stored:
         made = self.array.astype(np.float64)
         if made.size <= MAX_KEPT:
             self._exact = made
+        elif made.size <= MAX_RECENT:
+            if len(_RECENT) == _RECENT.maxlen:
+                _RECENT[0]._exact = None
+            _RECENT.append(self)
+            self._exact = made
         return made
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether an element is zero."""
+        if self._has_zeros is None:
+            self._has_zeros = not self.array.all()
+        return self._has_zeros
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -138,6 +155,9 @@ class Stored:
             self._key = ("constant", kind, extents, sha256(content).digest())
         return self._key
 
+
+_RECENT: deque[Stored] = deque(maxlen=3)
+"""The large constants that were read in float64 last."""
 
 _PACKED = frozenset(
     value
@@ -193,7 +213,8 @@ class Datum:
 class Operation:
     """A node. `attributes` has no schema defaults; `version` is its domain's opset.
 
-    `line` is the affine that it is by itself, or None, once that is known.
+    `line` is the affine that it is by itself, or None, once that is known; `head` are the parts of
+    its key besides operands and bodies. `checked` are the lines of layers that were looked at.
     """
 
     label: str
@@ -205,6 +226,8 @@ class Operation:
     inputs: list[Datum | None]
     outputs: list[Datum]
     line: tuple[Any] | None = None
+    head: tuple[Any, ...] = field(init=False, default=())
+    checked: dict[tuple[Any, ...], Any] = field(init=False, default_factory=dict)
 
     def operand(self, index: int) -> Datum | None:
         """Return an input, None if it is absent."""
@@ -254,8 +277,13 @@ class Program:
         """Remove what a proof noted at the values, so that another can begin."""
         for value in self.data.values():
             value.term = -1
-            if value.producer is not None:
-                value.stored, value.producer.line = None, None
+            operation = value.producer
+            if operation is not None:
+                value.stored = None
+                if operation.kind != "BatchNormalization" or any(
+                    each is not None and each.producer is not None for each in operation.inputs[1:]
+                ):
+                    operation.line = None
         for operation in self.operations.values():
             for body in operation.bodies.values():
                 for value in body.inputs:

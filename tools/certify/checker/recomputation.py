@@ -264,7 +264,7 @@ def _computed(operation: Operation, stored: list[Stored]) -> Stored:
         array = exact.astype(dtype)
         if (np.isfinite(exact) & ~np.isfinite(array)).any() or np.isnan(exact).any():
             raise Unproved("a number does not fit its type, or is none")
-        is_equal = np.array_equal(array.astype(np.float64), exact, equal_nan=True)
+        is_equal = bool((array == exact).all())
         return Stored(None, array, None if is_equal else exact)
     arrays = [each.array for each in stored]
     if operation.kind == "ConstantOfShape":

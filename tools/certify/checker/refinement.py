@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -47,22 +48,21 @@ def load_typed(model: ModelProto) -> Program:
     program = load(model)
     stated: dict[str, ValueInfoProto] = {}
     known: tuple[int, dict[str, ValueInfoProto], int] | None = None
-    computed: Computed = {}
-    nodes = NodeTypes(program)
+    looks = _Looks(program)
     ranks: dict[str, ValueInfoProto] = {}
     for _ in range(ROUNDS):
         if all(
             value.extents is not None and not _unknown(value) for value in program.data.values()
         ):
             break
-        constants, found = _looked_at(program, computed, nodes)
+        constants, found = looks.look()
         stated = {name: each for name, each in {**stated, **found}.items() if name not in constants}
         ranks = {**_ranks(program), **ranks}
         if known == (len(constants), stated, known_operands(program) + len(ranks)):
             break
         known = len(constants), stated, known_operands(program) + len(ranks)
         note_types(program, infer_carried(program, constants, stated, ranks))
-    program.settled = {value: stored for value, (stored, _) in computed.items()}
+    program.settled = {value: stored for value, (stored, _) in looks.computed.items()}
     _note_pads(program)
     return program
 
@@ -104,6 +104,10 @@ class _Shapes:
             self._found[value] = self._extents(value)
         return self._found[value]
 
+    def forget(self, value: Datum) -> None:
+        """Forget the extents of a value, of which more may be known now."""
+        self._found.pop(value, None)
+
     def _extents(self, value: Datum) -> list[Extent] | None:
         if value.extents is None:
             found = self.derived(value)
@@ -135,45 +139,110 @@ class _Shapes:
         return result_extents(value, self.of, self.integers)
 
 
-Computed = dict[Datum, tuple[Stored, TensorProto]]
-"""Small tensors that were computed. They stay constants, however much more becomes known."""
+class _Looks:
+    """Looks at the operations of a program again and again, as more types become known.
 
-
-def _looked_at(
-    program: Program, computed: Computed, nodes: NodeTypes
-) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
-    """Return the small tensors that can be computed, and types that onnx does not infer.
-
-    Add to those `computed`.
+    `computed` are small tensors. They stay constants, however much more becomes known. A later look
+    leaves out operations about whose operands and results nothing new is known.
     """
-    made: dict[str, TensorProto] = {}
-    stated: dict[str, ValueInfoProto] = {}
-    shapes = _Shapes()
-    main = set(program.body.operations)
-    for operation in operations_of(program.body):
-        if operation.outputs[0].stored is not None or operation.bodies:
-            continue
-        if operation.outputs[0] not in computed:
-            for value, array in _constants(operation, shapes.integers):
-                computed[value] = Stored(None, array), numpy_helper.from_array(array, value.label)
+
+    def __init__(self, program: Program) -> None:
+        self.computed: dict[Datum, tuple[Stored, TensorProto]] = {}
+        self._program = program
+        self._main = set(program.body.operations)
+        self._nodes = NodeTypes(program)
+        self._shapes = _Shapes()
+        self._seen: dict[Datum, tuple[Any, ...]] = {}
+        self._further: set[Datum] = set()
+
+    def look(self) -> tuple[dict[str, TensorProto], dict[str, ValueInfoProto]]:
+        """Return the small tensors that can be computed, and types that onnx does not infer.
+
+        The types are those that were not found before.
+        """
+        operations = list(operations_of(self._program.body))
+        stated: dict[str, ValueInfoProto] = {}
+        new: set[Datum] = set()
+        self._further.clear()
+        given = (each for each in self._program.data.values() if each.producer is None)
+        self._compare((each for each in given if each.stored is None), new)
+        for operation in operations:
+            if self._is_open(operation, new):
+                self._look_at(operation, stated)
+                self._compare(operation.outputs, new)
+            for value in operation.outputs:
+                if value in self.computed:
+                    value.stored = self.computed[value][0]
+        for operation in operations:  # they are constants of a proof only by its steps
+            for value in operation.outputs:
+                value.stored = None
+        return {value.label: made for value, (_, made) in self.computed.items()}, stated
+
+    def _is_open(self, operation: Operation, new: Collection[Datum]) -> bool:
+        """Return whether something is known of an operation that was not at the look before."""
         for value in operation.outputs:
-            if value in computed:
-                value.stored, made[value.label] = computed[value]
-        result = operation.outputs[0]
+            seen = self._seen.get(value)
+            if seen is None or seen[0] != value.kind or seen[1] != value.extents:
+                return True
+            for extent in value.extents or ():
+                if isinstance(extent, FreeExtent) and extent.value in new:
+                    return True
+        return any(value in new for value in operation.inputs)
+
+    def _compare(self, values: Iterable[Datum], new: set[Datum]) -> None:
+        """Add values to `new` of which more is known than before."""
+        for value in values:
+            self._shapes.forget(value)
+            shape, numbers = self._shapes.of(value), self._shapes.integers.found.get(value)
+            array = None if numbers is None else (numbers.shape, *numbers.flat)
+            made = value.kind, value.extents, shape, array, value in self.computed
+            if self._seen.get(value) != made:
+                self._seen[value] = made
+                new.add(value)
+
+    def _look_at(self, operation: Operation, stated: dict[str, ValueInfoProto]) -> None:
+        """Add what follows of the results of an operation."""
+        result, is_main = operation.outputs[0], operation in self._main
+        if operation.bodies:
+            return
+        for value in operation.outputs:
+            self._shapes.forget(value)
+        if result not in self.computed:
+            self._shapes.integers.found.pop(result, None)
+            for value, array in _constants(operation, self._shapes.integers):
+                made = numpy_helper.from_array(array, value.label)
+                self.computed[value] = Stored(None, array), made
+                self._further.add(value)
+        for value in operation.outputs:
+            if value in self.computed:
+                value.stored = self.computed[value][0]
         if result.stored is None and not operation.domain:
-            type_ = _stated(operation, shapes, in_body=operation not in main)
+            type_ = _stated(operation, self._shapes, in_body=not is_main)
             if type_ is not None:
                 stated[result.label] = type_
-        if operation in main and any(
-            each.extents is None or _unknown(each) for each in operation.outputs
-        ):
-            nodes.infer(operation, computed)
-        for value in operation.outputs:
-            shapes.of(value)
-    for operation in operations_of(program.body):  # they are constants of a proof only by its steps
-        for value in operation.outputs:
-            value.stored = None
-    return made, stated
+        if is_main and self._may_tell_more(operation):
+            before = [(each.kind, each.extents) for each in operation.outputs]
+            self._nodes.infer(operation, self.computed)
+            after = [(each.kind, each.extents) for each in operation.outputs]
+            pairs = zip(operation.outputs, before, after, strict=True)
+            self._further.update(value for value, old, new in pairs if old != new)
+
+    def _may_tell_more(self, operation: Operation) -> bool:
+        """Return whether inference of one node may tell more than that of the whole model.
+
+        That one has names for all extents, if it does not fail, and knows all of first results but
+        what follows from this look.
+        """
+        if all(each.extents is not None and not _unknown(each) for each in operation.outputs):
+            return False
+        return (
+            len(operation.outputs) > 1
+            or not operation.outputs[0].kind
+            or any(
+                each is not None and (each in self._further or _unknown(each))
+                for each in operation.inputs
+            )
+        )
 
 
 def _constants(operation: Operation, integers: Integers) -> list[tuple[Datum, Array]]:

@@ -76,10 +76,10 @@ class Relations(Congruence):
                 back = found[1].after(line)
                 is_same = back.tidy().is_identity and not back.drowns(found[1])
             else:
-                is_same = not line.drowns(found[1]) and (
+                is_same = (
                     line.near(found[1])
                     or (fixed is not None and line.after(fixed).near(found[1].after(fixed)))
-                )
+                ) and not line.drowns(found[1])
             if is_same:
                 return value.term
         return None
@@ -192,6 +192,8 @@ class Relations(Congruence):
         """
         own = own_line(operation)
         if operation.domain or not any(each.is_float for each in operation.outputs):
+            return []
+        if own is not None and self.constant_parts(own[0]) is None and own[1].scale.all():
             return []
         for value in operation.inputs if self.side == RESULT else ():
             if (

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from .affine_operators import EPSILON, fitted, own_line
 from .layer_constants import Numbers, numbers_of
 from .lines import FORMATS, GROWTH, Line, along, is_rounding, scaled, vanishes
-from .program import Array, Datum, Operation, Unproved, static
+from .program import Array, Datum, Operation, Stored, Unproved, static
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -155,6 +155,34 @@ def check_layer(
     is constant, as `fixed` says, any weights hold that make the same sum with the bias. Raises
     Unproved.
     """
+    constants = [*_constants(source), *_constants(result)]
+    if None in constants:
+        return _checked_layer(source, result, data, claim, padding, fixed)
+    lines = [None if each is None else each.key for each in (data, claim, fixed)]
+    key = (source, None if padding is None else tuple(padding), *constants, *lines)
+    if key not in result.checked:  # the search and the proof ask the same
+        result.checked[key] = _checked_layer(source, result, data, claim, padding, fixed)
+    found: Line = result.checked[key]
+    return found
+
+
+def _constants(layer: Operation) -> list[Stored | None]:
+    """Return the constants of a layer, one None if they do not say all of its numbers."""
+    given = [each for each in layer.inputs if each is not None]
+    others = [each for each in given if each.stored is None]
+    constants = [each.stored for each in given if each.stored is not None]
+    is_plain = len(others) == 1 and numbers_of(others[0]) is None
+    return [*constants] if is_plain and not any(each.is_unrounded for each in constants) else [None]
+
+
+def _checked_layer(
+    source: Operation,
+    result: Operation,
+    data: Line,
+    claim: Line,
+    padding: Sequence[int] | None,
+    fixed: Line | None,
+) -> Line:
     given, made = weights_of(source), weights_of(result)
     if (
         given is None
@@ -183,9 +211,10 @@ def check_layer(
     scale = _vector(Line(claim.scale, plain, plain), made.axis, len(made.matrix))[0]
     inputs = made.matrix.shape[1] * made.groups
     factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
-    if given.matrix.shape != made.matrix.shape or not np.isfinite(given.matrix).all():
+    if given.matrix.shape != made.matrix.shape or not _are_finite(given.matrix):
         raise Unproved("the weights have different extents, or are not finite")
-    weight = given.factor * _by_input(given.matrix, factor, given.groups)
+    weight = _by_input(given.matrix, factor, given.groups)
+    weight = weight if given.factor == 1.0 else given.factor * weight
     exact = scaled(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor)
     total = plain if given.bias is None else given.bias_factor * given.bias.exact
     magnitude = np.abs(total)
@@ -219,7 +248,7 @@ def check_layer(
     needed, needed_reach = total + claim.shift, magnitude + claim.reach
     if made.weight.stored.dtype.name in FORMATS:
         _check_seen(weight, exact, needed, data, made)
-    made.weight.check("weight", exact, np.abs(exact))
+    made.weight.check("weight", exact)
     if made.bias is None or not made.bias_factor:
         return Line(claim.scale, -total, magnitude)
     needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
@@ -268,11 +297,22 @@ def _check_seen(before: Array, after: Array, bias: Array, data: Line, made: Weig
         )
         views.append((old, new, np.zeros(len(old))))
     for old, new, beside in views:
-        axes = tuple(range(1, old.ndim))
-        most, left = np.abs(old).max(axis=axes), np.abs(new).max(axis=axes)
-        lost = vanishes(left, dtype) & ~vanishes(most, dtype)
+        left = _greatest(new)
+        lost = vanishes(left, dtype)
+        lost = lost & ~vanishes(_greatest(old), dtype) if lost.any() else lost
         if (lost & (left * new[0].size * 2.0**64 >= beside * 2.0 ** -(digits + 1))).any():
             raise Unproved("the weights of a channel are below the normal numbers of their type")
+
+
+def _greatest(array: Array) -> Array:
+    """Return the greatest magnitude for each position of the first axis."""
+    axes = tuple(range(1, array.ndim))
+    return np.asarray(np.maximum(array.max(axis=axes), -array.min(axis=axes)))
+
+
+def _are_finite(array: Array) -> bool:
+    """Return whether all elements are finite, as they are if their sum is."""
+    return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
 def _vector(line: Line, axis: int, count: int) -> tuple[Array, Array, Array]:
@@ -287,6 +327,8 @@ def _vector(line: Line, axis: int, count: int) -> tuple[Array, Array, Array]:
 
 def _by_input(matrix: Array, numbers: Array, groups: int) -> Array:
     """Return the weights with each input channel multiplied by its number."""
+    if (numbers == 1.0).all():
+        return matrix
     outputs, inputs, *rest = matrix.shape
     grouped = matrix.reshape(groups, outputs // groups, inputs, *rest)
     return scaled(grouped, numbers.reshape(groups, 1, inputs, *[1] * len(rest))).reshape(
