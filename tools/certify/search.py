@@ -36,7 +36,7 @@ Claim = list[dict[str, Any]]
 MAX_TRIED = 24
 """Most values or operations of the source that are tried at an operation of the result."""
 
-FIRST = ("constant", "equal operand", "taken branch")
+FIRST = ("constant", "equal operand")
 """Identities that need nothing of the source."""
 
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "MatMul"))
@@ -246,12 +246,12 @@ class Search(Proof):
 
     def _may_hold(self, name: str, operation: Operation) -> bool:
         """Return whether it is worth while to try an identity that needs nothing of the source."""
-        if name == "constant" and operation.kind not in BY_TYPE:
-            return all(
-                each is None or each.stored is not None or each in self.open
-                for each in operation.inputs
-            )
-        return name != "taken branch" or bool(operation.bodies)
+        if name != "constant" or operation.kind in BY_TYPE:
+            return True
+        return all(
+            each is None or each.stored is not None or each in self.open
+            for each in operation.inputs
+        )
 
     def _prove(self, operation: Operation) -> bool:
         # A clamp that limits nothing may be an affine of another value, too.

@@ -495,7 +495,7 @@ def test_the_models_need_every_identity(built: dict[str, Built]) -> None:
     from irc.tools.certify.checker.proof import IDENTITIES
 
     used = {step["identity"] for _, _, document in built.values() for step in document["steps"]}
-    assert used >= set(IDENTITIES) - {"taken branch", "same constant"}
+    assert used >= set(IDENTITIES) - {"same constant"}
 
 
 def test_every_forgery_is_refused(built: dict[str, Built]) -> None:
@@ -620,7 +620,7 @@ def test_a_fold_inside_a_body_is_proved_and_forged_ones_are_refused() -> None:
 
 HEAD = '<ir_version: 9, opset_import: ["" : 21]> agraph '
 TEXTS = {
-    "taken branch": (
+    "constant condition": (
         """(float[2,3] x) => (float[2,3] y) <bool c = {1}> {
       y = If (c) <then_branch: graph = a () => (float[2,3] p) { q = Abs (x) p = Exp (q) },
                   else_branch: graph = b () => (float[2,3] r) { r = Exp (x) }>

@@ -366,9 +366,7 @@ def test_elements_of_two_values_are_told_apart(data: str, leaf: str, holds: bool
         else_branch = e () => (float[] d) {{ d = ReduceSum<keepdims = 0>(x) }}>  v = Abs(w)  r = Relu(x)
         u = Transpose<perm = [1, 0]>({})  y = Identity(u) }}"""
     steps = [
-        {"step": 1, "identity": "taken branch", "at": "source", "operation": "w"},
-        {"step": 2, "identity": "taken branch", "at": "result", "operation": "w"},
-        {**_steps(("same elements", "u", "u", []))[0], "step": 3, "from": [leaf, "b"]},
+        {**_steps(("same elements", "u", "u", []))[0], "step": 1, "from": [leaf, "b"]},
     ]
     assert is_proved(text.format("b"), text.format(data), *steps) is holds
 

@@ -131,7 +131,6 @@ class Pairs:
 
 KEPT = {"identity": "equal operand", "at": "source", "operation": "y"}
 MOVED = _at("same elements", **{"from": ["x"]})
-TAKEN = {"identity": "taken branch", "at": "source", "operation": "y"}
 EXTENTS = "(float[N] a, float[M] b, float[K] c) => (int64[1] y) "
 FAR = "(float[3] x) => (float[3] y) <float far = {1e30}, float t = {10000000000.0}, float o = {1}>"
 LEAST = """(int32[2] x) => (int32[2] y) <int32[1] l = {-2147483648}, int32[1] t = {2}, int32[1] h = {100},
@@ -517,7 +516,7 @@ def test_a_domain_is_imported_once(imports: str, holds: bool) -> None:
 @pytest.mark.parametrize("kind", ["Neg", "Relu"])
 def test_numbers_decide_once_they_are_rounded(is_rounded: bool, kind: str) -> None:
     rounded = {"rounded": True} if is_rounded else {}
-    steps = (*_constants("u", "v", **rounded), *_constants("c"), TAKEN)
+    steps = (*_constants("u", "v", **rounded), *_constants("c"))
     result = NEGATED.replace("Neg", kind)
     numbered = ({"step": number, **step} for number, step in enumerate(steps, 1))
     assert is_proved(DECIDED, result, *numbered) is (is_rounded and kind == "Neg")

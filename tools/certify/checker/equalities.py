@@ -71,17 +71,6 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
         proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
 
 
-def _taken_branch(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that an If of a constant condition has the results of one branch."""
-    condition = operation.constant(0)
-    if operation.kind != "If" or operation.domain or condition is None or condition.size != 1:
-        raise Unproved("it is no If of a constant condition")
-    branch = operation.bodies["then_branch" if condition.reshape(()) else "else_branch"]
-    for result, inner in zip(operation.outputs, branch.outputs, strict=True):
-        proof.give(result, proof.term_of(inner))
-        result.stored = inner.stored
-
-
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result has the elements of a source value in order, moved from `from`."""
     target = proof.value_of_source(step.get("source"))
@@ -197,7 +186,6 @@ def _reshaped(proof: Relations, step: Step, operation: Operation) -> None:
 EQUALITIES: dict[str, Identity] = {
     "constant": _constant,
     "equal operand": _equal_operand,
-    "taken branch": _taken_branch,
     "same elements": _same_moves,
     "same join": _same_join,
     "same reduction": _same_reduction,
