@@ -95,6 +95,14 @@ def add(commands: Subparsers[argparse.ArgumentParser]) -> None:
         help="how many of the layers' multiplications may be float",
     )
     command.add_argument(
+        "--int16-budget",
+        metavar="30%",
+        help=(
+            "how many of the rounded tensors may have 16 bits, before layers are left float:"
+            " onnxruntime on a CPU computes the layers beside them in float"
+        ),
+    )
+    command.add_argument(
         "--exclude",
         action="append",
         default=[],
@@ -180,6 +188,7 @@ def run(options: argparse.Namespace) -> int:
             passes=options.passes,
             target=options.target,
             float_budget=options.float_budget,
+            int16_budget=options.int16_budget,
             time=options.time,
             limits=limits_of(options),
         )

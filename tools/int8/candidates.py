@@ -195,8 +195,11 @@ class Candidates:
         reasons = {**reasons, **self.fixed}
         return {**islands(self.first.model, reasons), **reasons}
 
-    def make(self, reasons: Reasons) -> Candidate:
-        """Return the quantized model in which operators stay float for these reasons, or others."""
+    def make(self, reasons: Reasons, wide: Collection[str] = ()) -> Candidate:
+        """Return the quantized model in which operators stay float for these reasons, or others.
+
+        The tensors `wide` have 16 bits, if they are rounded.
+        """
         fluid = set(self.dynamic(self.first.model, reasons))
         prepared = self.preparation.corrected(reasons.keys() - fluid)
         known = prepared.known
@@ -205,6 +208,8 @@ class Candidates:
             lacking = unknown(prepared.model, known)
             lacking = {name: Reason(NO_NUMBER, why.tensor) for name, why in lacking.items()}
             reasons = {**lacking, **reasons}
+        elif wide:
+            known = self.preparation.widened(known, wide)
         ranges = {name: each.range for name, each in known.known.items()}
         engine = Engine(
             prepared.model,
@@ -212,6 +217,7 @@ class Candidates:
             per_channel=self.per_channel,
             reduce_range=self.reduce_range,
             wide=self.wide,
+            wide_tensors=wide,
         )
         while True:
             quantized, warnings = engine.run(reasons)

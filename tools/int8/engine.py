@@ -70,9 +70,10 @@ class Engine:
         per_channel: bool,
         reduce_range: bool,
         wide: bool = False,
+        wide_tensors: Collection[str] = (),
     ) -> None:
-        self.wide = wide
-        """Whether activations have 16 bits."""
+        self.wide, self.wide_tensors = wide, wide_tensors
+        """Whether activations have 16 bits, and which have them in any case."""
         self.model = model
         self.opset = opset_versions(model.opset_import)[""]
         self.known = known
@@ -137,6 +138,10 @@ class Engine:
             target, cache = Path(folder, "int8.onnx"), Path(folder, "ranges.json")
             cache_of(self.known).save(cache)
             model = copied(self.model)  # the quantizer moves its tensors away
+            overrides = dict(self.overrides)
+            for name in self.wide_tensors:
+                (known,) = overrides.get(name, [{}])
+                overrides[name] = [{**known, "quant_type": QuantType.QUInt16}]
             _scale_weights(model, exclude)
             biases = _adapt_biases(model, per_channel=self.per_channel)
             self._declare_types(model)
@@ -151,7 +156,7 @@ class Engine:
                 nodes_to_exclude=list(exclude),
                 calibration_cache_path=cache,
                 extra_options={
-                    "TensorQuantOverrides": self.overrides,
+                    "TensorQuantOverrides": overrides,
                     "UseQDQContribOps": self._needs_contrib is not None,
                 },
             )

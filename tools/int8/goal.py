@@ -19,14 +19,29 @@ BUDGET = re.compile(r"(\d+(?:\.\d+)?) *%")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The least quality of every result, and the greatest share of float multiplications.
+    """The least quality of every result, and what it may cost.
 
-    The quality is a ratio in dB, or the share of samples with the same greatest score.
+    The quality is a ratio in dB, or the share of samples with the same greatest score. Budgets are
+    the greatest shares of multiplications in float, and of rounded activations in 16 bits. None is
+    no limit of the former, and nothing of the latter.
     """
 
     ratio: float | None = None
     agreement: float | None = None
     float_budget: float | None = None
+    int16_budget: float | None = None
+
+    @property
+    def has_quality(self) -> bool:
+        """Whether there is a least quality; otherwise budgets are spent."""
+        return self.ratio is not None or self.agreement is not None
+
+    @property
+    def most_float(self) -> float:
+        """The greatest share of float multiplications."""
+        if self.float_budget is not None:
+            return self.float_budget
+        return 1.0 if self.has_quality else 0.0
 
     def __str__(self) -> str:
         if self.agreement is not None:
@@ -36,9 +51,12 @@ class Goal:
     @property
     def within(self) -> str:
         """The budget as the end of a sentence."""
-        if self.float_budget is None:
-            return ""
-        return f" with {100 * self.float_budget:g} % of the multiplications in float"
+        shares = (
+            (self.float_budget, "% of the multiplications in float"),
+            (self.int16_budget, "% of the tensors in 16 bits"),
+        )
+        said = [f"{100 * share:g} {text}" for share, text in shares if share is not None]
+        return f" with {' and '.join(said)}" if said else ""
 
     def is_met(self, found: Sequence[Fidelity]) -> bool:
         """Return whether results have the quality; without one, never."""
@@ -48,29 +66,37 @@ class Goal:
         return self.ratio is not None and least(found) >= self.ratio
 
 
-def read_goal(target: str | None, float_budget: str | None) -> Goal | None:
-    """Return the goal of `22dB` or `99%`, and of `5%`; None without any.
+def read_goal(
+    target: str | None, float_budget: str | None, int16_budget: str | None = None
+) -> Goal | None:
+    """Return the goal of `22dB` or `99%`, and of budgets such as `5%`; None without any.
 
     Raises UsageError for other texts.
     """
-    if target is None and float_budget is None:
+    if target is None and float_budget is None and int16_budget is None:
         return None
-    share = None
-    if float_budget is not None:
-        match = BUDGET.fullmatch(float_budget.strip())
-        if match is None or float(match[1]) > 100:
-            raise UsageError(
-                f"a budget is a share of the multiplications, such as 5%: not {float_budget!r}"
-            )
-        share = float(match[1]) / 100
+    budgets = {
+        "float_budget": _share(float_budget, "multiplications"),
+        "int16_budget": _share(int16_budget, "tensors"),
+    }
     if target is None:
-        return Goal(float_budget=share)
+        return Goal(**budgets)
     match = TARGET.fullmatch(target.strip())
     if match is None or (match[2] == "%" and float(match[1]) > 100):
         raise UsageError(f"a target is a ratio or an agreement, 22dB or 99%: not {target!r}")
     if match[2] == "%":
-        return Goal(agreement=float(match[1]) / 100, float_budget=share)
-    return Goal(ratio=float(match[1]), float_budget=share)
+        return Goal(agreement=float(match[1]) / 100, **budgets)
+    return Goal(ratio=float(match[1]), **budgets)
+
+
+def _share(text: str | None, noun: str) -> float | None:
+    """Return the number of a budget."""
+    if text is None:
+        return None
+    match = BUDGET.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100:
+        raise UsageError(f"a budget is a share of the {noun}, such as 5%: not {text!r}")
+    return float(match[1]) / 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +112,15 @@ class Noise:
 class Reached:
     """A goal, what the sum of the roundings predicts, and what each of them costs alone.
 
-    `predicted` is the ratio of the worst result in dB. `layers` of `total` were made float for it.
+    `predicted` is the ratio of the worst result in dB. `layers` of `total` were made float for it,
+    and `tensors` have 16 bits.
     """
 
     goal: Goal
     predicted: float
     layers: int
     total: int
+    tensors: int
     noises: tuple[Noise, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -100,8 +128,10 @@ class Reached:
         return {
             "target": str(self.goal),
             "float_budget": self.goal.float_budget,
+            "int16_budget": self.goal.int16_budget,
             "predicted": json_value(self.predicted),
             "made_float": self.layers,
+            "made_int16": self.tensors,
             "roundings": [
                 {key: json_value(value) for key, value in asdict(noise).items()}
                 for noise in self.noises
@@ -109,9 +139,12 @@ class Reached:
         }
 
     def __str__(self) -> str:
+        noun = "tensor" if self.tensors == 1 else "tensors"
+        wider = f", {self.tensors} {noun} of 16 bits" if self.goal.int16_budget else ""
         return (
             f"{self.goal}{self.goal.within}: {self.predicted:.1f} dB by the sum of"
             f" {len(self.noises)} roundings, {self.layers} of {self.total} layers made float for it"
+            f"{wider}"
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx import ModelProto
 
-from ...backends.quantizers.ranges import Activations, Range, activations
+from ...backends.quantizers.ranges import Activation, Activations, Range, activations
 from ...compiler import compile as compile_model
 from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.domains import with_canonical_domains
@@ -36,6 +36,11 @@ gain.
 """
 CORRECTION = "BiasCorrection{{{}}},FoldConstant{{widen=true}}"
 """Passes after these for the layers whose weights are rounded, with the options of the rounding."""
+WIDER = 8.0
+"""Factor of the deviations that a range of 16 bits covers.
+
+Rounding is then 30 dB finer than with 8 bits, and tails of 48 deviations are not cut off.
+"""
 IR_OF_OPSET_21 = 10
 """The IR version that came with opset 21."""
 MAX_BYTES = 2**31 - 1
@@ -84,6 +89,7 @@ class Preparation:
         self.result = compile_model(
             self.module, text, freeze_initializers=True, keep=keep, context=ctx
         )
+        self._wide: Mapping[str, Activation] | None = None
         self.last: Result | None = None
         """The result with corrections of all biases: the module is changed in place."""
         self.first = self.named(self.result)
@@ -116,6 +122,13 @@ class Preparation:
             self._taps = find_taps(self.module, per_channel=self.per_channel, top=self.top)
         apply_taps(model, self._taps, left)
         return Prepared(model, self._known(self.last))
+
+    def widened(self, known: Activations, names: Collection[str]) -> Activations:
+        """Return activations of which some have ranges of WIDER times as many deviations."""
+        if self._wide is None:
+            self._wide = self._known(self.last or self.result, WIDER).known
+        wide = {name: self._wide[name] for name in names if name in self._wide}
+        return replace(known, known={**known.known, **wide})
 
     def named(self, result: Result) -> ModelProto:
         """Return a copy of a folded model whose main graph's nodes have names.
@@ -161,13 +174,13 @@ class Preparation:
         embed_external_data(folded, self.base_dir)
         return folded
 
-    def _known(self, result: Result) -> Activations:
+    def _known(self, result: Result, factor: float = 1.0) -> Activations:
         return activations(
             self._folded(result),
             result.fold_map,
             input_ranges=self.input_ranges,
             ranges=self.ranges,
-            sigmas=self.sigmas,
+            sigmas=self.sigmas * factor,
         )
 
     def _check_names(self, ranges: Mapping[str, Range]) -> None:

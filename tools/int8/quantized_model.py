@@ -21,6 +21,7 @@ from .coverage import GUESS, NO_RANGE, Coverage, Method
 from .fidelity import Fidelity
 from .goal import Reached
 from .speed import Speed
+from .wide_tensors import wide_tensors
 
 LISTED = 8
 """Most names that the report lists in one place."""
@@ -110,6 +111,7 @@ class Quantized:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of `irc quantize --json`."""
+        wide = wide_tensors(self.model)
         return {
             "operators": [
                 {
@@ -130,6 +132,7 @@ class Quantized:
             "predicted": self.is_predicted,
             "scales": self.scales,
             "int8_share": self.int8_share,
+            "int16": None if wide is None else asdict(wide),
             "goal": None if self.reached is None else self.reached.to_json(),
             "bytes": {"before": self.prepared.ByteSize(), "after": self.model.ByteSize()},
             "milliseconds": None if self.speed is None else asdict(self.speed),
@@ -146,6 +149,9 @@ class Quantized:
             yield f"{found}, on {self.measured_on}"
         if self.reached is not None:
             yield f"target: {self.reached}"
+        wide = wide_tensors(self.model)
+        if wide is not None:
+            yield f"16 bits: {wide}"
         if self.speed is not None:
             yield f"time: {self.speed}"
         yield f"weights: {self.scales}"

@@ -30,18 +30,13 @@ from .engine import AXIS_SINCE, WIDE_SINCE, check_engine
 from .fidelity import Fidelity
 from .goal import read_goal
 from .operator_choice import check_inputs, excluded, maps
-from .preparation import Preparation
+from .preparation import WIDER, Preparation
 from .quantized_model import LISTED, Quantized
 from .samples import hold_out, read_samples
 from .speed import measure_speed
 from .target import int8_share, reach
 
 ACTIVATIONS = ("int8", "int16")
-WIDER = 8.0
-"""Factor of the deviations that a range of 16 bits covers.
-
-Rounding is then 30 dB finer than with 8 bits, and tails of 48 deviations are not cut off.
-"""
 X86 = ("amd64", "i386", "i686", "x86", "x86_64")
 """Names of processors whose kernels may overflow."""
 
@@ -63,6 +58,7 @@ def quantize(
     passes: str | None = None,
     target: str | None = None,
     float_budget: str | None = None,
+    int16_budget: str | None = None,
     time: bool = False,
     progress: bool = False,
     base_dir: str | Path = ".",
@@ -97,9 +93,13 @@ def quantize(
         keep: Names of nodes and values that the passes leave alone, as for `irc.compile`.
         passes: The passes that prepare the model, by default PASSES and CORRECTION.
         target: The least quality of every result: a ratio in dB (`22dB`) without graph
-            optimizations, or with data an agreement (`99%`). As many layers are float as it takes.
+            optimizations, or with data an agreement (`99%`). As many tensors have 16 bits, and
+            then as many layers are float, as it takes.
         float_budget: The greatest share of the layers' multiplications that may be float (`5%`);
             without a target, layers are float as far as it goes.
+        int16_budget: The greatest share of the rounded activations that may have 16 bits (`30%`),
+            by default none; without a target, as many have them. The model gets opset 21, as for
+            `activations`.
         time: Measure how long a run of both models takes.
         progress: Show the steps that are done on standard error, if that is a terminal or a
             notebook.
@@ -119,14 +119,17 @@ def quantize(
         raise UsageError(f"activations are {' or '.join(ACTIVATIONS)}, not {activations!r}")
     is_wide = activations == "int16"
     sigmas = sigmas * WIDER if is_wide else sigmas
-    goal = read_goal(target, float_budget)
+    goal = read_goal(target, float_budget, int16_budget)
+    if is_wide and int16_budget is not None:
+        raise UsageError("activations of 16 bits leave none for a budget of 16 bits")
+    needs_wide = is_wide or (goal is not None and bool(goal.int16_budget))
     if goal is not None and goal.agreement is not None and data is None and test_data is None:
         raise UsageError("an agreement is measured on data: give --data or --test-data")
     source, folder = (
         (model, Path(base_dir)) if isinstance(model, ModelProto) else read_onnx(model, limits)
     )
     opset = opset_versions(with_canonical_domains(source).opset_import).get("", 0)
-    opset = max(opset, WIDE_SINCE) if is_wide else opset
+    opset = max(opset, WIDE_SINCE) if needs_wide else opset
     by_channel = opset >= AXIS_SINCE if per_channel is None else per_channel
     ctx = PassContext()
     with shown_progress("quantizing", wanted=progress) as advance:
@@ -140,7 +143,7 @@ def quantize(
                 keep=keep,
                 limits=limits,
                 ctx=ctx,
-                opset=WIDE_SINCE if is_wide else 0,
+                opset=WIDE_SINCE if needs_wide else 0,
             )
         samples = None if data is None else read_samples(data, preparation.first, preprocess)
         tests = None

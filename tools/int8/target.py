@@ -1,13 +1,14 @@
-"""A quality that the user names: which layers have to be float for it.
+"""A quality that the user names: which tensors take 16 bits for it, and which layers are float.
 
-Each rounding is measured alone, and layers are made float in the order of noise per multiplication.
-The sum of the roundings that are left predicts the quality; how many layers it takes is then
-measured.
+Each rounding is measured alone. Within their budget tensors have 16 bits, those of most noise
+first; then layers are made float in the order of noise per multiplication. The sum of the roundings
+that are left predicts the quality; how many moves it takes is then measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import ModelProto
@@ -19,11 +20,14 @@ from ...ir.tensor import Array
 from ...support.errors import EmitError
 from ...support.progress import Advance
 from ..verify.inputs import Feeds
+from ..verify.onnx_graph import makers_of
 from .candidates import OTHERS, Candidate, Candidates
 from .coverage import LAYERS, Coverage, Method, Reason
 from .fidelity import Fidelity, measure
 from .goal import Goal, Noise, Reached, least
+from .integer_limits import LIMITS
 from .lone_roundings import lone_noise
+from .preparation import WIDER
 from .samples import size_of
 from .switchboard import Switchboard
 
@@ -64,8 +68,16 @@ def reach(
     return search.result()
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Nodes that become float, or a rounding of tensors that takes 16 bits."""
+
+    nodes: frozenset[str] = frozenset()
+    wide: int | None = None
+
+
 class _Moves:
-    """Finds how many moves, each of which makes some nodes float, meet a goal."""
+    """Finds how many moves meet a goal."""
 
     def __init__(
         self,
@@ -92,15 +104,23 @@ class _Moves:
         )
         self.results = [one.name for one in found.fidelity]
         self.layers = {node.name for node in base.graph.node if node.op_type in LAYERS}
+        self.makers = makers_of(base.graph)
         self.costs = _costs(base)
         self.total = sum(self.costs[name] for name in self.layers)
         self.powers = self._measured(batches)
-        self.moves = list(self._ordered(free | self.dynamic))
+        # Steps of 16 bits, of a range that statistics make wider.
+        step = (WIDER if candidates.calibration is None else 1.0) / ((2**16 - 1) / (2**8 - 1))
+        self.fine_powers = self.powers * step**2
+        self.spared: frozenset[int] = frozenset()
+        """Roundings that keep 8 bits though a move gives them 16, as a goal does not need it."""
+        widened = list(self._ordered_tensors())
+        left = np.where(self._widened_rows(widened)[:, None], self.fine_powers, self.powers)
+        self.moves = [*widened, *self._ordered(left, free | self.dynamic)]
 
     def result(self) -> tuple[Candidate, Reached]:
         """Return the model of the fewest moves that meets the goal."""
         goal, count = self.goal, len(self.moves)
-        if goal.ratio is None and goal.agreement is None:
+        if not goal.has_quality:
             return self._made(count), self._reached(count)
         if goal.is_met(self.found.fidelity):
             return self.found, self._reached(0)
@@ -112,6 +132,9 @@ class _Moves:
             best = self._made(place)
             if goal.is_met(best.fidelity):
                 return best, self._reached(place)
+            if self.spared:
+                self.spared = frozenset()
+                continue
             if place == count:
                 break
             place = min(place + max(1, count // MORE), count)
@@ -134,6 +157,7 @@ class _Moves:
             tried += 1
             if self.goal.is_met(found):
                 high = place
+                self.spared = self._needless(place, found)
             else:
                 low = place
             middle = (low + high) // 2
@@ -149,6 +173,18 @@ class _Moves:
         return measure(
             judge.source, self.board.running(self._on(place)), judge.source.results, judge.batches
         )
+
+    def _needless(self, place: int, found: Sequence[Fidelity]) -> frozenset[int]:
+        """Return the roundings of 16 bits that are not needed where the switchboard has `found`."""
+        if self.goal.ratio is None:
+            return frozenset()
+        left = np.array([_power(self.goal.ratio) - _power(one.sqnr) for one in found])
+        kept: set[int] = set()
+        for i in sorted(self._wide(place, ()), key=lambda i: float(self.powers[i].max())):
+            if np.all(self.powers[i] <= left):
+                left = left - self.powers[i]
+                kept.add(i)
+        return frozenset(kept)
 
     def _predicted_place(self, off: float) -> int:
         """Return the number of moves whose prediction, less `off` dB, meets the goal."""
@@ -166,29 +202,53 @@ class _Moves:
 
     def _left(self, place: int) -> dict[str, Reason]:
         """Return why nodes are float after some moves."""
-        reason = Reason(f"the target of {self.goal}")
-        if self.goal.ratio is None and self.goal.agreement is None:
-            reason = Reason("--float-budget")
-        made = {name: reason for move in self.moves[:place] for name in move}
+        reason = Reason(f"the target of {self.goal}" if self.goal.has_quality else "--float-budget")
+        made = {name: reason for move in self.moves[:place] for name in move.nodes}
         return self.candidates.with_islands({**self.found.reasons, **made})
 
     def _float(self, place: int) -> set[str]:
         """Return the nodes that are float after some moves."""
-        made = {name for move in self.moves[:place] for name in move}
+        made = {name for move in self.moves[:place] for name in move.nodes}
         return self._left(place).keys() - (self.dynamic - made)
 
-    def _on(self, place: int) -> set[int]:
+    def _rounded(self, place: int) -> set[int]:
         left = self._float(place)
         return {i for i, each in enumerate(self.board.roundings) if each.is_on(left)}
 
-    def _predicted(self, place: int) -> Array:
+    def _wide(self, place: int, spared: Collection[int]) -> set[int]:
+        """Return the roundings to 16 bits after some moves, but for some of them."""
+        found = {move.wide for move in self.moves[:place] if move.wide is not None}
+        return (found & self._rounded(place)).difference(spared)
+
+    def _on(self, place: int) -> set[int]:
+        """Return the roundings to 8 bits after some moves: 16 bits are as good as exact."""
+        return self._rounded(place) - self._wide(place, ())
+
+    def _predicted(self, place: int, spared: Collection[int] = ()) -> Array:
         """Return the sums of the noise powers [results]."""
-        return np.asarray(self.powers[sorted(self._on(place))].sum(axis=0))
+        wide = self._wide(place, spared)
+        rows = (
+            self.fine_powers[i] if i in wide else self.powers[i]
+            for i in sorted(self._rounded(place))
+        )
+        return np.asarray(sum(rows, np.zeros(len(self.results))))
 
     def _made(self, place: int) -> Candidate:
-        found = self.found if place == 0 else self.candidates.make(self._left(place))
+        found = self.found
+        if place:
+            roundings = (self.board.roundings[i] for i in self._wide(place, self.spared))
+            names = {name for one in roundings for name in self._with_data(one.tensors)}
+            found = self.candidates.make(self._left(place), names)
         self.advance("model")
         return found
+
+    def _with_data(self, names: Collection[str]) -> Iterator[str]:
+        """Yield tensors, and those that a Min or Max limits to them: these are rounded, too."""
+        for name in names:
+            yield name
+            maker = self.makers.get(name)
+            if maker is not None and maker.op_type in LIMITS:
+                yield from self._with_data([each for each in maker.input if each in self.makers])
 
     def _reached(self, place: int) -> Reached:
         made = (self._float(place) - self._float(0)) & self.layers
@@ -199,9 +259,10 @@ class _Moves:
         )
         return Reached(
             self.goal,
-            _ratio(self._predicted(place).max(initial=0.0)),
+            _ratio(self._predicted(place, self.spared).max(initial=0.0)),
             len(made),
             len(self.layers),
+            sum(self._count(i) for i in self._wide(place, self.spared)),
             tuple(sorted(noises, key=lambda noise: noise.alone)),
         )
 
@@ -215,10 +276,39 @@ class _Moves:
             self.advance(f"noise of {board.roundings[i].name}")
         return found
 
-    def _ordered(self, free: set[str]) -> Iterator[set[str]]:
+    def _count(self, i: int) -> int:
+        return len(self.board.roundings[i].tensors)
+
+    def _widened_rows(self, moves: Sequence[_Move]) -> Array:
+        """Return whether a move gives a rounding 16 bits [roundings]."""
+        found = np.zeros(len(self.powers), bool)
+        found[[move.wide for move in moves if move.wide is not None]] = True
+        return found
+
+    def _ordered_tensors(self) -> Iterator[_Move]:
+        """Yield the roundings that take 16 bits, the most noise for a tensor first.
+
+        A few of them are at most the budget of all rounded tensors.
+        """
+        counts = np.array([self._count(i) for i in range(len(self.powers))], int)
+        room = (self.goal.int16_budget or 0.0) * counts.sum()
+        left = self.powers.sum(axis=0)
+        places = set(np.flatnonzero(counts))
+        while places:
+            weights = self._weights(left) / np.where(left > 0, left, 1.0)
+            gains = {i: float(self.powers[i] @ weights) / counts[i] for i in places}
+            best = max(sorted(places), key=gains.__getitem__)
+            places.discard(best)
+            if gains[best] > 0 and counts[best] <= room:
+                room -= counts[best]
+                left = left - self.powers[best] + self.fine_powers[best]
+                yield _Move(wide=int(best))
+
+    def _ordered(self, powers: Array, free: set[str]) -> Iterator[_Move]:
         """Yield the nodes to make float, the most noise for a multiplication first.
 
-        A move makes a layer float, or all that round a tensor. No move exceeds the budget.
+        A move makes a layer float, or all that round a tensor. No move exceeds the budget. `powers`
+        are those of the roundings [roundings, results].
         """
         roundings = self.board.roundings
         moves = [{one.owner} if one.owner else set(one.touching) for one in roundings]
@@ -227,12 +317,10 @@ class _Moves:
         for i, move in enumerate(moves):
             for name in move:
                 by_node.setdefault(name, []).append(i)
-        left = self.powers.sum(axis=0)
+        left = powers.sum(axis=0)
         full = np.where(left > 0, left, 1.0)
         spent = sum(self.costs[name] for name in self.layers - free)
-        limit = np.inf
-        if self.goal.float_budget is not None:
-            limit = self.goal.float_budget * self.total
+        limit = self.goal.most_float * self.total
         while True:
             weights = self._weights(left) / full
             best, gain, freed = -1, 0.0, np.zeros(0, int)
@@ -245,18 +333,18 @@ class _Moves:
                 if spent + layers > limit:
                     continue
                 near = sorted({j for name in new for j in by_node[name] if missing[j] <= new})
-                gained = float((self.powers[near].sum(axis=0) * weights).sum()) / max(price, 1)
+                gained = float((powers[near].sum(axis=0) * weights).sum()) / max(price, 1)
                 if gained > gain:
                     best, gain, freed = i, gained, np.array(near, int)
             if best < 0:
                 return
             new = moves[best] & missing[best]
             spent += sum(self.costs[name] for name in new & self.layers)
-            left = left - self.powers[freed].sum(axis=0)
+            left = left - powers[freed].sum(axis=0)
             for name in new:
                 for j in by_node[name]:
                     missing[j].discard(name)
-            yield new
+            yield _Move(nodes=frozenset(new))
 
     def _weights(self, left: Array) -> Array:
         """Return what a result's noise weighs: nothing if the result meets the goal."""
