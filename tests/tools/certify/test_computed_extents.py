@@ -13,7 +13,9 @@ HEAD = """(float[B, 4, L] x, float[L, B] z, float[N, M] u, bool b) => ({result} 
     int64[1] m1 = {{-1}}, int64[1] m3 = {{-3}}, int64[1] far = {{4611686018427387904}},
     int64[1] back = {{-4611686018427387904}}, int64 one = {{1}}, int64 none = {{0}}, bool t = {{1}},
     int64[2] least = {{0, 2}}, int64[2] most = {{3, 9}}, int64[2] axes = {{0, 1}},
-    float three = {{3}}, float half = {{0.5}}>
+    float three = {{3}}, float half = {{0.5}}, float[0] none_of = {{}},
+    float[3] scales = {{1, 1, 3}}, float[3] part = {{1, 1, 1.5}},
+    float[8] roi = {{0, 0, 0, 0, 1, 1, 1, 2}}>
     {{ s = Shape(u)  n = Slice(s, c0, c1)  m = Slice(s, c1, c2)  {body} }}"""
 """Values u of N times M elements, and both extents as n and m."""
 
@@ -21,6 +23,11 @@ HEAD = """(float[B, 4, L] x, float[L, B] z, float[N, M] u, bool b) => ({result} 
 def holds(source: str, result: str, type_: str = "int64[1]") -> bool:
     return is_proved(*(HEAD.format(result=type_, body=body) for body in (source, result)))
 
+
+KERNEL = "k = Concat<axis = 0>(c2, c4, c3)  w = ConstantOfShape(k)"
+WRAPPED = "a = Mul(n, m)  d = Mul(a, c4)"
+SCALAR = "q = Squeeze(n)  r = Squeeze(m)  a = Mul(q, r)  e4 = Squeeze(c4)  d = Mul(a, e4)"
+"""A weight, and a product that may not fit its type, as a vector and as a scalar."""
 
 NUMBERS = [
     ("a = Add(n, m)  y = Sub(a, n)", "y = Identity(m)", True),
@@ -61,6 +68,26 @@ NUMBERS = [
      "a = Shape<start = 2>(x)  d = Sub(a, c1)  e = Div(d, c2)  y = Add(e, c1)", True),
     ("d = MaxPool<kernel_shape = [3], pads = [1, 1], strides = [2]>(x)  y = Shape<start = 2>(d)",
      "a = Shape<start = 2>(x)  d = Add(a, c1)  y = Div(d, c2)", False),
+    (f"{KERNEL}  d = Conv<pads = [1, 1], strides = [2]>(x, w)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  d = Sub(a, c1)  e = Div(d, c2)  y = Add(e, c1)", True),
+    (f"{KERNEL}  d = Conv<pads = [1, 1], strides = [2]>(x, w)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  d = Add(a, c1)  y = Div(d, c2)", False),
+    (f"{KERNEL}  d = Conv<pads = [1, 1]>(x, w)  y = Shape<start = 2>(d)",
+     "y = Shape<start = 2>(x)", True),
+    (f"{KERNEL}  d = Conv<pads = [1, 1], dilations = [2]>(x, w)  y = Shape<start = 2>(d)",
+     "y = Shape<start = 2>(x)", False),
+    (f"{KERNEL}  d = Conv<pads = [1, 1]>(x, w)  y = Shape<start = 1, end = 2>(d)",
+     "y = Identity(c2)", True),
+    ("d = Resize(x, none_of, scales)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  y = Mul(a, c3)", True),
+    ("d = Resize(x, none_of, scales)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  y = Mul(a, c4)", False),
+    ("d = Resize(x, none_of, part)  y = Shape<start = 2>(d)",
+     "a = Shape<start = 2>(x)  e = Mul(a, c3)  y = Div(e, c2)", False),
+    (f"{WRAPPED}  y = Div(d, m)", f"{SCALAR}  e = Div(d, r)  y = Unsqueeze(e, c0)", True),
+    (f"{WRAPPED}  y = Div(d, m)", f"{SCALAR}  e = Div(d, q)  y = Unsqueeze(e, c0)", False),
+    (f"{WRAPPED}  y = Div(d, m)", f"{SCALAR}  e = Mod(d, r)  y = Unsqueeze(e, c0)", False),
+    (f"{WRAPPED}  e = Div(d, m)  y = Max(e, c0)", f"{WRAPPED}  y = Div(d, m)", False),
 ]  # fmt: skip
 
 
@@ -88,6 +115,10 @@ def test_integers_pass_floats_that_are_exact(
     assert holds(head + source, head + result) is is_equal
 
 
+BATCH = "a = Concat<axis = 0>(u, u)  e = Unsqueeze(a, c1)  f = Transpose<perm = [0, 2, 1]>(e)"
+COUNT = "f = Squeeze(n)  j = Range(none, f, one)  g = Squeeze(m)  w = Range(none, g, one)"
+"""2 N products of a column and a row of M elements, and vectors of N and of M elements."""
+
 SHAPES = [
     ("v = Concat<axis = 0>(u, u)", "y = Mul(n, c2)", True),
     ("v = Concat<axis = 0>(u, u)", "y = Mul(m, c2)", False),
@@ -108,6 +139,14 @@ SHAPES = [
     ("q = Div(n, c2)  d = Sub(n, q)  e = Concat<axis = 0>(q, d)  v, w = Split(u, e)",
      "y = Div(n, c2)", True),
     ("e = Transpose(u)  q = Concat<axis = 0>(m, n)  v = Expand(e, q)", "y = Identity(m)", True),
+    (f"{BATCH}  v = MatMul(f, e)", "y = Mul(n, c2)", True),
+    (f"{BATCH}  v = MatMul(f, e)", "y = Identity(m)", False),
+    (f"{BATCH}  g = Shape(u)  h = MatMul(f, u)  v = Transpose<perm = [2, 1, 0]>(h)",
+     "y = Identity(m)", True),
+    (f"{COUNT}  q = Slice(j, c0, c3)  v = Add(j, q)", "y = Identity(n)", True),
+    (f"{COUNT}  q = Slice(j, c0, c3)  v = Add(q, j)", "y = Identity(n)", True),
+    (f"{COUNT}  q = Slice(w, c0, c3)  v = Add(j, q)", "y = Identity(n)", False),
+    (f"{COUNT}  q = Slice(j, c0, c3)  v = Add(q, w)", "y = Identity(n)", False),
 ]  # fmt: skip
 
 
@@ -117,6 +156,9 @@ def test_extents_of_results_follow_from_those_of_operands(
 ) -> None:
     assert holds(f"{source}  p = Shape(v)  y = Slice(p, c0, c1)", result) is is_equal
 
+
+IMAGE = "e = Unsqueeze(u, axes)  k = Shape(e)"
+PARTS = "e = Slice(u, c0, c2)  f = Slice(u, c2, far)  g = Slice(u, c3, far)"
 
 VALUES = [
     ("q = Squeeze(n)  r = Range(none, q, one)  y = Gather(u, r)", "y = Identity(u)", True),
@@ -149,6 +191,30 @@ VALUES = [
     ("q = Concat<axis = 0>(n, c1)  d = ConstantOfShape<value = float[1] {2}>(q)"
      "  e = Concat<axis = 0>(c1, m)  y = Expand(d, e)",
      "e = Concat<axis = 0>(m, n)  y = ConstantOfShape<value = float[1] {2}>(e)", False),
+    ("a = Unsqueeze(u, c0)  y = Gather(a, none)", "y = Identity(u)", True),
+    ("a = Unsqueeze(u, c1)  y = Gather<axis = 1>(a, none)", "y = Identity(u)", True),
+    ("a = Unsqueeze(u, c1)  b1 = Gather<axis = 1>(a, m1)  y = Squeeze(b1, c1)", "y = Identity(u)",
+     True),
+    ("a = Concat<axis = 0>(u, u)  e = Unsqueeze(a, c0)  y = Gather(e, none)", "y = Identity(u)",
+     False),
+    ("a = Unsqueeze(u, c0)  e = Concat<axis = 0>(a, a)  y = Gather(e, none)", "y = Identity(u)",
+     False),
+    (f"{PARTS}  y = Concat<axis = 0>(e, f)", "y = Identity(u)", True),
+    (f"{PARTS}  y = Concat<axis = 0>(f, e)", "y = Identity(u)", False),
+    (f"{PARTS}  y = Concat<axis = 0>(e, g)", "y = Identity(u)", False),
+    (f"{PARTS}  y = Concat<axis = 0>(u, e, f, e)", "y = Concat<axis = 0>(u, u, e)", False),
+    (f"{PARTS}  y = Concat<axis = 0>(e, f, u, e)", f"{PARTS}  y = Concat<axis = 0>(u, u, e)", True),
+    (f"{PARTS}  h = Slice(f, c0, c2)  y = Concat<axis = 0>(e, h, u)",
+     f"{PARTS}  h = Slice(u, c0, c4)  y = Concat<axis = 0>(h, u)", False),
+    (f"{PARTS}  h = Slice(u, c2, c3)  y = Concat<axis = 0>(e, h, u)",
+     f"{PARTS}  h = Slice(u, c0, c3)  y = Concat<axis = 0>(h, u)", False),
+    (f"{IMAGE}  r = Resize(e, none_of, , k)  y = Squeeze(r, axes)", "y = Identity(u)", True),
+    (f"{IMAGE}  r = Resize<mode = \"cubic\">(e, none_of, , k)  y = Squeeze(r, axes)",
+     "y = Identity(u)", True),
+    (f"{IMAGE}  q = Transpose<perm = [0, 1, 3, 2]>(e)  l = Shape(q)"
+     "  r = Resize(e, none_of, , l)  y = Squeeze(r, axes)", "y = Identity(u)", False),
+    (f"{IMAGE}  r = Resize<coordinate_transformation_mode = \"tf_crop_and_resize\">(e, roi, , k)"
+     "  y = Squeeze(r, axes)", "y = Identity(u)", False),
 ]  # fmt: skip
 
 

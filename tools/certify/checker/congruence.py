@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from .affine_operators import VARIADIC
+from .affine_operators import VARIADIC, compressed, fitted
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
 from .integers import INTEGERS, MOVING, Expression, Extent, Integers, is_cast_number
@@ -48,6 +48,9 @@ RANDOM = frozenset(
 )
 """Operators of which two with the same operands differ."""
 
+OPERANDS = 6
+"""The place of the classes of operands in the key of an operation."""
+
 Cut = tuple[int, tuple[tuple[int, tuple[Extent, Extent]], ...]]
 """A class, and positions by axis between which a part of it is."""
 
@@ -61,6 +64,8 @@ class Congruence:
         self.terms: dict[tuple[Any, ...], int] = {}
         self.known: dict[int, Datum] = {}
         self.cuts: dict[Cut, int] = {}
+        self.parts: dict[int, Cut] = {}
+        self.sums: dict[int, tuple[int, Array]] = {}
         self.views: dict[int, tuple[int, Groups]] = {}
         self.shapes: dict[int, tuple[Extent, ...]] = {}
         self.made_up: dict[int, Datum] = {}
@@ -114,10 +119,12 @@ class Congruence:
 
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
-        operation = self._filled(operation)
+        operation = self._rows(self._filled(operation))
         operands = tuple(
             -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
         )
+        if operation.kind == "Concat" and not operation.domain:
+            operands = self._rejoined_operands(operation, operands)
         if operation.kind in ("Max", "Min") and not operation.domain:
             operands = tuple(dict.fromkeys(operands))  # max(x, x) is x
         while operands and operands[-1] == -1:
@@ -143,6 +150,43 @@ class Congruence:
             self.enclosing = outside
         return ("operation", *head, tuple(bodies))
 
+    def _rejoined_operands(self, operation: Operation, terms: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the classes of what a Concat joins, with parts in a row as one part."""
+        rank, axis = operation.outputs[0].rank, int(operation.attributes.get("axis", 0))
+        if rank is None or not -rank <= axis < rank:
+            return terms
+        found: list[int] = []
+        for term in terms:
+            before = self.parts.get(found[-1]) if found else None
+            joined = None
+            if before is not None:
+                joined = self._joined(before, self.parts.get(term), axis % rank)
+            if joined is None:
+                found.append(term)
+            else:
+                found[-1] = joined
+        return tuple(found)
+
+    def _joined(self, first: Cut, second: Cut | None, axis: int) -> int | None:
+        """Return the class of two parts of one tensor if they are in a row along an axis."""
+        if second is None or first[0] != second[0]:
+            return None
+        one, other = dict(first[1]), dict(second[1])
+        start, between = one.pop(axis, None), other.pop(axis, None)
+        if start is None or between is None or one != other or start[1] != between[0]:
+            return None
+        shape = self.shapes.get(first[0])
+        if shape is None:
+            return None
+        places = {**one, axis: (start[0], between[1])}
+        others = (each for each in sorted(places.items()) if each[1] != (0, shape[each[0]]))
+        cut = first[0], tuple(others)
+        term = self._part(cut)
+        if term is None:
+            term = self.term(("part", cut))
+            self.parts.setdefault(term, cut)
+        return term
+
     def _filled(self, operation: Operation) -> Operation:
         """Return the ConstantOfShape that makes the result of another's Cast, or the operation."""
         data = operation.operand(0)
@@ -166,6 +210,24 @@ class Congruence:
         attributes = {"value": Stored(None, made.array.reshape(-1))}
         kind = (operation.label, "", full.kind, full.version)
         return Operation(*kind, attributes, {}, full.inputs, operation.outputs)
+
+    def _rows(self, operation: Operation) -> Operation:
+        """Return the Gather of rows that a GatherND is, or the operation."""
+        data, places = operation.operand(0), operation.operand(1)
+        if operation.domain or operation.kind != "GatherND" or data is None or places is None:
+            return operation
+        if operation.attributes.get("batch_dims", 0):
+            return operation
+        if places.stored is not None and places.stored.array.shape[-1:] == (1,):
+            rows = Stored(None, places.stored.array[..., 0])
+            taken = Datum(places.label, None, 0, places.kind, rows.array.shape, rows)
+        else:
+            core, groups = self.view(places) or (-1, ())
+            if not groups or groups[-1]:
+                return operation
+            taken = Datum(places.label, kind=places.kind, term=self.view_term(core, groups[:-1]))
+        kind = (operation.label, "", "Gather", operation.version)
+        return Operation(*kind, {}, {}, [data, taken], operation.outputs)
 
     def agree(self, operation: Operation, stored: Stored) -> None:
         """Refuse a constant that another operation with equal operands computed otherwise.
@@ -274,9 +336,18 @@ class Congruence:
             return True
         if (*key, 0) in self.terms:
             self.enter(operation, key)
+            for value in operation.outputs:
+                first = self.first_of(value).stored
+                if value.stored is None and first is not None and not first.is_unrounded:
+                    value.stored = first
             return True
         term = self._view(operation) if integers is None else integers
         term = self._full(operation) if term is None else term
+        if operation.kind == "Concat" and not operation.domain and len(key[OPERANDS]) == 1:
+            term = key[OPERANDS][0]
+            if len(operation.inputs) == 1 and data is not None:
+                operation.outputs[0].stored = data.stored
+        term = self._sum(operation) if term is None else term
         if term is None:
             return False
         self.terms[(*key, 0)] = term
@@ -320,6 +391,29 @@ class Congruence:
         self.fulls[term] = number
         return term
 
+    def _sum(self, operation: Operation) -> int | None:
+        """Return the class of integers and a constant that is added: types wrap all sums alike."""
+        if operation.domain or operation.kind not in ("Add", "Sub"):
+            return None
+        first, second = operation.operand(0), operation.operand(1)
+        if operation.kind == "Add" and second is not None and second.stored is None:
+            first, second = second, first
+        if first is None or first.stored is not None or first in self.open or first.rank is None:
+            return None
+        if second is None or second.stored is None:
+            return None
+        number = fitted(operation, first, second.stored.array)
+        if number is None or number.dtype.kind not in "iu":
+            return None
+        term = self.term_of(first)
+        root, added = self.sums.get(term, (term, np.zeros_like(number)))
+        total = compressed(added + number if operation.kind == "Add" else added - number)
+        if not total.any():
+            return root
+        term = self.term(("sum", root, Stored(None, total).key))
+        self.sums[term] = root, total
+        return term
+
     def _integers(self, operation: Operation) -> int | None:
         """Return the class of small integers that are known as expressions of extents."""
         numbers, result = self.integers.enter(operation), operation.outputs[0]
@@ -349,8 +443,10 @@ class Congruence:
         for i, value in enumerate(operation.outputs):
             same = self._part(parts[i]) if parts and is_new else None
             self.give(value, self.term((*key, i)) if same is None else same)
-            if parts and self.side == SOURCE:
-                self.cuts.setdefault(parts[i], value.term)
+            if parts:
+                self.parts.setdefault(value.term, parts[i])
+                if self.side == SOURCE:
+                    self.cuts.setdefault(parts[i], value.term)
 
     def _parts(self, operation: Operation) -> list[Cut]:
         """Return the parts that an operation gives, by the classes of what they are cut of."""
@@ -451,6 +547,11 @@ class Congruence:
             target = self.integers.of(operation.operand(1))
             is_whole = target is not None and _is_within(list(target.flat), extents_of(groups))
             return self.term_of(data) if is_whole and data is not None else None
+        if operation.kind == "Resize":
+            shape = result_extents(operation.outputs[0], self.shape, self.integers)
+            is_kept = shape is not None and tuple(shape) == extents_of(groups)
+            is_moved = operation.attributes.get("coordinate_transformation_mode", b"")[:3] == b"tf_"
+            return self.term_of(data) if is_kept and not is_moved and data is not None else None
         try:
             made = viewed(operation, groups, lambda: self._target(operation, extents_of(groups)))
         except (Unproved, IndexError, ValueError, TypeError):

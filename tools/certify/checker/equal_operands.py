@@ -12,6 +12,7 @@ from .clamps import Same, without_effect
 from .parts import rejoined
 from .program import Array, Datum, Operation, Unproved, product, static
 from .reordering import SINGLES as REDUCTIONS
+from .result_extents import ShapeOf
 from .settled import is_settled
 
 Condition = Callable[[Operation], int]
@@ -104,9 +105,10 @@ def _dropout(operation: Operation) -> int:
 
 
 def _cast(operation: Operation) -> int:
-    data = operation.operand(0)
+    data, other = operation.operand(0), operation.operand(1)  # a CastLike has the second one
+    to = operation.attributes.get("to") if other is None else other.kind
     return _refuse_unless(
-        data is not None and data.kind != 0 and data.kind == operation.attributes.get("to"),
+        data is not None and data.kind != 0 and data.kind == to,
         "the element type changes or is unknown",
     )
 
@@ -327,7 +329,7 @@ def _origin(data: Datum | None, to: int) -> Datum | None:
 
 EQUAL_OPERANDS: dict[str, Condition] = {
     "Dropout": _dropout,
-    "Cast": _cast,
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
     "Expand": _expand,
     "Slice": _slice,
     "Split": _split,
@@ -355,7 +357,7 @@ MAX_MASK = 1 << 20
 INVOLUTIONS = frozenset(("Not", "Neg"))
 
 
-def _by_operands(operation: Operation, same: Same) -> Datum | None:
+def _by_operands(operation: Operation, same: Same, shape_of: ShapeOf) -> Datum | None:
     """Return the value that the result is, by equal operands or the operators behind them."""
     data = operation.operand(0)
     if operation.domain or data is None:
@@ -377,7 +379,7 @@ def _by_operands(operation: Operation, same: Same) -> Datum | None:
             return chosen
         return None
     if operation.kind == "ScatterND":
-        return _all_rows(operation, same)
+        return _all_rows(operation, same, shape_of)
     if operation.kind in INVOLUTIONS:
         before = same(data).producer
         if before is not None and (before.kind, before.domain) == (operation.kind, ""):
@@ -386,20 +388,20 @@ def _by_operands(operation: Operation, same: Same) -> Datum | None:
     return data if is_settled(operation, same) or _reduces_nothing(operation) else None
 
 
-def _all_rows(operation: Operation, same: Same) -> Datum | None:
+def _all_rows(operation: Operation, same: Same, shape_of: ShapeOf) -> Datum | None:
     """Return what a ScatterND writes if it writes every row of its data, each in its place."""
     data, places = operation.operand(0), operation.operand(1)
     if operation.attributes.get("reduction", b"none") != b"none" or data is None or places is None:
         return None
-    count = data.extents[0] if data.extents else None
-    if count is None or places.extents != (count, 1):
+    rows, listed = shape_of(data), shape_of(places)
+    if not rows or listed is None or tuple(listed) != (rows[0], 1):
         return None
     given = operation.constant(1)
     if given is not None:
         is_whole = np.array_equal(given.reshape(-1), np.arange(len(given)))
         return operation.operand(2) if is_whole else None
-    listed = same(places).producer
-    numbers = listed.operand(0) if listed is not None and listed.kind == "Unsqueeze" else None
+    row = same(places).producer
+    numbers = row.operand(0) if row is not None and row.kind == "Unsqueeze" else None
     counted = None if numbers is None else same(numbers).producer
     if counted is None or counted.domain or counted.kind != "Range":
         return None
@@ -430,12 +432,12 @@ def constant_mask(operation: Operation) -> Array | None:
     return None if extents is None or product(extents) > MAX_MASK else np.ones(extents, np.bool_)
 
 
-def equal_operand(operation: Operation, same: Same) -> Datum:
+def equal_operand(operation: Operation, same: Same, shape_of: ShapeOf) -> Datum:
     """Return the operand that the first result equals; others are unread. Raises Unproved.
 
-    `same` may give another value that is equal.
+    `same` may give another value that is equal, and `shape_of` the extents of one as expressions.
     """
-    found = _by_operands(operation, same)
+    found = _by_operands(operation, same, shape_of)
     if found is not None:
         return found
     if (

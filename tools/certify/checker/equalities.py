@@ -51,15 +51,17 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
     is_unrounded = any(
         each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored
     )
-    for value, stored in zip(operation.outputs, found, strict=True):
+    key = proof.key(operation)
+    for i, (value, stored) in enumerate(zip(operation.outputs, found, strict=True)):
         stored.is_unrounded |= is_unrounded
         value.stored = stored
         proof.give(value, proof.term(stored.key))
+        proof.terms.setdefault((*key, i), value.term)
 
 
 def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result is equal to an operand."""
-    operand = equal_operand(operation, proof.first_of)
+    operand = equal_operand(operation, proof.first_of, proof.shape)
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
     mask = constant_mask(operation)

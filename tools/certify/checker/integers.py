@@ -69,6 +69,9 @@ PRECISIONS: dict[int, int] = {
 }
 """The bits of the whole numbers that floats are exact to."""
 
+OPAQUE = "opaque"
+"""The head of an element that an operator makes of numbers that a type may have wrapped."""
+
 TRUTHS = frozenset(("Equal", "Less", "Not", "And", "Or"))
 """The heads of truth values."""
 
@@ -231,7 +234,7 @@ def _bounds(atom: Expression) -> tuple[int, int]:
         return 0, 1
     if head == "Where":
         return min(map(least, parts[1:])), max(map(most, parts[1:]))
-    limit = 1 << BITS[TensorProto.INT64]
+    limit = 1 << (63 if head == OPAQUE else BITS[TensorProto.INT64])
     if head == "Div":
         limit = max(-least(parts[0]), most(parts[0]))
     return -limit, limit
@@ -561,10 +564,10 @@ class Integers:
         if any(each is None or each.kind not in INTEGERS for each in operation.inputs):
             return None
         # Sums and products are equal as types wrap them, too. All else is about whole numbers.
-        if kind not in WRAPPING and not all(map(_fit, given)):
-            return None
         if operation.attributes.get("fmod", 0):
             return None
+        if kind not in WRAPPING and not all(map(_fit, given)):
+            return _opaque(operation, given)
         if kind in REDUCTIONS:
             made = _reduced(operation, given[0])
         else:
@@ -607,6 +610,14 @@ class Integers:
         if found is None or found.size != 1 or isinstance(found.reshape(-1)[0], Expression):
             raise Unproved("it is no constant of one element")
         return np.array(found.reshape(-1)[0], np.int64)
+
+
+def _opaque(operation: Operation, arrays: Sequence[Array]) -> Array | None:
+    """Return elements of which nothing is known but that equal operands make them equal."""
+    result = operation.outputs[0].kind
+    if operation.kind not in ELEMENTWISE or operation.attributes or result != TensorProto.INT64:
+        return None
+    return _mapped(lambda *given: Expression(OPAQUE, (operation.kind, *given)), arrays)
 
 
 def _fit(array: Array, kind: int = TensorProto.INT64) -> bool:

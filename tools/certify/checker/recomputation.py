@@ -122,6 +122,13 @@ def _range(operation: Operation, arrays: list[Array]) -> Array:
     return np.arange(int(start), int(limit), int(delta)).astype(start.dtype)
 
 
+def _gather_nd(operation: Operation, arrays: list[Array]) -> Array:
+    data, places = arrays
+    if operation.attributes.get("batch_dims", 0) or not places.ndim:
+        raise Unproved("a GatherND of batches is not computed")
+    return np.asarray(data[tuple(np.moveaxis(places.astype(_INT), -1, 0))])
+
+
 def _pad(operation: Operation, arrays: list[Array]) -> Array:
     raise Unproved("a constant Pad is not looked at")
 
@@ -172,6 +179,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "Gather": lambda operation, arrays: np.take(
         arrays[0], arrays[1].astype(_INT), axis=_axis(operation)
     ),
+    "GatherND": _gather_nd,
     "Transpose": lambda operation, arrays: arrays[0].transpose(operation.attributes.get("perm")),
     "Add": _elementwise(np.add),
     "Sub": _elementwise(np.subtract),

@@ -5,9 +5,9 @@ value, the slowest first. A part (axis, stride, extent) stands for index // stri
 axis. Two views of a value with the same groups hold the same elements in the same order, and have
 the same extents, whatever the extents are.
 
-- Transpose permutes the groups. Unsqueeze adds groups without a part, and Squeeze and reductions of
-  an axis of one element remove them. DepthToSpace and SpaceToDepth are a Reshape, a Transpose and a
-  Reshape.
+- Transpose permutes the groups. Unsqueeze adds groups without a part, and Squeeze, Gather and
+  reductions of an axis of one element remove them. DepthToSpace and SpaceToDepth are a Reshape, a
+  Transpose and a Reshape.
 - Reshape keeps the sequence of all parts, and groups it anew. A group has the extent that the
   target states, so a part goes into it if its extent divides what is left, and is cut if it is a
   multiple of what is left. -1 takes the rest.
@@ -133,6 +133,8 @@ def viewed(
         return regrouped(groups, target())
     if kind in ("DepthToSpace", "SpaceToDepth"):
         return _blocks(operation, groups)
+    if kind == "Gather":
+        return _only_positions(operation, groups)
     if kind in ("Squeeze", "Unsqueeze") or kind in SINGLES:
         axes = operation.integers("axes", 1)
         if not axes:
@@ -150,6 +152,17 @@ def viewed(
             return groups
         return tuple(group for axis, group in enumerate(groups) if axis not in places)
     return None
+
+
+def _only_positions(operation: Operation, groups: Groups) -> Groups | None:
+    """Return the groups of a Gather of the only position of an axis, with the axis or without."""
+    places, axis = operation.constant(1), int(operation.attributes.get("axis", 0))
+    if places is None or places.shape not in ((), (1,)) or places.item() not in (0, -1):
+        return None
+    if not -len(groups) <= axis < len(groups) or groups[axis]:
+        return None
+    axis %= len(groups)
+    return groups if places.ndim else (*groups[:axis], *groups[axis + 1 :])
 
 
 def _blocks(operation: Operation, groups: Groups) -> Groups | None:

@@ -29,8 +29,15 @@ Found = Sequence[Extent | None] | None
 
 ShapeOf = Callable[[Datum], Sequence[Extent] | None]
 
+MOST_SCALE = 1 << 12
+"""The scale of a Resize from which on an extent times it is not believed to be exact."""
+
 KEEPING = frozenset(
-    ("GroupNormalization", "Softmax", "LogSoftmax", "CumSum", "Identity", "Dropout", "CastLike")
+    (
+        *("BatchNormalization", "GroupNormalization", "InstanceNormalization"),
+        *("LayerNormalization", "RMSNormalization", "LpNormalization"),
+        *("Softmax", "LogSoftmax", "CumSum", "Identity", "Dropout", "CastLike"),
+    )
 )
 """Operators whose first result has the extents of their data, beside those of one element each."""
 
@@ -63,7 +70,9 @@ def result_extents(value: Datum, shape_of: ShapeOf, integers: Integers) -> Found
             groups = viewed(operation, whole(shape), lambda: ())
             return None if groups is None else extents_of(groups)
         if kind in POOLS:
-            return _pooled(operation, shape)
+            return _pooled(operation, shape, operation.attributes.get("kernel_shape"))
+        if kind == "Conv":
+            return _convolved(operation, shape, shape_of)
         rule = _OF_DATA.get(kind)
         return None if rule is None else rule(value, operation, list(shape), integers)
     except (Unproved, ValueError, IndexError, TypeError, KeyError):
@@ -116,7 +125,23 @@ def broadcast(extent: Extent, target: Extent) -> Extent | None:
             return other if is_natural(other) else None
         if isinstance(one, int):  # the other one is 1, or it
             return one
+        if _is_limited(one, other):  # they are equal, or the other one is 1, and so is this one
+            return other
     return None
+
+
+def _is_limited(number: Extent, extent: Extent) -> bool:
+    """Return whether a number is the lesser one of an extent and a constant above 1."""
+    gap = minus(extent, number)
+    if not isinstance(gap, Expression) or not is_natural(extent):
+        return False
+    atoms = [gap, *(part for part in gap.parts if isinstance(part, Expression))]
+    inner = [each.parts[0] for each in atoms if each.head == "positive"]
+    limits = [each for x in inner for each in (minus(extent, x), plus(extent, x))]
+    return any(
+        isinstance(limit, int) and limit > 1 and minimum(extent, limit) == number
+        for limit in limits
+    )
 
 
 def _filled(operation: Operation, _shape_of: ShapeOf, integers: Integers) -> Found:
@@ -160,6 +185,18 @@ def _einsum(operation: Operation, shape_of: ShapeOf, _integers: Integers) -> Fou
         if any(found.setdefault(*pair) != pair[1] for pair in zip(letters, shape, strict=True)):
             return None
     return [found[letter] for letter in result]
+
+
+def _multiplied(operation: Operation, shape_of: ShapeOf, _integers: Integers) -> Found:
+    """Return the extents of a MatMul of matrices, or of batches of them."""
+    shapes = [None if each is None else shape_of(each) for each in operation.inputs]
+    known = [list(each) for each in shapes if each is not None]
+    if len(known) < len(shapes) or min(map(len, known)) < 2:
+        return None
+    rank = max(map(len, known))
+    first, second = ([*[1] * (rank - len(each)), *each] for each in known)
+    batch = [broadcast(*pair) for pair in zip(first[:-2], second[:-2], strict=True)]
+    return [*batch, first[-2], second[-1]]
 
 
 def _joined(operation: Operation, shape_of: ShapeOf, _integers: Integers) -> Found:
@@ -227,20 +264,33 @@ def _expanded(
     return [broadcast(*pair) for pair in zip(wide, target, strict=True)]
 
 
-def _pooled(operation: Operation, shape: Sequence[Extent]) -> Found:
-    """Return the extents of a pool, as runtimes count windows."""
+def _convolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf) -> Found:
+    """Return the extents of a Conv."""
+    operand = operation.operand(1)
+    weight = None if operand is None else shape_of(operand)
+    if weight is None or len(weight) != len(shape):
+        return None
+    kernel = operation.attributes.get("kernel_shape", tuple(weight[2:]))
+    if kernel != tuple(weight[2:]) or not all(isinstance(each, int) for each in kernel):
+        return None
+    made = _pooled(operation, shape, kernel)
+    return None if made is None else [made[0], weight[0], *made[2:]]
+
+
+def _pooled(operation: Operation, shape: Sequence[Extent], kernel: Sequence[int] | None) -> Found:
+    """Return the extents of a pool with windows of these extents, as runtimes count windows."""
     given, count = operation.attributes, len(shape) - 2
     if given.get("ceil_mode"):
         return [
             *shape[:2],
             *(windows(operation, axis, extent) for axis, extent in enumerate(shape[2:])),
         ]
-    if given.get("auto_pad", b"NOTSET") != b"NOTSET" or "kernel_shape" not in given:
+    if given.get("auto_pad", b"NOTSET") != b"NOTSET" or kernel is None or len(kernel) != count:
         return None
     pads, strides = given.get("pads", (0,) * 2 * count), given.get("strides", (1,) * count)
     made: list[Extent | None] = list(shape[:2])
     for axis, extent in enumerate(shape[2:]):
-        reach = given.get("dilations", (1,) * count)[axis] * (given["kernel_shape"][axis] - 1) + 1
+        reach = given.get("dilations", (1,) * count)[axis] * (kernel[axis] - 1) + 1
         room = plus(extent, pads[axis] + pads[axis + count] - reach)
         if strides[axis] > 1:  # runtimes round the quotient towards 0, not down
             if least(room) < -1:
@@ -332,21 +382,27 @@ def _split(value: Datum, operation: Operation, shape: list[Extent], integers: In
 
 
 def _resized(_value: Datum, operation: Operation, shape: list[Extent], integers: Integers) -> Found:
-    """Return the sizes that a Resize is given, or the rank if it scales, or has a policy."""
+    """Return the sizes that a Resize is given, those of whole scales, or else the rank."""
     numbers = integers.of(operation.operand(3))
-    if (
-        numbers is None
-        or numbers.shape != (len(shape),)
-        or not operation.attributes.keys().isdisjoint(("axes", "keep_aspect_ratio_policy"))
-    ):
+    if not operation.attributes.keys().isdisjoint(("axes", "keep_aspect_ratio_policy")):
         return [None] * len(shape)
-    return [each if is_natural(each) and each != 0 else None for each in numbers]
+    if numbers is not None and numbers.shape == (len(shape),):
+        return [each if is_natural(each) and each != 0 else None for each in numbers]
+    scales = operation.constant(2) if operation.version >= 11 else None
+    if operation.operand(3) is not None or scales is None or scales.shape != (len(shape),):
+        return [None] * len(shape)
+    pairs = zip(shape, scales.tolist(), strict=True)
+    return [
+        times(extent, int(scale)) if scale in range(1, MOST_SCALE) else None
+        for extent, scale in pairs
+    ]
 
 
 _OF_OPERANDS: dict[str, Callable[[Operation, ShapeOf, Integers], Found]] = {
     "ConstantOfShape": _filled,
     "Range": _counted,
     "Einsum": _einsum,
+    "MatMul": _multiplied,
     "Concat": _joined,
     "Gather": _taken,
     "Shape": _shape,

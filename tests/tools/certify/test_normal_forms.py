@@ -1,0 +1,128 @@
+"""Operators that are one without a step: pairs of models that are equal, and neighbours that are
+not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .pairs import is_found, is_proved
+
+HEAD = """(int64[N, 3] i, int32[2] j, float[4, 3] t, float16[2] h, float[2] f, int64[K] k)
+    => ({result} y) <int64 one = {{1}}, int64 two = {{2}}, int64 minus = {{-1}},
+    int64[3] row = {{1, 2, 3}}, int64[2, 1, 3] wide = {{1, 1, 1, 1, 1, 1}}, int32 big = {{2147483647}},
+    int32 least = {{-2147483648}}, int64[1] last = {{-1}}, int64[1] first = {{0}},
+    int64[2, 1] places = {{1, 3}}, int64[2] listed = {{1, 3}}, int64[2, 2] pairs = {{1, 0, 3, 2}}>
+    {{ {body} }}"""
+
+
+def holds(source: str, result: str, type_: str) -> bool:
+    return is_proved(*(HEAD.format(result=type_, body=body) for body in (source, result)))
+
+
+INTEGERS = "int64[N, 3]"
+
+SUMS = [
+    ("a = Sub(i, one)  y = Add(a, two)", "y = Add(i, one)", INTEGERS, True),
+    ("a = Sub(i, one)  y = Add(a, two)", "y = Add(i, two)", INTEGERS, False),
+    ("a = Sub(i, one)  y = Sub(a, minus)", "y = Identity(i)", INTEGERS, True),
+    ("a = Sub(one, i)  y = Add(a, two)", "y = Add(i, row)", INTEGERS, False),
+    ("a = Sub(one, i)  y = Add(a, i)", "y = Add(i, i)", INTEGERS, False),
+    ("a = Add(row, i)  y = Sub(a, row)", "y = Identity(i)", INTEGERS, True),
+    ("a = Add(row, i)  y = Sub(row, a)", "y = Identity(i)", INTEGERS, False),
+    ("a = Add(i, wide)  y = Sub(a, wide)", "y = Identity(i)", "int64[2, N, 3]", False),
+    ("a = Add(j, big)  y = Add(a, big)", "a = Add(j, least)  y = Add(a, least)", "int32[2]", False),
+    ("a = Add(j, least)  y = Add(a, least)", "y = Identity(j)", "int32[2]", True),
+    ("a = Mul(i, one)  y = Add(a, two)", "y = Mul(i, two)", INTEGERS, False),
+]
+
+
+@pytest.mark.parametrize(("source", "result", "type_", "is_equal"), SUMS)
+def test_constants_that_are_added_to_integers_are_one(
+    source: str, result: str, type_: str, is_equal: bool
+) -> None:
+    assert holds(source, result, type_) is is_equal
+
+
+ROWS = [
+    ("a = Unsqueeze(k, last)  y = GatherND(t, a)", "y = Gather(t, k)", True),
+    ("a = Unsqueeze(k, last)  y = GatherND(t, a)", "y = Gather<axis = 1>(t, k)", False),
+    ("a = Unsqueeze(k, last)  y = GatherND(t, a)", "a = Neg(k)  y = Gather(t, a)", False),
+    ("a = Unsqueeze(k, first)  y = GatherND(t, a)", "y = Gather(t, k)", False),
+    ("y = GatherND(t, places)", "y = Gather(t, listed)", True),
+    ("y = GatherND(t, places)", "y = Gather(t, first)", False),
+]
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), ROWS)
+def test_rows_of_a_gather_nd_are_those_of_a_gather(
+    source: str, result: str, is_equal: bool
+) -> None:
+    assert holds(source, result, "float[R, S]") is is_equal
+
+
+def test_rows_are_gathered_of_no_batch() -> None:
+    head = "(float[2, 3] t, int64[2, K] k) => (float[2, K] y) <int64[1] last = {-1}> {"
+    source = f"{head} a = Unsqueeze(k, last)  y = GatherND<batch_dims = 1>(t, a) }}"
+    assert not is_proved(source, f"{head} y = Gather(t, k) }}")
+    assert is_proved(
+        source, f"{head} a = Unsqueeze(k, last)  y = GatherND<batch_dims = 1>(t, a) }}"
+    )
+
+
+TABLE = """(float[2] x) => (float[2] y) <float[3, 2] t = {{1, 2, 3, 4, 5, 6}}, {places},
+    float[2] c = {numbers}>"""
+
+
+@pytest.mark.parametrize(
+    ("places", "numbers", "is_equal"),
+    [
+        ("int64[2, 2] p = {0, 1, 2, 0}", "{2, 5}", True),
+        ("int64[2, 2] p = {0, -1, -1, 0}", "{2, 5}", True),
+        ("int64[2, 2] p = {0, 1, 2, 0}", "{5, 2}", False),
+        ("int64[2, 2] p = {0, 1, 2, 0}", "{2, 5.0000005}", False),
+        ("int64[2, 2] p = {0, 1, 3, 0}", "{2, 5}", False),
+    ],
+)
+def test_elements_of_a_constant_gather_nd_are_computed(
+    places: str, numbers: str, is_equal: bool
+) -> None:
+    head = TABLE.format(places=places, numbers=numbers)
+    assert is_found(head, "a = GatherND(t, p)  y = Add(x, a)", "y = Add(x, c)") is is_equal
+
+
+@pytest.mark.parametrize(("data", "other", "is_equal"), [("f", "t", True), ("f", "h", False)])
+def test_a_cast_to_the_type_of_another_value_is_none(data: str, other: str, is_equal: bool) -> None:
+    head = "(float[2] f, float16[2] h, float[4] t) => (float[2] y)"
+    source = f"a = CastLike({data}, {other})  b = Exp(a)  y = Cast<to = 1>(b)"
+    result = f"b = Exp({data})  y = Cast<to = 1>(b)"
+    assert is_found(head, source, result, opset=19) is is_equal
+
+
+def test_one_of_two_equal_constants_may_be_computed() -> None:
+    """The result has a sum of the second one, which the source does not compute."""
+    head = """(float[2] x) => (float[2] y, float[2] z) <float[2] t = {{3, 4}}, int64[2] p = {{1, 0}},
+    float[2] n = {{{}}}>"""
+    source = "a = Gather(t, p)  b = Gather(t, p)  y = Add(x, a)  c = Exp(b)  z = Mul(x, c)"
+    result = "b = Gather(t, p)  y = Add(x, n)  c = Exp(b)  z = Mul(x, c)"
+    for numbers, is_equal in (("4, 3", True), ("3, 4", False)):
+        assert is_found(head.format(numbers), source, result) is is_equal
+
+
+@pytest.mark.parametrize(
+    ("rows", "attributes", "is_equal"),
+    [
+        ("a", "", True),
+        ("a", '<reduction = "add">', False),
+        ("u", "", False),
+    ],
+)
+def test_what_is_written_into_all_rows_is_the_result(
+    rows: str, attributes: str, is_equal: bool
+) -> None:
+    """The count of rows is computed, and has no name."""
+    head = """(float[N, 3] u) => (float[P, 3] y) <int64[1] first = {0}, int64[1] end = {5},
+    int64[1] last = {-1}, int64 none = {0}, int64 one = {1}>"""
+    source = f"""a = Slice(u, first, end)  s = Shape<end = 1>({rows})  f = Squeeze(s)
+    j = Range(none, f, one)  e = Unsqueeze(j, last)  w = Exp(a)  y = ScatterND{attributes}(a, e, w)"""
+    assert is_found(head, source, "a = Slice(u, first, end)  y = Exp(a)") is is_equal
