@@ -16,6 +16,7 @@ from ...support.files import FileTransaction
 from ...support.output_paths import check_apart
 from ..int8.layer_errors import align_quantized, input_ranges
 from ..int8.layer_table import print_layers
+from ..int8.noise_table import noise_table
 from ..int8.quantized_layers import is_quantized
 from ..int8.samples import count_samples, generate_samples, read_samples
 from ..report import collect_alignment, writing_report
@@ -66,17 +67,21 @@ def align_layers(options: argparse.Namespace, first: Model, second: Model, conso
         source = ReferenceModel(model, base_dir)
         batches, samples = _batches(options, source, second)
         found = align_quantized(source, *second, batches, samples, advance)
+        table = noise_table((model, base_dir), second, batches, advance)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
             files.enter_context(
-                writing_json(options.json, document_head("align_layers") | found.to_json())
+                writing_json(
+                    options.json,
+                    document_head("align_layers") | found.to_json() | table.to_json(),
+                )
             )
         if options.html:
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, model, second[0], found.report_rows())
             files.enter_context(writing_report(options.html, page))
     if not options.quiet and options.json != "-":
-        print_layers(found, console)
+        print_layers(found, table, console)
     return 0
 
 

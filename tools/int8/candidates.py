@@ -17,9 +17,8 @@ from ..verify.runner import Runner
 from .coverage import GUESS, NO_RANGE, Coverage, Method, Reason, coverage
 from .dynamic import PRODUCTS, RECURRENT, can_be_dynamic, has_dynamic, make_dynamic
 from .engine import Engine
-from .fidelity import Fidelity, Remembered, Runs, measure
+from .fidelity import Fidelity, Remembered, Runs, least, measure
 from .float_results import keep_data_float, keep_results_float
-from .goal import least
 from .integer_limits import limit_integers
 from .operator_choice import (
     CONVOLUTIONS,

@@ -141,6 +141,11 @@ def measure(
     return [Fidelity(n, errors[n].sqnr, agreements[n]) for n in names if n in measured]
 
 
+def least(found: Sequence[Fidelity]) -> float:
+    """Return the ratio of the worst result in dB, -inf for one that cannot be compared."""
+    return min((-np.inf if np.isnan(one.sqnr) else one.sqnr for one in found), default=-np.inf)
+
+
 def _winners(scores: Array) -> Array | None:
     """Return each sample's index of the greatest element, if a sample is a row of scores."""
     extents = [extent for extent in scores.shape[1:] if extent > 1]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...support.errors import UsageError
 from ..verify.difference import json_value
-from .fidelity import Fidelity
+from .fidelity import Fidelity, least
+from .noise_table import Noise, roundings_json
 
 TARGET = re.compile(r"(\d+(?:\.\d+)?) *(dB|%)", re.IGNORECASE)
 BUDGET = re.compile(r"(\d+(?:\.\d+)?) *%")
@@ -100,15 +99,6 @@ def _share(text: str | None, noun: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """The ratio in dB of the worst result with one rounding alone; `kind` is weight or tensor."""
-
-    name: str
-    kind: str
-    alone: float
-
-
-@dataclass(frozen=True, slots=True)
 class Reached:
     """A goal, what the sum of the roundings predicts, and what each of them costs alone.
 
@@ -132,10 +122,7 @@ class Reached:
             "predicted": json_value(self.predicted),
             "made_float": self.layers,
             "made_int16": self.tensors,
-            "roundings": [
-                {key: json_value(value) for key, value in asdict(noise).items()}
-                for noise in self.noises
-            ],
+            "roundings": roundings_json(self.noises),
         }
 
     def __str__(self) -> str:
@@ -146,8 +133,3 @@ class Reached:
             f" {len(self.noises)} roundings, {self.layers} of {self.total} layers made float for it"
             f"{wider}"
         )
-
-
-def least(found: Sequence[Fidelity]) -> float:
-    """Return the ratio of the worst result in dB, -inf for one that cannot be compared."""
-    return min((-np.inf if np.isnan(one.sqnr) else one.sqnr for one in found), default=-np.inf)

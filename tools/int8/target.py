@@ -23,16 +23,13 @@ from ..verify.inputs import Feeds
 from ..verify.onnx_graph import makers_of
 from .candidates import OTHERS, Candidate, Candidates
 from .coverage import LAYERS, Coverage, Method, Reason
-from .fidelity import Fidelity, measure
-from .goal import Goal, Noise, Reached, least
+from .fidelity import Fidelity, least, measure
+from .goal import Goal, Reached
 from .integer_limits import LIMITS
-from .lone_roundings import lone_noise
+from .noise_table import first_samples, measured_noise, noises_of, power_of, ratio_of
 from .preparation import WIDER
-from .samples import size_of
 from .switchboard import Switchboard
 
-ENOUGH = 4
-"""Samples on which a rounding is measured alone."""
 MORE = 20
 """One part of so many of the moves is added if the model itself misses the target."""
 GUESSES = 4
@@ -64,7 +61,7 @@ def reach(
     Each rounding is measured alone on `batches`. Raises EmitError if no choice of layers meets
     the goal.
     """
-    search = _Moves(candidates, found, goal, list(_first(batches)), advance)
+    search = _Moves(candidates, found, goal, list(first_samples(batches)), advance)
     return search.result()
 
 
@@ -107,7 +104,7 @@ class _Moves:
         self.makers = makers_of(base.graph)
         self.costs = _costs(base)
         self.total = sum(self.costs[name] for name in self.layers)
-        self.powers = self._measured(batches)
+        self.powers = measured_noise(self.board, self.results, batches, advance)
         # Steps of 16 bits, of a range that statistics make wider.
         step = (WIDER if candidates.calibration is None else 1.0) / ((2**16 - 1) / (2**8 - 1))
         self.fine_powers = self.powers * step**2
@@ -162,7 +159,7 @@ class _Moves:
                 low = place
             middle = (low + high) // 2
             if self.goal.ratio is not None and tried < GUESSES:
-                off = _ratio(self._predicted(place).max(initial=0.0)) - least(found)
+                off = ratio_of(self._predicted(place).max(initial=0.0)) - least(found)
                 middle = self._predicted_place(off if np.isfinite(off) else 0.0)
             place = min(max(middle, low + 1), high - 1)
         return high if high <= len(self.moves) else None
@@ -178,7 +175,7 @@ class _Moves:
         """Return the roundings of 16 bits that are not needed where the switchboard has `found`."""
         if self.goal.ratio is None:
             return frozenset()
-        left = np.array([_power(self.goal.ratio) - _power(one.sqnr) for one in found])
+        left = np.array([power_of(self.goal.ratio) - power_of(one.sqnr) for one in found])
         kept: set[int] = set()
         for i in sorted(self._wide(place, ()), key=lambda i: float(self.powers[i].max())):
             if np.all(self.powers[i] <= left):
@@ -191,7 +188,7 @@ class _Moves:
         low, high = 0, len(self.moves)
         if self.goal.ratio is None:
             return high // 2
-        limit = _power(self.goal.ratio + off)
+        limit = power_of(self.goal.ratio + off)
         while low < high:
             middle = (low + high) // 2
             if self._predicted(middle).max(initial=0.0) <= limit:
@@ -252,29 +249,14 @@ class _Moves:
 
     def _reached(self, place: int) -> Reached:
         made = (self._float(place) - self._float(0)) & self.layers
-        worst = self.powers.max(axis=1, initial=0.0)
-        noises = (
-            Noise(one.name, "weight" if one.owner else "tensor", _ratio(power))
-            for one, power in zip(self.board.roundings, worst, strict=True)
-        )
         return Reached(
             self.goal,
-            _ratio(self._predicted(place, self.spared).max(initial=0.0)),
+            ratio_of(self._predicted(place, self.spared).max(initial=0.0)),
             len(made),
             len(self.layers),
             sum(self._count(i) for i in self._wide(place, self.spared)),
-            tuple(sorted(noises, key=lambda noise: noise.alone)),
+            noises_of(self.board, self.powers),
         )
-
-    def _measured(self, batches: Sequence[Feeds]) -> Array:
-        """Return the noise of each rounding alone, relative to each result [roundings, results]."""
-        board = self.board
-        found = np.zeros((len(board.roundings), len(self.results)))
-        alone = lone_noise(board.runner, len(found), self.results, batches)
-        for i, noise in enumerate(alone):
-            found[i] = noise
-            self.advance(f"noise of {board.roundings[i].name}")
-        return found
 
     def _count(self, i: int) -> int:
         return len(self.board.roundings[i].tensors)
@@ -350,7 +332,7 @@ class _Moves:
         """Return what a result's noise weighs: nothing if the result meets the goal."""
         if self.goal.ratio is None:
             return np.ones_like(left)
-        exceeds = left > _power(self.goal.ratio)
+        exceeds = left > power_of(self.goal.ratio)
         return np.asarray(exceeds if exceeds.any() else np.ones_like(left), np.float64)
 
 
@@ -369,26 +351,8 @@ def _multiplications(model: ModelProto) -> Mapping[str, int | None]:
     return {node.name: multiplications(node) for node in from_model(model).graph.operators()}
 
 
-def _first(batches: Sequence[Feeds]) -> Iterator[Feeds]:
-    """Yield batches until they have enough samples."""
-    count = 0
-    for feeds in batches:
-        if count >= ENOUGH:
-            return
-        yield feeds
-        count += size_of(feeds)
-
-
 def _said(found: Sequence[Fidelity], goal: Goal) -> str:
     if goal.agreement is None:
         return f"{least(found):.1f} dB"
     said = [one.agreement for one in found if one.agreement is not None]
     return f"{100 * min(said):.1f} %" if said else "no row of scores"
-
-
-def _power(ratio: float) -> float:
-    return float(10 ** (-ratio / 10))
-
-
-def _ratio(power: float) -> float:
-    return float(-10 * np.log10(power)) if power > 0 else np.inf

@@ -343,3 +343,79 @@ def test_own_inputs(tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[
     np.save(tmp_path / "x.npy", chain.inputs[:3, :2])
     assert main(["align", *paths, "--inputs", str(tmp_path / "x.npy")]) == 1
     assert capsys.readouterr().err.startswith(f"irc: {paths[0]}: ")
+
+
+def quantized(chain: Chain, folder: Path, **options: Any) -> tuple[irc.Quantized, list[str]]:
+    """A quantized model, and the paths of the float model beside it and of itself."""
+    found = irc.quantize(chain.model(), input_ranges=(-5, 5), **options)
+    paths = [str(folder / name) for name in ("float.onnx", "int8.onnx")]
+    found.save(paths[1], prepared=paths[0])
+    return found, paths
+
+
+def test_the_noise_of_each_rounding_is_that_of_a_target(tmp_path: Path, chain: Chain) -> None:
+    feeds = {"x": chain.inputs[:24]}
+    # Without corrections, which are in the float model that is written.
+    options: dict[str, Any] = {"test_data": feeds, "target": "10dB", "passes": "default"}
+    found, _ = quantized(chain, tmp_path, **options)
+    assert found.reached is not None and found.reached.layers == 0
+    document = aligned(tmp_path, found.prepared, found.model, feeds["x"])
+    expected = found.reached.to_json()
+    assert [one["name"] for one in document["roundings"]] == [
+        one["name"] for one in expected["roundings"]
+    ]
+    for one, other in zip(document["roundings"], expected["roundings"], strict=True):
+        assert one == other | {"alone": pytest.approx(other["alone"], abs=0.01)}
+    assert document["predicted"] == pytest.approx(expected["predicted"], abs=0.01)
+
+
+def test_the_noise_is_printed_with_its_sum(
+    tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, paths = quantized(chain, tmp_path)
+    assert main(["align", *paths]) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("rounding of") : out.index(" dB by the sum of 7 roundings")]
+    assert "share %" in table and "tensor" in table
+    assert table.splitlines()[-1].startswith("noise: ")
+
+
+def test_dynamic_layers_are_roundings_of_the_table(tmp_path: Path, chain: Chain) -> None:
+    model = chain.model()
+    graph = model.graph
+    graph.node.append(onnx.helper.make_node("GlobalAveragePool", [chain.result], ["pool"]))
+    graph.node.append(onnx.helper.make_node("Flatten", ["pool"], ["d0"]))
+    rng = np.random.default_rng(1)
+    for i, (rows, columns) in enumerate(((6, 16), (16, 16), (16, 5))):
+        weight = rng.normal(size=(rows, columns)).astype(np.float32)
+        graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+        made = onnx.helper.make_node("MatMul", [f"d{i}", f"w{i}"], [f"p{i}"], f"dense{i}")
+        graph.node.extend([made, onnx.helper.make_node("Relu", [f"p{i}"], [f"d{i + 1}"])])
+    del graph.node[-1]
+    graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("p2", 1, ["n", 5]))
+    del graph.value_info[:]
+    found = irc.quantize(model, input_ranges=(-5, 5))
+    methods = {one.node: one.method.value for one in found.coverage if one.is_layer}
+    assert set(methods.values()) == {"static", "dynamic"}
+    document = aligned(tmp_path, found.prepared, found.model, chain.inputs[:24])
+    alone = {one["name"]: one["alone"] for one in document["roundings"]}
+    assert all(name in alone and alone[name] < 100 for name in methods)
+    assert document["predicted"] == pytest.approx(document["results"][0]["sqnr"], abs=3)
+
+
+def test_a_model_in_another_form_has_no_noise_of_roundings(
+    tmp_path: Path, chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside another float model, errors of weights would be taken for roundings."""
+    _, paths = quantized(chain, tmp_path)
+    other = onnx.load(paths[0])
+    for node in other.graph.node:
+        node.name = f"{node.name}_other"
+    for tensor in other.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array((array * 1.001).astype(array.dtype), tensor.name))
+    onnx.save(other, paths[0])
+    assert main(["align", *paths]) == 0
+    out = capsys.readouterr().out
+    assert "the noise of each rounding is not known: " in out
+    assert "rounding of" not in out
