@@ -341,8 +341,7 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     dtype = known_dtype(node.output)
     if dtype.is_float:
         for each in (inner.floats, outer.floats):
-            scale, shift = (each, np.zeros(())) if op == "multiply" else (np.ones(()), each)
-            check_not_quotient(node, scale, shift, evaluator)
+            check_not_quotient(node, evaluator, **{"scale" if op == "multiply" else "shift": each})
         total = _total(op, inner.floats, outer.floats, dtype)
     else:
         with np.errstate(all="ignore"):

@@ -190,11 +190,11 @@ def _binary(node: Node, evaluator: ConstantEvaluator) -> AffineOp | None:
         return None
     axis, constant = _channel_axis(node, data, array)
     with np.errstate(all="ignore"):
-        pair = make(constant)
+        scale, shift = make(constant)
     if AFFINE_KINDS.get(node.op) in SUMS:
         check_not_rounding(node, constant, evaluator)
-    check_not_quotient(node, *pair, evaluator)
-    return AffineOp((node,), data, node.output, axis, *pair, parameter)
+    check_not_quotient(node, evaluator, scale=scale, shift=shift)
+    return AffineOp((node,), data, node.output, axis, scale, shift, parameter)
 
 
 def _parameter_array(parameter: Value, evaluator: ConstantEvaluator) -> Array | None:

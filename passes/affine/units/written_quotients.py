@@ -31,7 +31,11 @@ _ROUNDS = ("floor", "ceil", "round", "image.resize")
 
 
 def check_not_quotient(
-    node: Node, scale: Array, shift: Array, evaluator: ConstantEvaluator
+    node: Node,
+    evaluator: ConstantEvaluator,
+    *,
+    scale: Array | float = 1.0,
+    shift: Array | float = 0.0,
 ) -> None:
     """Refuse an affine of whole numbers, if its result is rounded to whole numbers again.
 
@@ -44,8 +48,8 @@ def check_not_quotient(
     raise Refused("unsupported_op", f"{node.description} {detail}")
 
 
-def _is_exact(scale: Array, shift: Array) -> bool:
-    return bool((np.abs(np.frexp(scale)[0]) == 0.5).all() and (shift == np.rint(shift)).all())
+def _is_exact(scale: Array | float, shift: Array | float) -> bool:
+    return bool(np.all(np.abs(np.frexp(scale)[0]) == 0.5) and np.all(shift == np.rint(shift)))
 
 
 def _is_of_integers(node: Node, evaluator: ConstantEvaluator) -> bool:
