@@ -29,6 +29,7 @@ from .extents import (
 )
 from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
 from .graph import Node, Value
+from .loops import counter_operands, runs_of
 from .ops import has_trait, is_legal, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.inference import input_shape, integer_of
@@ -120,6 +121,8 @@ class ShapeEvaluator(ConstantEvaluator):
     def _operands(self, value: Value) -> list[Value]:
         """Return the operands that determine the pieces of `value`, which may be a shape."""
         node = value.node
+        if node is not None and node.op == "::Loop":
+            return counter_operands(value)
         if node is None or len(node.outputs) != 1:
             return []
         if len(shape_of(value.type) or ()) > 1 and node.op not in _MOVES:
@@ -156,6 +159,8 @@ class ShapeEvaluator(ConstantEvaluator):
             return parts[0]
         if node.op == "::If":
             return _common(parts, node)
+        if node.op == "::Loop":
+            return self._counted(node, *parts)
         if node.op in _ELEMENTWISE:
             if "axis" in node.attrs or (node.op == "clip" and node["min"] is None):
                 return None
@@ -163,6 +168,20 @@ class ShapeEvaluator(ConstantEvaluator):
         if node.op in _REDUCTIONS:
             return self._reduced(node, parts[0])
         return self._moved_pieces(node, parts)
+
+    def _counted(
+        self, node: Node, start: Array | None, step: Array | None, *_: Array | None
+    ) -> Array | None:
+        """Return the number that a counter starts with and the steps of all runs of a Loop."""
+        if start is None or step is None:
+            return None
+        # The first step may add axes, which the counter has not if the Loop never runs.
+        if np.broadcast_shapes(start.shape, step.shape) != start.shape:
+            return None
+        if any(_is_inside(atom, node) for piece in step.flat for atom in atoms(piece)):
+            return None
+        runs = runs_of(node, self)
+        return _elementwise(lambda first, each: total(first, product(runs, each)), [start, step])
 
     def _reduced(self, node: Node, pieces: Array | None) -> Array | None:
         """Return the sum or product of all elements of a vector."""

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from .evaluate import ConstantEvaluator
-from .graph import Node, Value, is_constant
+from .extents import is_same, least
+from .graph import Graph, Node, Value, is_constant
+from .loops import LOOPS, Carried, carried_values, listed_results, runs_of
 from .ops import op_info, ops_with
 from .ops.inference import input_shape
 from .ops.row import OpInfo, Trait, text_of
+from .shape_evaluator import ShapeEvaluator
 from .types import UNKNOWN, Dim, Shape, TensorType, Type, shape_of, static_dims
 
 _DECIDE_RANK = frozenset(ops_with(Trait.DECIDES_RANK))
+
+MAX_ROUNDS = 4
+"""Most times that the body of a loop is visited until the types assumed of its inputs hold."""
+
+MAX_NESTING = 3
+"""Loops inside each other of which the types of carried values are found."""
 
 
 def infer_types(node: Node, evaluator: ConstantEvaluator, *, again: bool = False) -> None:
@@ -24,10 +33,7 @@ def infer_types(node: Node, evaluator: ConstantEvaluator, *, again: bool = False
     if are_known and not again:
         if not decides_rank or _has_rank_of_weight(node):
             return
-    info = op_info(node.op)
-    if info is None:
-        return
-    for output, inferred in zip(outputs, info.infer(node, evaluator), strict=False):
+    for output, inferred in zip(outputs, result_types(node, evaluator), strict=False):
         known = output.type
         if known is UNKNOWN:
             output.type = inferred
@@ -36,6 +42,98 @@ def infer_types(node: Node, evaluator: ConstantEvaluator, *, again: bool = False
             if decides_rank and inferred.rank is not None and inferred.rank != known.rank:
                 # no value has the known type
                 output.type = TensorType(known.dtype or inferred.dtype, inferred.shape)
+
+
+def result_types(node: Node, evaluator: ConstantEvaluator) -> Sequence[Type]:
+    """Return what is known of the types of a node's results, by its operator or its bodies."""
+    info = op_info(node.op)
+    if info is not None:
+        return info.infer(node, evaluator)
+    if node.op == "::If" and len(node.regions) == 2:
+        branches = [[value.type for value in region.outputs] for region in node.regions]
+        return [_common(*types) for types in zip(*branches, strict=False)]
+    if node.op not in LOOPS:
+        return ()
+    carried = carried_values(node)
+    types = _carried_types(node, carried) or [UNKNOWN] * len(carried)
+    runs = runs_of(node, evaluator)
+    if (least(runs) or 0) < 1:  # the ranks of lists of no results are those that a runtime infers
+        return types
+    return [*types, *[_stacked(value.type, runs) for value, _ in listed_results(node)]]
+
+
+def _stacked(type_: Type, count: Dim) -> Type:
+    """Return the type of the list of `count` results of a body."""
+    if not isinstance(type_, TensorType) or type_.shape is None:
+        return UNKNOWN
+    return TensorType(type_.dtype, (count, *type_.shape))
+
+
+def _carried_types(node: Node, carried: Sequence[Carried]) -> Sequence[Type]:
+    """Return the types of the carried results of a Loop or Scan, and set the types in its body.
+
+    They are found by induction. The first run reads operands whose types are known. If the results
+    of a body have the types of its inputs whenever its inputs have them, they have them in every
+    run. Assumed types that do not hold are widened.
+    """
+    if not carried or _nesting(node) > MAX_NESTING:
+        return ()
+    body = node.regions[0]
+    assumed = [UNKNOWN if each.start is None else each.start.type for each in carried]
+    before = _types_in(body)
+    for _ in range(MAX_ROUNDS):
+        if all(shape_of(type_) is None for type_ in assumed):
+            break
+        for each, type_ in zip(carried, assumed, strict=True):
+            each.inside.type = merged(each.inside.type, type_)
+        # Nothing may be remembered that is computed from types which may not hold.
+        _infer_inside(body, ShapeEvaluator())
+        held = [_common(type_, each.end.type) for type_, each in zip(assumed, carried, strict=True)]
+        if held == assumed:
+            return held
+        for value, type_ in before.items():
+            value.type = type_
+        assumed = held
+    return ()
+
+
+def _nesting(node: Node) -> int:
+    """Return how many loops `node` is in, itself included."""
+    owners = [] if node.graph is None else [graph.parent for graph in node.graph.ancestors()]
+    return 1 + sum(owner is not None and owner.op in LOOPS for owner in owners)
+
+
+def _types_in(body: Graph) -> dict[Value, Type]:
+    """Return the types of all values that are computed in a body, and of its inputs."""
+    return {
+        value: value.type
+        for graph in body.graphs()
+        for values in (graph.inputs, *[node.outputs for node in graph.operators()])
+        for value in values
+    }
+
+
+def _infer_inside(body: Graph, evaluator: ConstantEvaluator) -> None:
+    for node in body.operators():
+        if node.op not in LOOPS:
+            for region in node.regions:
+                _infer_inside(region, evaluator)
+        infer_types(node, evaluator)
+
+
+def _common(a: Type, b: Type) -> Type:
+    """Return what two types have in common."""
+    if a == b:
+        return a
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return UNKNOWN
+    dtype = a.dtype if a.dtype == b.dtype else None
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return TensorType(dtype)
+    same = [
+        one if is_same(one, other) else None for one, other in zip(a.shape, b.shape, strict=True)
+    ]
+    return TensorType(dtype, tuple(same))
 
 
 def may_infer_more(node: Node, result: Value) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 
-from ..ir.evaluate import ConstantEvaluator
 from ..ir.extents import atoms
 from ..ir.graph import Node
 from ..ir.module import Module
-from ..ir.ops import op_info
-from ..ir.type_inference import may_infer_more, merged
+from ..ir.type_inference import may_infer_more, merged, result_types
 from ..ir.types import TensorType, Type, is_static, shape_of
 
 
@@ -24,13 +20,12 @@ def complete_types(module: Module) -> bool:
         if isinstance(dim, str)
     }
     nodes = [node for graph in module.graph.graphs() for node in graph.operators()]
-    by_table = partial(_by_table, module.constants)
     by_format = None if all(map(_is_complete, nodes)) else module.foreign.infer_all(module)
     changed = False
     for node in nodes:
         known = () if by_format is None else zip(node.outputs, by_format(node), strict=False)
         for value, found in chain(
-            known, zip(node.outputs, by_table(node), strict=False)
+            known, zip(node.outputs, result_types(node, module.constants), strict=False)
         ):  # neither knows all
             completed = _completed(value.type, found, symbols)
             if completed != value.type:
@@ -45,12 +40,6 @@ def _is_complete(node: Node) -> bool:
         value.name and not is_static(value.type) and may_infer_more(node, value)
         for value in node.outputs
     )
-
-
-def _by_table(constants: ConstantEvaluator, node: Node) -> Sequence[Type]:
-    """Return the types of the results by the row of the operator, unless they are known."""
-    info = op_info(node.op)
-    return () if info is None else info.infer(node, constants)
 
 
 def _completed(known: Type, found: Type, symbols: set[str]) -> Type:

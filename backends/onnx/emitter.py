@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...frontends.onnx.codec.onnx_attributes import export_attribute
-from ...frontends.onnx.codec.onnx_types import export_dtype, value_info
+from ...frontends.onnx.codec.onnx_types import export_dtype, import_type, value_info
 from ...frontends.onnx.codec.protos import (
     AttributeProto,
     FunctionProto,
@@ -31,10 +31,11 @@ from ...frontends.onnx.codec.protos import (
 )
 from ...frontends.onnx.codec.tensors import OnnxTensor
 from ...ir.graph import Function, Graph, Node, Value
+from ...ir.loops import listed_results
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.type_inference import contradicts
-from ...ir.types import BF16, F16, Type, dtype_of, shape_of
+from ...ir.types import BF16, F16, Shape, TensorType, Type, dtype_of, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
 from .value_names import Names
@@ -260,14 +261,18 @@ class _Emitter:
     def outputs(self, graph: Graph, source: GraphProto, target: GraphProto) -> None:
         """Write the results, with the declarations of the source if it has them."""
         declared = len(source.output) == len(graph.output_names)
+        lists = dict(listed_results(graph.parent)) if graph.parent and self.module.changed else {}
         for index, (value, name) in enumerate(
             zip(graph.outputs, self.names.results(graph), strict=True)
         ):
-            target.output.append(
+            info = (
                 self.declared(source.output[index], name, value)
                 if declared
                 else value_info(name, value.type)
             )
+            if value in lists:
+                info = _declared_as_listed(info, shape_of(lists[value].type))
+            target.output.append(info)
 
     def declared(self, info: ValueInfoProto, name: str, value: Value) -> ValueInfoProto:
         """Return `info` under `name`, with the narrow type that a pass gave a float32 value."""
@@ -343,6 +348,17 @@ def _lists_initializers(source: ModelProto | None) -> bool:
         return True
     inputs = {info.name for info in source.graph.input}
     return all(tensor.name in inputs for tensor in source.graph.initializer)
+
+
+def _declared_as_listed(info: ValueInfoProto, listed: Shape) -> ValueInfoProto:
+    """Return the declaration of a result of a body with the extents that a list of it has.
+
+    A list of no results has the rank that the runtime knows of one.
+    """
+    dtype = dtype_of(import_type(info.type))
+    if listed is None or info.type.tensor_type.HasField("shape"):
+        return info
+    return value_info(info.name, TensorType(dtype, listed[1:]))
 
 
 def _clear_negative_extents(info: ValueInfoProto) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.loops import LOOPS, carried_values
 from ...ir.ops.interval import UNBOUNDED, Interval
 from ...ir.types import shape_of
 from .intervals import Ends, ends_of
@@ -39,32 +40,30 @@ def ranges_of_bodies(walk: Walk, node: Node) -> list[Interval] | None:
     """
     if not node.regions:
         return None
-    kind = node.op.rpartition("::")[2]
-    if kind == "If":
+    if node.op == "::If":
         for region in node.regions:
             walk.visit_graph(region)
         branches = [
             [walk.interval(value).whole for value in region.outputs] for region in node.regions
         ]
         return [ends[0].hull(*ends[1:]) for ends in zip(*branches, strict=True)]
-    if kind not in ("Loop", "Scan") or len(node.regions) != 1:
+    if node.op not in LOOPS or len(node.regions) != 1:
         return [UNBOUNDED] * len(node.outputs)
-    return _looped(walk, node, node.regions[0], kind)
+    return _looped(walk, node, node.regions[0])
 
 
-def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
-    scanned = node.attrs.get("num_scan_inputs", 0) if kind == "Scan" else 0
-    assert isinstance(scanned, int)
-    before = 2 if kind == "Loop" else 0  # the iteration and the condition
-    operands = [walk.interval(value).whole for value in node.inputs][before:]
-    states = len(operands) - scanned
-    ranges = operands[:states]
-    outputs = body.outputs[1 if kind == "Loop" else 0 :]
+def _looped(walk: Walk, node: Node, body: Graph) -> list[Interval]:
+    carried = carried_values(node)
+    states, inside = len(carried), [each.inside for each in carried]
+    ranges = [walk.interval(each.start).whole for each in carried]
+    if node.op == "::Scan":
+        scanned = [walk.interval(value).whole for value in node.inputs[states:]]
+        _enter(walk, body.inputs[states:], scanned)
     for grows in (*(False,) * ROUNDS, *(True,) * ROUNDS):
-        _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])
+        _enter(walk, inside, ranges)
         walk.visit_graph(body)
-        results = [walk.interval(value).whole for value in outputs]
-        wider = [known.hull(result) for known, result in zip(ranges, results, strict=False)]
+        results = [walk.interval(each.end).whole for each in carried]
+        wider = [known.hull(result) for known, result in zip(ranges, results, strict=True)]
         still = [_equal(known, wide) for known, wide in zip(ranges, wider, strict=True)]
         if all(still):
             break
@@ -74,10 +73,10 @@ def _looped(walk: Walk, node: Node, body: Graph, kind: str) -> list[Interval]:
         ]
     else:
         ranges = [UNBOUNDED] * states
-        _enter(walk, body.inputs[before:], [*ranges, *operands[states:]])
+        _enter(walk, inside, ranges)
         walk.visit_graph(body)
-        results = [walk.interval(value).whole for value in outputs]
-    return [*ranges, *results[states:]]
+    listed = body.outputs[states + (node.op == "::Loop") :]
+    return [*ranges, *[walk.interval(value).whole for value in listed]]
 
 
 def _enter(walk: Walk, inputs: Sequence[Value], ranges: list[Interval]) -> None:
