@@ -89,11 +89,13 @@ class ShapeEvaluator(ConstantEvaluator):
 
     def pieces(self, value: Value | None) -> Array | None:
         """Return the pieces of an i32 or i64 array of rank 2 at most, None of any other value."""
-        if value is None or not _may_be_shape(value):
+        if value is None:
             return None
         known = self._pieces
         if value in known:
             return known[value]
+        if not _may_be_shape(value):
+            return None
         stack = [value]
         while stack:
             top = stack[-1]
@@ -125,7 +127,7 @@ class ShapeEvaluator(ConstantEvaluator):
             return counter_operands(value)
         if node is None or len(node.outputs) != 1:
             return []
-        if len(shape_of(value.type) or ()) > 1 and node.op not in _MOVES:
+        if node.op not in _MOVES and len(shape_of(value.type) or ()) > 1:
             return []  # nothing is computed of the elements of a matrix
         if node.op == "::If":
             return [branch.outputs[0] for branch in node.regions if len(branch.outputs) == 1]
@@ -175,13 +177,12 @@ class ShapeEvaluator(ConstantEvaluator):
         """Return the number that a counter starts with and the steps of all runs of a Loop."""
         if start is None or step is None:
             return None
-        # The first step may add axes, which the counter has not if the Loop never runs.
-        if np.broadcast_shapes(start.shape, step.shape) != start.shape:
-            return None
         if any(_is_inside(atom, node) for piece in step.flat for atom in atoms(piece)):
             return None
         runs = runs_of(node, self)
-        return _elementwise(lambda first, each: total(first, product(runs, each)), [start, step])
+        found = _elementwise(lambda first, each: total(first, product(runs, each)), [start, step])
+        # The first step may add axes, which the counter has not if the Loop never runs.
+        return found if found is not None and found.shape == start.shape else None
 
     def _reduced(self, node: Node, pieces: Array | None) -> Array | None:
         """Return the sum or product of all elements of a vector."""
@@ -310,7 +311,10 @@ def _size(node: Node) -> Array | None:
 
 def extents_of(value: Value) -> list[Piece]:
     """Return the extents of a value of known rank, as `piece_of` does."""
-    return [piece_of(value, axis) for axis in range(len(shape_of(value.type) or ()))]
+    return [
+        piece_of(value, axis) if dim is None else dim
+        for axis, dim in enumerate(shape_of(value.type) or ())
+    ]
 
 
 def piece_of(value: Value, axis: int) -> Piece:

@@ -169,9 +169,8 @@ def _of_flatten(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
 
 
 def _of_squeeze(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
-    rank = len(known_shape(data))
-    gone = _axes(node, rank, evaluator)
-    return [piece_of(data, i) for i in range(rank) if i not in gone]
+    gone = _axes(node, len(known_shape(data)), evaluator)
+    return [piece for i, piece in enumerate(extents_of(data)) if i not in gone]
 
 
 def _of_expand_dims(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
@@ -218,7 +217,8 @@ def keeps_extents(wanted: Sequence[Piece], data: Value) -> bool:
         return False
     # The number of elements stays, so if all extents but one are equal and none is 0, the last one
     # is equal too.
-    differing = [piece for i, piece in enumerate(wanted) if not is_same(piece, piece_of(data, i))]
+    extents = zip(wanted, extents_of(data), strict=True)
+    differing = [piece for piece, extent in extents if not is_same(piece, extent)]
     return not differing or (differing == [-1] and 0 not in shape)
 
 
