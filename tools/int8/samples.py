@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -199,7 +200,7 @@ def generate_samples(
     """Return FEWEST to GENERATED batches on which the model runs, of the first shapes it takes.
 
     An input with a range holds numbers of the range: uniform ones, or with more than two axes those
-    of `_textures`. Other inputs are as in `verify`.
+    of `_textures`. Other inputs are as in `verify`, with another seed in each batch.
     Raises SourceError if the model runs on no generated inputs.
     """
 
@@ -211,21 +212,32 @@ def generate_samples(
         return None
 
     runs = error_on, runner.shape_of
-    first = next(stimuli(runner.model, *runs, seed=seed, kinds=("normal",), sizes=1), None)
-    if first is None:
-        raise SourceError("the source model runs on no generated inputs")
+
+    def drawn(seed: int) -> Stimulus:
+        return next(stimuli(runner.model, *runs, seed=seed, kinds=("normal",), sizes=1))
+
+    first = drawn(seed)
     elements = sum(array.size for value in first.feeds.values() for array in arrays_of(value))
     count = min(max(MAX_ELEMENTS // max(elements, 1), FEWEST), GENERATED)
     rng = np.random.default_rng(seed)
     batches: list[Feeds] = []
-    for _ in range(count):
-        batch: Feeds = {}
-        for name, array in first.feeds.items():
-            batch[name] = array
-            if name in ranges:
-                batch[name] = _textures(rng, array.shape, ranges[name]).astype(array.dtype)
-        batches.append(batch)
+    for number in range(count):
+        batch = first.feeds
+        if number and not batch.keys() <= ranges.keys():
+            with suppress(SourceError):  # the model does not run on these: the first ones again
+                other = drawn(seed + number)
+                batch = other.feeds if _shapes(other) == _shapes(first) else batch
+        textures = {
+            name: _textures(rng, array.shape, ranges[name]).astype(array.dtype)
+            for name, array in batch.items()
+            if name in ranges
+        }
+        batches.append({**batch, **textures})
     return batches
+
+
+def _shapes(stimulus: Stimulus) -> list[tuple[int, ...]]:
+    return [array.shape for value in stimulus.feeds.values() for array in arrays_of(value)]
 
 
 def size_of(feeds: Feeds) -> int:

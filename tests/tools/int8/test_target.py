@@ -16,6 +16,8 @@ from graphs import Array, Graph, is_valid
 from int8_models import NEEDS_RANGES, sqnr, three_layers
 from irc.support.errors import EmitError, UsageError
 from irc.tools.cli.main import main
+from irc.tools.int8.samples import generate_samples
+from irc.tools.verify.runner import Runner
 from onnx import ModelProto, numpy_helper
 from quantizers.nets import Chain
 
@@ -156,6 +158,33 @@ def test_targets_of_another_form_are_usage_errors(target: str, chain: Chain) -> 
 def test_budgets_of_another_form_are_usage_errors(chain: Chain) -> None:
     with pytest.raises(UsageError, match="such as 5%"):
         irc.quantize(chain.model(), input_ranges=(-5, 5), float_budget="120%")
+
+
+def embedding() -> ModelProto:
+    """Products of the rows of a table, whose indices are the input."""
+    graph = Graph(opset=17, ir=8)
+    graph.input("ids", ["n", 12], np.dtype(np.int64))
+    h = graph.node("Gather", [graph.initializer(graph.random(64, 16)), "ids"])
+    h = graph.node("Relu", [graph.node("MatMul", [h, graph.initializer(graph.random(16, 24))])])
+    h = graph.node("ReduceMean", [h], axes=[1], keepdims=0)
+    graph.node("MatMul", [h, graph.initializer(graph.random(24, 8))], "y", "last")
+    graph.output("y", ["n", 8])
+    return graph.model()
+
+
+def test_generated_integers_differ_in_each_sample() -> None:
+    """Of magika two samples were repeated 16 times: 40 dB were predicted, and 35 by the sum."""
+    model = embedding()
+    runner = Runner(model, Path())
+    batches = generate_samples(runner, {})
+    rows = np.concatenate([feeds["ids"] for feeds in batches])
+    assert len(np.unique(rows, axis=0)) == len(rows) >= 16
+    again = np.concatenate([feeds["ids"] for feeds in generate_samples(runner, {})])
+    np.testing.assert_array_equal(rows, again)
+    found = irc.quantize(model, target="10dB")
+    assert found.reached is not None and found.reached.layers == 0
+    others = {"ids": np.random.default_rng(5).integers(0, 64, (400, 12))}
+    assert found.reached.predicted == pytest.approx(measured(model, found, others), abs=1.5)
 
 
 def rare_events(chain: Chain, shift: float) -> ModelProto:
