@@ -33,6 +33,9 @@ MAX_BORDER = 1 << 12
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 
+BEGINNING = LAYERS | {"Pad"}
+"""Operators that may have constant parts where no operand has."""
+
 
 def constant_results(
     operation: Operation, parts_of: Callable[[Datum | None], Line | None]
@@ -145,13 +148,15 @@ def _zero_terms(
         if each is not None and each.stored is not None
     ]
     rank = operation.outputs[0].rank
+    if not constants:
+        return []
     fixed = [
         parts_of(each) for each in operation.inputs[:2] if each is not None and each.stored is None
     ]
     is_zero = any(
         each is not None and not each.scale.any() and not each.shift.any() for each in fixed
     )
-    if rank is None or not constants or (not constants[0].has_zeros and not is_zero):
+    if rank is None or (not constants[0].has_zeros and not is_zero):
         return []
     made = weights_of(operation)
     if (

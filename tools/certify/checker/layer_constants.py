@@ -24,22 +24,34 @@ from .program import Array, Datum, Misrounded, Operation, Unproved
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Numbers:
-    """The elements of a constant. `exact` has them before any rounding.
+    """The elements of a constant. `widened` makes them as they are before any rounding.
 
     `stored` are the floats of the file, or the scales of a DequantizeLinear: then each element is
     that of `whole` times the scale at the place that `places` has for it.
     """
 
-    exact: Array
+    widened: Callable[[], Array]
     stored: Array
     whole: Array | None = None
     places: Array | None = None
 
+    @property
+    def exact(self) -> Array:
+        """The elements before any rounding, which are made anew where they are many."""
+        return self.widened()
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The extents of the elements."""
+        found: tuple[int, ...] = (self.stored if self.whole is None else self.whole).shape
+        return found
+
     def map(self, change: Callable[[Array], Array]) -> Numbers:
         """Return the numbers with their elements put in another order."""
         if self.whole is None or self.places is None:
-            return Numbers(change(self.exact), change(self.stored))
-        return Numbers(change(self.exact), self.stored, change(self.whole), change(self.places))
+            return Numbers(lambda: change(self.exact), change(self.stored))
+        parts = self.stored, change(self.whole), change(self.places)
+        return Numbers(lambda: change(self.exact), *parts)
 
     def check(self, name: str, exact: Array, reach: Array | None = None) -> None:
         """Prove that elements, called `name`, are rounded from `exact`.
@@ -47,7 +59,9 @@ class Numbers:
         The magnitudes that it was computed from are `reach`, by default its own.
         """
         if self.whole is None or self.places is None:
-            exact, stored = np.broadcast_arrays(exact, self.stored)
+            stored = self.stored
+            if exact.shape != stored.shape:
+                exact, stored = np.broadcast_arrays(exact, stored)
             if not is_rounding(stored, exact, reach):
                 raise Misrounded(
                     f"the {name} is not the rounded product or sum of the source's numbers"
@@ -109,8 +123,9 @@ def numbers_of(value: Datum | None) -> Numbers | None:
     """Return a constant float operand, also behind a Transpose; None for others."""
     if value is None:
         return None
-    if value.stored is not None:
-        return Numbers(value.stored.exact, value.stored.array) if value.is_float else None
+    stored = value.stored
+    if stored is not None:
+        return Numbers(lambda: stored.exact, stored.array) if value.is_float else None
     operation = value.producer
     if operation is None or operation.domain:
         return None
@@ -143,9 +158,8 @@ def _dequantized(operation: Operation) -> Numbers | None:
         if point.stored.array.size != scales.size or point.kind != integers.kind:
             return None
         whole = whole - point.stored.array.reshape(-1).astype(np.float64)[places]
-    return Numbers(
-        whole * scale.stored.exact.reshape(-1)[places], scales.reshape(-1), whole, places
-    )
+    exact = whole * scale.stored.exact.reshape(-1)[places]
+    return Numbers(lambda: exact, scales.reshape(-1), whole, places)
 
 
 def scale_places(

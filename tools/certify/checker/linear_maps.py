@@ -46,6 +46,7 @@ class LinearMap:
     strides: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     is_padded: bool = False
+    is_identity: bool = False
 
     @property
     def is_pointwise(self) -> bool:
@@ -78,6 +79,7 @@ class LinearMap:
             reach=np.abs(wide) * self.reach,
             bias=scale * self.bias + shift,
             bias_reach=np.abs(scale) * self.bias_reach + reach,
+            is_identity=False,
         )
 
     def plus(self, other: LinearMap) -> LinearMap:
@@ -101,6 +103,7 @@ class LinearMap:
             bias_reach=self.bias_reach + other.bias_reach,
             first=tuple(first),
             is_padded=self.is_padded or other.is_padded,
+            is_identity=False,
         )
 
     def after(self, inner: LinearMap) -> LinearMap:
@@ -114,6 +117,8 @@ class LinearMap:
             raise Unproved("the padding of the layer has no bias")
         if self.weight.shape[1] != len(inner.weight):
             raise Unproved("the layers have other channels")
+        if inner.is_identity:
+            return self
         outer, geometry = self, self if inner.is_pointwise else inner
         taps = geometry.weight.shape[2:]
         _check_size((len(outer.weight), inner.weight.shape[1], *taps))
@@ -150,7 +155,7 @@ def _identity(channels: object, axes: int) -> LinearMap:
     _check_size((channels, channels))
     one, zero = np.eye(channels).reshape(channels, channels, *[1] * axes), np.zeros(channels)
     plain = (0,) * axes
-    return LinearMap(one, zero, one, zero, plain, (1,) * axes, plain)
+    return LinearMap(one, zero, one, zero, plain, (1,) * axes, plain, is_identity=True)
 
 
 def layer_map(operation: Operation) -> LinearMap:

@@ -223,7 +223,10 @@ class Line:
     def vector(self, axis: int) -> tuple[Array, Array, Array] | None:
         """Return scale, shift and reach along `axis`, None if they vary along another one."""
         found = []
-        for array in np.broadcast_arrays(self.scale, self.shift, self.reach):
+        arrays: Sequence[Array] = (self.scale, self.shift, self.reach)
+        if len({each.shape for each in arrays}) > 1:
+            arrays = np.broadcast_arrays(*arrays)
+        for array in arrays:
             if array.size != array.shape[axis]:
                 return None
             found.append(array.reshape(-1))

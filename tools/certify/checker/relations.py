@@ -12,7 +12,7 @@ from onnx import helper
 from .affine_operators import own_line
 from .clamps import GREATEST
 from .congruence import RESULT, SOURCE, Congruence
-from .constant_parts import constant_results
+from .constant_parts import BEGINNING, constant_results
 from .crossing import concatenate
 from .lines import Line
 from .parts import rejoined
@@ -39,6 +39,7 @@ class Relations(Congruence):
         self.families: dict[Datum, tuple[Datum, Line]] = {}
         self.anchors: dict[int, tuple[Datum, Line, str]] = {}
         self.fixed: dict[int, Line] = {}
+        self.may_be_fixed = False
         self.spreads: dict[Datum, tuple[float, float]] = {}
         self.members: dict[int, list[Datum]] = defaultdict(list)
         self._new: list[Datum] = []
@@ -109,6 +110,7 @@ class Relations(Congruence):
         base = None if own is None else self.base(own[0])
         if own is None or base is None or base[1].rank != own[1].rank:
             return None
+        self.may_be_fixed |= not own[1].scale.all()
         root, line, direction = base
         if direction == DOWN:
             return root, own[1].after(line), DOWN
@@ -169,6 +171,8 @@ class Relations(Congruence):
 
     def constant_parts(self, value: Datum | None) -> Line | None:
         """Return the line of a value over itself, None if no part is known to be constant."""
+        if not self.may_be_fixed:
+            return None
         found = None if value is None or value.stored is not None else self.base(value)
         if value is not None and found is None:
             return self.fixed.get(value.term)
@@ -183,6 +187,7 @@ class Relations(Congruence):
         super().enter(operation, key)
         for value, fixed in self.constants_of(operation):
             self.fixed.setdefault(value.term, fixed)
+            self.may_be_fixed = True
 
     def constants_of(self, operation: Operation) -> list[tuple[Datum, Line]]:
         """Return the results with constant parts, and their lines over themselves.
@@ -192,6 +197,8 @@ class Relations(Congruence):
         """
         own = own_line(operation)
         if operation.domain or not any(each.is_float for each in operation.outputs):
+            return []
+        if own is None and not self.may_be_fixed and operation.kind not in BEGINNING:
             return []
         if own is not None and self.constant_parts(own[0]) is None and own[1].scale.all():
             return []
@@ -369,6 +376,7 @@ class Relations(Congruence):
         shape = self.shape(root)
         if shape is not None:
             self.shapes[result.term] = shape
+        self.may_be_fixed |= not line.scale.all()
         self.anchors[result.term] = (root, line, direction)
 
     def are_equal(self, result: Datum, source: Datum) -> bool:

@@ -65,7 +65,7 @@ def weights_of(operation: Operation) -> Weights | None:
 
 def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -> Weights | None:
     groups = int(operation.attributes.get("group", 1))
-    extents = weight.exact.shape
+    extents = weight.extents
     if len(extents) < 3 or groups < 1 or extents[0] % groups:
         return None
 
@@ -80,7 +80,7 @@ def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -
 
     if operation.kind == "ConvTranspose":
         weight = weight.map(turned)
-    vector = (1, len(weight.exact), *[1] * (len(extents) - 2))
+    vector = (1, weight.extents[0], *[1] * (len(extents) - 2))
     return Weights(
         weight, None if bias is None else bias.map(lambda array: array.reshape(vector)), groups
     )
@@ -89,7 +89,7 @@ def _conv(operation: Operation, weight: Numbers, bias: Numbers | None, _: int) -
 def _gemm(
     operation: Operation, weight: Numbers, bias: Numbers | None, index: int
 ) -> Weights | None:
-    if weight.exact.ndim != 2 or (bias is not None and bias.exact.ndim > 2):
+    if len(weight.extents) != 2 or (bias is not None and len(bias.extents) > 2):
         return None
     alpha, beta = (float(operation.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
     if not np.isfinite([alpha, beta]).all():
@@ -109,7 +109,7 @@ def _matmul(
     """Return the weights of a product, the batch axes of which stand behind outputs and inputs."""
     data, result = operation.operand(index), operation.outputs[0]
     if (
-        weight.exact.ndim < 2
+        len(weight.extents) < 2
         or data is None
         or not data.rank
         or not result.rank
@@ -208,32 +208,33 @@ def _checked_layer(
         if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
             raise Unproved("a bias is not constant, and would have to change")
     plain = np.zeros((1,) * claim.rank)
-    scale = _vector(Line(claim.scale, plain, plain), made.axis, len(made.matrix))[0]
-    inputs = made.matrix.shape[1] * made.groups
+    scale = _vector(Line(claim.scale, plain, plain), made.axis, made.weight.extents[0])[0]
+    inputs = made.weight.extents[1] * made.groups
     factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
-    if given.matrix.shape != made.matrix.shape or not _are_finite(given.matrix):
+    matrix = given.matrix
+    if matrix.shape != made.weight.extents or not _are_finite(matrix):
         raise Unproved("the weights have different extents, or are not finite")
-    weight = _by_input(given.matrix, factor, given.groups)
+    weight = _by_input(matrix, factor, given.groups)
     weight = weight if given.factor == 1.0 else given.factor * weight
     exact = scaled(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor)
     total = plain if given.bias is None else given.bias_factor * given.bias.exact
     magnitude = np.abs(total)
     if data.has_shift:
         along_inputs = tuple(range(1, weight.ndim))
-        terms = given.factor * _by_input(given.matrix, offset, given.groups)
+        terms = given.factor * _by_input(matrix, offset, given.groups)
         padded = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
         if source.kind == "MatMul" and weight.ndim > 2:
             raise Unproved("a shift of the data is another one for each matrix of the batch")
         if padded.any() and _has_padding(source):
             raise Unproved("the padding of the layer has no shift")
         total = total + along(terms.sum(along_inputs), made.axis, claim.rank)
-        terms = np.abs(_by_input(given.matrix, offset_reach, given.groups)).sum(along_inputs)
+        terms = np.abs(_by_input(matrix, offset_reach, given.groups)).sum(along_inputs)
         magnitude = magnitude + abs(given.factor) * along(terms, made.axis, claim.rank)
     scale = along(scale, made.axis, claim.rank)
     total, magnitude = scale * total, np.abs(scale) * magnitude
     if fixed is not None:
         free, terms, sizes = _constant_inputs(result, made, fixed, given.data_axis)
-        greatest = np.abs(given.factor * given.matrix).max(initial=0.0)
+        greatest = np.abs(given.factor * matrix).max(initial=0.0)
         most = greatest * np.abs(scale).max() / abs(made.factor)
         limit = GROWTH * max(most, np.abs(exact).max(initial=0.0))
         is_far = (np.abs(made.matrix[free]) > limit).any()
@@ -321,6 +322,8 @@ def _vector(line: Line, axis: int, count: int) -> tuple[Array, Array, Array]:
     found = line.vector(axis)
     if found is None or found[0].size not in (1, count):
         raise Unproved("the scales vary along an axis other than the channels of the layer")
+    if found[0].size == count:
+        return found
     scale, shift, reach = (np.broadcast_to(each, (count,)) for each in found)
     return scale, shift, reach
 
