@@ -55,6 +55,31 @@ def constant_target(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return True
 
 
+@rule(affine="untouched", reads=("concatenate",))
+def copied_extents(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """reshape(x, concat(shape(x)[0], n)) -> reshape(x, concat([0], n))"""
+    if node.attrs.get("allowzero"):
+        return rewriter.decline("a 0 in its target shape copies no extent")
+    data, target = node.operand(), result_of(node.operand(1), "concatenate", only_for=node)
+    rank, axis = len(known_shape(data)), 0
+    parts: list[Value] = []
+    for index in range(len(target.inputs)):
+        part = target.operand(index)
+        pieces = evaluator.pieces(part)
+        if pieces is None:
+            return rewriter.decline("a part of its target shape is unknown")
+        stand = [_stands_at(piece, axis + i, data, rank) for i, piece in enumerate(pieces.flat)]
+        axis += pieces.size
+        is_copied = pieces.size and all(stand) and evaluator.array(part) is None
+        zeros = [0] * pieces.size
+        parts.append(int_vector(zeros, target, rewriter, "copied") if is_copied else part)
+    if parts == list(target.inputs):
+        return rewriter.decline("no computed part of its target shape is an extent of its data")
+    join = rewriter.make("concatenate", parts, {"axis": 0}, before=target, hint=target.output.name)
+    rewriter.set_inputs(node, [data, join.output])
+    return True
+
+
 @rule(affine="untouched")
 def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """reshape(x, [B, C * H]) -> flatten(x, 1), of x of shape [B, C, H], with allowzero"""
@@ -436,7 +461,10 @@ RULES: Rules[ShapeEvaluator] = {
     "nn.batch_flatten": (drop_reshape, merge_reshapes),
     "nn.pad": (drop_pad,),
     "nn.upsampling": (drop_resize,),
-    "reshape": (constant_target, reshape_to_flatten, drop_reshape, merge_reshapes, fold_extents),
+    "reshape": (
+        *(constant_target, reshape_to_flatten, drop_reshape, merge_reshapes, copied_extents),
+        fold_extents,
+    ),
     "split": (drop_split,),
     "tile": (drop_tile,),
     **dict.fromkeys(_FOLDABLE, (fold_extents, forward_extents)),

@@ -35,6 +35,7 @@ NOT_PROVED: dict[str, str] = {
             "take_of_range",
             "scatter_of_range",
             "reshape_to_flatten",
+            "copied_extents",
             "expand_of_full",
         ),
         "It compares extents, a calculation and no identity: `simplify/computed_extents.irc` tests"
