@@ -261,3 +261,26 @@ def test_a_body_that_certainly_runs_once_or_never_is_no_body(
     source: str, result: str, is_equal: bool
 ) -> None:
     assert holds(source, result, "float[N, M]") is is_equal
+
+
+TILED = "e = Concat<axis = 0>(n, m, c4)  p1 = Unsqueeze(u, c2)  p = Expand(p1, e)"
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "is_equal"),
+    [
+        ("k = Mul(n, m)  v = Concat<axis = 0>(k, c4)", "v = Concat<axis = 0>(m1, c4)", True),
+        ("k = Mul(n, m)  v = Concat<axis = 0>(k, c4)", "v = Concat<axis = 0>(c0, c4)", False),
+        ("k = Mul(n, m)  v = Concat<axis = 0>(k, c4)", "v = Concat<axis = 0>(m, c4)", False),
+        ("v = Concat<axis = 0>(m1, c4)", "k = Mul(n, m)  v = Concat<axis = 0>(k, c4)", True),
+        ("v = Concat<axis = 0>(m1, c4)", "v = Concat<axis = 0>(n, c4)", False),
+        ("v = Concat<axis = 0>(n, c4)", "v = Concat<axis = 0>(n, c4)", True),
+        ("v = Concat<axis = 0>(n, c4)", "v = Concat<axis = 0>(m1, c4)", True),
+    ],
+)
+def test_a_reshape_of_the_result_keeps_the_number_of_elements(
+    source: str, result: str, is_equal: bool
+) -> None:
+    """Data of N * M * 4 elements: a result that reshapes them to N * 4 fails."""
+    pair = [f"{TILED}  {body}  y = Reshape(p, v)" for body in (source, result)]
+    assert holds(*pair, type_="float[a,b]") == is_equal

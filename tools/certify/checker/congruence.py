@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from .affine_operators import VARIADIC, compressed, fitted
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
-from .integers import INTEGERS, MOVING, Expression, Extent, Integers, is_cast_number
+from .integers import INTEGERS, MOVING, Expression, Extent, Integers, is_cast_number, times
 from .known_runs import chosen, single_run
 from .open_constants import OpenConstant
 from .parts import Places, parts_of
@@ -69,6 +69,8 @@ class Congruence:
         self.views: dict[int, tuple[int, Groups]] = {}
         self.shapes: dict[int, tuple[Extent, ...]] = {}
         self.made_up: dict[int, Datum] = {}
+        self.reshaped: set[tuple[int, tuple[Extent | None, ...]]] = set()
+        """Data of Reshapes in the source, and the extents of their results."""
         self.integers = Integers(self.shape)
         self.arrays: dict[int, Array] = {}
         self.fulls: dict[int, Array] = {}
@@ -266,7 +268,8 @@ class Congruence:
         """Return the target of a Reshape or Expand in one form.
 
         That is the shape of the result. Of a Reshape that has one extent which is no number, that
-        is -1: it is what the others leave.
+        is -1: it is what the others leave. In the result of a compile this needs a proof, since a
+        Reshape to another number of elements fails.
         """
         data, target = operation.inputs[:2]
         numbers = self.integers.of(target)
@@ -284,11 +287,22 @@ class Congruence:
             unknown = [i for i, each in enumerate(extents) if isinstance(each, Expression)]
             others = [each for each in extents if not isinstance(each, Expression)]
             if len(unknown) == 1 and all(isinstance(each, int) and each > 0 for each in others):
-                extents[unknown[0]] = -1
+                if self._holds(data, extents):
+                    extents[unknown[0]] = -1
         known = [each for each in extents if each is not None]
         if len(known) < len(extents) or known == list(numbers):
             return target
         return Datum(target.label, None, 0, target.kind, (len(known),), None, self._row(known))
+
+    def _holds(self, data: Datum, extents: list[Extent | None]) -> bool:
+        """Return whether a Reshape of data to these extents runs wherever the source runs."""
+        reshaped = self.term_of(data), tuple(extents)
+        if self.side == SOURCE:
+            self.reshaped.add(reshaped)
+            return True
+        shape, known = self.shape(data), [each for each in extents if each is not None]
+        is_whole = shape is not None and len(known) == len(extents)
+        return reshaped in self.reshaped or (is_whole and times(*shape or ()) == times(*known))
 
     def _row(self, numbers: Sequence[Extent]) -> int:
         """Return the class of integers in a row."""
