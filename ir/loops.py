@@ -67,11 +67,14 @@ def runs_of(node: Node, evaluator: ConstantEvaluator) -> Piece:
     """
     if node.op != "::Loop" or len(node.regions) != 1 or len(node.inputs) < 2:
         return None
+    body, start = node.regions[0], node.inputs[1]
     limit = evaluator.extents(node.inputs[0])
-    start, (end, *_) = node.inputs[1], node.regions[0].outputs
     if limit is None or len(limit) != 1 or not (start is None or _is_true(start, evaluator)):
         return None
-    goes_on = _source(end) is node.regions[0].inputs[1] or _is_true(end, evaluator)
+    if len(body.inputs) < 2 or not body.outputs:
+        return None
+    end = body.outputs[0]
+    goes_on = _source(end) is body.inputs[1] or _is_true(end, evaluator)
     return maximum(limit[0], 0) if goes_on else None
 
 

@@ -101,9 +101,10 @@ def _replace_results(node: Node, results: Sequence[Value], rewriter: Rewriter) -
 def inline_iteration(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """loop(1, c, x) {body} -> body, if the body certainly runs once; x if it never runs"""
     body, carried = _region(node, "body"), node.inputs[2:]
-    results, count = body.outputs[1:], _iterations(node, body, evaluator)
-    if len(body.inputs) != len(node.inputs) or len(results) != len(node.outputs):
+    results = body.outputs[1:]
+    if len(body.inputs) != len(node.inputs) or len(body.outputs) != 1 + len(node.outputs):
         return rewriter.decline("its body and the Loop node have different numbers of values")
+    count = _iterations(node, body, evaluator)
     starts = [value for value in carried if value is not None]
     scanned = [value for value in node.outputs[len(carried) :] if value.users]
     if len(starts) < len(carried) or len(scanned) > 1 - (count == 0):

@@ -130,6 +130,19 @@ def test_a_list_of_no_results_keeps_its_rank() -> None:
     assert [result[2].ndim for result in results] == [4, 4]
 
 
+@pytest.mark.parametrize("inputs", [0, 1, 2])
+def test_a_body_without_results_is_left_alone(inputs: int) -> None:
+    """It is no valid Loop: that is for onnx's checker to say."""
+    made = model("e = Neg(a)")
+    loop = made.graph.node[0]
+    assert loop.op_type == "Loop"
+    del loop.input[2:], loop.output[1:], made.graph.node[1:], made.graph.output[1:]
+    loop.attribute[0].g.ClearField("output")
+    del loop.attribute[0].g.input[inputs:], loop.attribute[0].g.node[:]
+    made.graph.output[0].name = loop.output[0]
+    assert operators(irc.compile(made).model) == ["Loop"]
+
+
 STEPS = (
     "Abs(@)",
     "Mul(@, two_)",
