@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...frontends.onnx.codec.onnx_attributes import export_attribute
-from ...frontends.onnx.codec.onnx_types import export_dtype, import_type, value_info
+from ...frontends.onnx.codec.onnx_types import export_dtype, value_info
 from ...frontends.onnx.codec.protos import (
     AttributeProto,
     FunctionProto,
@@ -35,7 +35,7 @@ from ...ir.loops import listed_results
 from ...ir.module import Module
 from ...ir.ops import DEFAULT_DOMAINS
 from ...ir.type_inference import contradicts
-from ...ir.types import BF16, F16, Shape, TensorType, Type, dtype_of, shape_of
+from ...ir.types import BF16, F16, TensorType, Type, dtype_of, shape_of
 from ...support.errors import EmitError
 from .legalize import Legalization, legalize
 from .value_names import Names
@@ -271,7 +271,7 @@ class _Emitter:
                 else value_info(name, value.type)
             )
             if value in lists:
-                info = _declared_as_listed(info, shape_of(lists[value].type))
+                info = _declared_as_listed(info, lists[value].type)
             target.output.append(info)
 
     def declared(self, info: ValueInfoProto, name: str, value: Value) -> ValueInfoProto:
@@ -350,15 +350,15 @@ def _lists_initializers(source: ModelProto | None) -> bool:
     return all(tensor.name in inputs for tensor in source.graph.initializer)
 
 
-def _declared_as_listed(info: ValueInfoProto, listed: Shape) -> ValueInfoProto:
+def _declared_as_listed(info: ValueInfoProto, list_: Type) -> ValueInfoProto:
     """Return the declaration of a result of a body with the extents that a list of it has.
 
     A list of no results has the rank that the runtime knows of one.
     """
-    dtype = dtype_of(import_type(info.type))
-    if listed is None or info.type.tensor_type.HasField("shape"):
+    dtype, shape = dtype_of(list_), shape_of(list_)
+    if dtype is None or shape is None or info.type.tensor_type.HasField("shape"):
         return info
-    return value_info(info.name, TensorType(dtype, listed[1:]))
+    return value_info(info.name, TensorType(dtype, shape[1:]))
 
 
 def _clear_negative_extents(info: ValueInfoProto) -> None:
