@@ -61,26 +61,31 @@ def _opset(node: Node) -> int:
 
 
 def runs_of(node: Node, evaluator: ConstantEvaluator) -> Piece:
-    """Return how often the body of a Loop runs, None if its condition may end it or it is unknown.
+    """Return how often the body of a Loop runs, None if that is unknown.
 
-    `evaluator` gives the extents of which the number is computed.
+    `evaluator` gives the extents of which the number and the conditions are computed.
     """
-    if node.op != "::Loop" or len(node.regions) != 1 or len(node.inputs) < 2:
+    if node.op != "::Loop" or len(node.regions) != 1:
         return None
-    body, start = node.regions[0], node.inputs[1]
-    limit = evaluator.extents(node.inputs[0])
-    if limit is None or len(limit) != 1 or not (start is None or _is_true(start, evaluator)):
-        return None
-    if len(body.inputs) < 2 or not body.outputs:
+    body, count, condition = node.regions[0], node.input(0), node.input(1)
+    limit = _element(count, evaluator)
+    starts = True if condition is None else _element(condition, evaluator)
+    is_above = isinstance(limit, int) and limit > 0
+    if starts == 0 or (isinstance(limit, int) and not is_above):
+        return 0
+    if starts is None or len(body.inputs) < 2 or not body.outputs:
         return None
     end = body.outputs[0]
-    goes_on = _source(end) is body.inputs[1] or _is_true(end, evaluator)
-    return maximum(limit[0], 0) if goes_on else None
+    goes_on = True if _source(end) is body.inputs[1] else _element(end, evaluator)
+    if limit == 1 or (goes_on == 0 and (count is None or is_above)):
+        return 1
+    return maximum(limit, 0) if goes_on == 1 else None
 
 
-def _is_true(value: Value, evaluator: ConstantEvaluator) -> bool:
-    known = evaluator.array(value)
-    return known is not None and known.size == 1 and bool(known.all())
+def _element(value: Value | None, evaluator: ConstantEvaluator) -> Piece:
+    """Return the only element of a value, None if it is unknown."""
+    found = evaluator.extents(value)
+    return found[0] if found is not None and len(found) == 1 else None
 
 
 def _source(value: Value) -> Value:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.attributes import RegionRef
 from ...ir.graph import Graph, Node, Value
+from ...ir.loops import runs_of
 from ...ir.matching import elements
 from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
@@ -104,7 +105,9 @@ def inline_iteration(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
     results = body.outputs[1:]
     if len(body.inputs) != len(node.inputs) or len(body.outputs) != 1 + len(node.outputs):
         return rewriter.decline("its body and the Loop node have different numbers of values")
-    count = _iterations(node, body, evaluator)
+    count = runs_of(node, evaluator)
+    if count not in (0, 1):
+        return rewriter.decline("it may run more than once, or never")
     starts = [value for value in carried if value is not None]
     scanned = [value for value in node.outputs[len(carried) :] if value.users]
     if len(starts) < len(carried) or len(scanned) > 1 - (count == 0):
@@ -125,31 +128,6 @@ def inline_iteration(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) 
             axis = int_vector([0], node, rewriter, "axes")
             ends[i] = rewriter.make("expand_dims", [ends[i], axis], before=node).output
     return _replace_results(node, ends, rewriter)
-
-
-def _iterations(node: Node, body: Graph, evaluator: ShapeEvaluator) -> int:
-    """Return how often a Loop runs, if that is certainly once or never; decline others."""
-    limit, start = (_number(node.input(i), evaluator) for i in (0, 1))
-    is_known = start is not None or node.input(1) is None
-    if start == 0 or (limit is not None and limit <= 0):
-        return 0
-    ends = limit == 1 or (_number(body.outputs[0], evaluator) == 0 and _may_start(limit, node))
-    if not (is_known and ends):
-        raise Declined("it may run more than once, or never")
-    return 1
-
-
-def _may_start(limit: int | None, node: Node) -> bool:
-    """Return whether the limit of a Loop is absent, or is above 0."""
-    return node.input(0) is None or (limit is not None and limit > 0)
-
-
-def _number(value: Value | None, evaluator: ShapeEvaluator) -> int | None:
-    """Return the only element of a value, a truth as 0 or 1; None if it is unknown."""
-    pieces = evaluator.pieces(value)
-    if pieces is None or pieces.size != 1 or not isinstance(pieces.item(), int):
-        return None
-    return int(pieces.item())
 
 
 def _region(node: Node, name: str) -> Graph:
