@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
@@ -86,12 +85,18 @@ def reshape_to_flatten(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator
     if not node.attrs.get("allowzero"):
         return rewriter.decline("a 0 in its target shape copies an extent")
     target, data = _computed_target(node, evaluator), node.operand()
-    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
+    shape = _known_extents(data)
     for axis in range(len(shape) + 1):
         halves = (product(*shape[:axis]), product(*shape[axis:]))
         if len(target) == 2 and all(map(is_same, target, halves)):
             return substitute(node, rewriter, "nn.batch_flatten", [data], {"axis": axis})
     return rewriter.decline("its target shape is no product of the first and of the other extents")
+
+
+def _known_extents(data: Value) -> list[Piece]:
+    """Return the extents of `data`; decline if its rank is unknown."""
+    known_shape(data)
+    return extents_of(data)
 
 
 def _computed_target(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:
@@ -194,14 +199,16 @@ def _of_flatten(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piec
 
 
 def _of_squeeze(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
-    gone = _axes(node, len(known_shape(data)), evaluator)
-    return [piece for i, piece in enumerate(extents_of(data)) if i not in gone]
+    extents = _known_extents(data)
+    gone = _axes(node, len(extents), evaluator)
+    return [piece for i, piece in enumerate(extents) if i not in gone]
 
 
 def _of_expand_dims(node: Node, data: Value, evaluator: ShapeEvaluator) -> list[Piece]:
-    rank = len(known_shape(data)) + len(integers(node, "axes", evaluator))
-    added, others = _axes(node, rank, evaluator), itertools.count()
-    return [1 if i in added else piece_of(data, next(others)) for i in range(rank)]
+    extents = _known_extents(data)
+    rank = len(extents) + len(integers(node, "axes", evaluator))
+    added, others = _axes(node, rank, evaluator), iter(extents)
+    return [1 if i in added else next(others) for i in range(rank)]
 
 
 def _axes(node: Node, rank: int, evaluator: ShapeEvaluator) -> list[int]:
@@ -300,7 +307,7 @@ def drop_expand(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bo
 def constant_repeats(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """expand(x, [shape(x)[0], 4]) -> expand(x, [1, 4]), where x keeps its other extents"""
     data = node.operand()
-    shape = [piece_of(data, axis) for axis in range(len(known_shape(data)))]
+    shape = _known_extents(data)
     found = repeats(_computed_target(node, evaluator), shape)
     numbers = [piece for piece in found if isinstance(piece, int)]
     if len(numbers) < len(found) or min(numbers, default=0) < 0:
