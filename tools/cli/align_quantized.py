@@ -16,7 +16,7 @@ from ...support.files import FileTransaction
 from ...support.output_paths import check_apart
 from ..int8.layer_errors import align_quantized, input_ranges
 from ..int8.layer_table import print_layers
-from ..int8.noise_table import noise_table
+from ..int8.noise_table import NoiseTable, noise_table
 from ..int8.quantized_layers import is_quantized
 from ..int8.samples import count_samples, generate_samples, read_samples
 from ..report import collect_alignment, writing_report
@@ -62,12 +62,15 @@ def judges_layers(options: argparse.Namespace, first: ModelProto, second: ModelP
 def align_layers(options: argparse.Namespace, first: Model, second: Model, console: Console) -> int:
     """Compare the layers of a quantized model with the float model's; write the output files."""
     check_apart([options.json, options.html], [options.data])
+    is_printed = not options.quiet and options.json != "-"
     model, base_dir = _folded(options, *first), first[1]
     with progress("comparing", quiet=options.quiet) as advance:
         source = ReferenceModel(model, base_dir)
         batches, samples = _batches(options, source, second)
         found = align_quantized(source, *second, batches, samples, advance)
-        table = noise_table((model, base_dir), second, batches, advance)
+        table = NoiseTable()
+        if options.json or is_printed:  # a run for each rounding
+            table = noise_table((model, base_dir), second, batches, advance)
     with FileTransaction(options.json, options.html) as files:
         if options.json:
             files.enter_context(
@@ -80,7 +83,7 @@ def align_layers(options: argparse.Namespace, first: Model, second: Model, conso
             names = (name_of(options.first), name_of(options.second))
             page = collect_alignment(names, model, second[0], found.report_rows())
             files.enter_context(writing_report(options.html, page))
-    if not options.quiet and options.json != "-":
+    if is_printed:
         print_layers(found, table, console)
     return 0
 
