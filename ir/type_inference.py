@@ -45,7 +45,7 @@ def infer_types(node: Node, evaluator: ConstantEvaluator, *, again: bool = False
 
 
 def result_types(node: Node, evaluator: ConstantEvaluator) -> Sequence[Type]:
-    """Return what is known of the types of a node's results, by its operator or its bodies."""
+    """Return the types of a node's results, as far as its operator or its bodies tell them."""
     info = op_info(node.op)
     if info is not None:
         return info.infer(node, evaluator)
@@ -122,7 +122,7 @@ def _infer_inside(body: Graph, evaluator: ConstantEvaluator) -> None:
 
 
 def _common(a: Type, b: Type) -> Type:
-    """Return what two types have in common."""
+    """Return the type that holds of every value of either type."""
     if a == b:
         return a
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):

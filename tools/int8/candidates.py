@@ -45,7 +45,7 @@ NO_NUMBER = "no sample has a number"
 GOOD = 20.0
 """Ratio in dB from which no other candidate is made."""
 OTHERS = "--data or --test-data has other samples"
-"""What helps if generated samples do not tell."""
+"""The remedy if generated samples do not tell."""
 LEAST = 10.0
 """Ratio in dB below which a result is in doubt."""
 
@@ -113,7 +113,7 @@ class Judge:
         return measure(self.source, runner, self.source.results, self.batches)
 
     def in_float(self, model: Runs, limit: float) -> dict[str, str]:
-        """Return what is said of results for which a float model has less than `limit` dB.
+        """Return a sentence on each result for which a float model has less than `limit` dB.
 
         They are too small on these samples: what is compared are errors of float arithmetic.
         """

@@ -18,7 +18,7 @@ BUDGET = re.compile(r"(\d+(?:\.\d+)?) *%")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The least quality of every result, and what it may cost.
+    """The least quality of every result, and its budgets.
 
     The quality is a ratio in dB, or the share of samples with the same greatest score. Budgets are
     the greatest shares of multiplications in float, and of rounded activations in 16 bits. None is

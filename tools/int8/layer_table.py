@@ -40,7 +40,7 @@ def print_layers(alignment: QuantizedAlignment, noises: NoiseTable, console: Con
 
 
 def _print_noises(table: NoiseTable, console: Console) -> None:
-    """Print the roundings that make MOST of the noise, each alone, and what their sum predicts."""
+    """Print the roundings that make MOST of the noise, each alone, and the ratio by their sum."""
     if table.lacking:
         print_line(console, f"the noise of each rounding is not known: {table.lacking}")
         return

@@ -27,7 +27,7 @@ from .switchboard import Switchboard
 ENOUGH = 4
 """Samples on which a rounding is measured alone."""
 SAME = 20.0
-"""Ratio in dB of a model's noise to what the switchboard of its roundings differs from it."""
+"""Ratio in dB of a model's noise to the difference of its switchboard from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class NoiseTable:
-    """The noise of each rounding alone, the most first, and what their sum predicts in dB.
+    """The noise of each rounding alone, the most first, and the ratio in dB by their sum.
 
     `lacking` is why there is none, "" if there is one.
     """

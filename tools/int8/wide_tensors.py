@@ -28,7 +28,7 @@ class WideTensors:
 
 
 def wide_tensors(model: ModelProto) -> WideTensors | None:
-    """Return what a model in QDQ form has of 16 bits, None without any. O(nodes)."""
+    """Return the activations of 16 bits in a model in QDQ form, None without any. O(nodes)."""
     tensors, makers = constant_tensors(model.graph), makers_of(model.graph)
     roundings = [
         node

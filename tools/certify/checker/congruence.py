@@ -153,7 +153,7 @@ class Congruence:
         return ("operation", *head, tuple(bodies))
 
     def _rejoined_operands(self, operation: Operation, terms: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the classes of what a Concat joins, with parts in a row as one part."""
+        """Return the classes of the operands of a Concat, with parts in a row as one part."""
         rank, axis = operation.outputs[0].rank, int(operation.attributes.get("axis", 0))
         if rank is None or not -rank <= axis < rank:
             return terms

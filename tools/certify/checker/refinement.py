@@ -201,7 +201,7 @@ class _Looks:
                 new.add(value)
 
     def _look_at(self, operation: Operation, stated: dict[str, ValueInfoProto]) -> None:
-        """Add what follows of the results of an operation."""
+        """Add the constants and types of the results of an operation."""
         result, is_main = operation.outputs[0], operation in self._main
         if operation.bodies:
             return
