@@ -347,7 +347,8 @@ class Search(Proof):
             results += [each.outputs[0] for each in results[0].readers if own_line(each)]
         labels = dict.fromkeys(name for each in results for name in (each.label, stem(each.label)))
         data = operation.operand(0)
-        end = -1 if data is None else data.term
+        origin = None if data is None else self.origin(data)
+        end = -1 if origin is None else origin[0].term
         for label in labels:
             last = self._layer_of(self.source.data.get(label), end)
             if last is not None and (

@@ -30,6 +30,44 @@ def _steps(*steps: tuple[str, str, str, list[dict[str, object]]]) -> list[dict[s
     ]
 
 
+COMPUTED = """(float[2, 2] x) => (float[2, 2] y) <{kind}[2, 2] a = {{1, 2, 2, 4}},
+    {kind}[1, 2] b = {{2, 3}}, int64[1] axes = {{1}}, int64[2] s = {{1, 2}}, float[1, 2] k = {{{k}}}>
+    {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "numbers"),
+    [
+        ("MatMul(b, a)", (8.0, 16.0)),
+        ("ReduceL1(a, axes)", (3.0, 6.0)),
+        ("ReduceL2(a, axes)", (5.0**0.5, 20.0**0.5)),
+        ("ReduceMean(a, axes)", (1.5, 3.0)),
+    ],
+)
+@pytest.mark.parametrize("ulps", [0, 1])
+def test_sums_of_constants_are_rounded_once(
+    operator: str, numbers: tuple[float, float], ulps: int
+) -> None:
+    exact = np.array(numbers, np.float32)
+    exact[1] += ulps * np.spacing(exact[1])
+    k = ", ".join(repr(float(each)) for each in exact)
+    body = f"r = {operator}  c = Reshape(r, s)  y = Mul(x, c)"
+    pair = (COMPUTED.format(kind="float", k=k, body=each) for each in (body, "y = Mul(x, k)"))
+    steps = [
+        {"step": i, "identity": "constant", "at": "source", "operation": each}
+        for i, each in enumerate("rc", 1)
+    ]
+    assert is_proved(*pair, *steps) is (ulps == 0)
+
+
+@pytest.mark.parametrize("operator", ["MatMul(b, a)", "ReduceMean(a, axes)"])
+def test_sums_of_integers_that_types_may_wrap_are_not_computed(operator: str) -> None:
+    body = f"r = {operator}  c = Cast<to = 1>(r)  y = Mul(x, c)"
+    source = COMPUTED.format(kind="int32", k="0, 0", body=body)
+    step = {"step": 1, "identity": "constant", "at": "source", "operation": "r"}
+    assert not is_proved(source, source, step)
+
+
 CHANNEL = """(float[2, 2] x) => (float[2, 2] y) <float[1, 2] z = {{0, 1}}, float[1, 2] o = {{1, 0}}, float two = {{2}},
     float half = {{0.5}}, float[1, 2] p = {{{p}, 0}}, float[1, 2] q = {{{q}, 0}}, float[1, 2] r = {{{r}, 0}},
     float far = {{1e15}}> {{ m = Mul(x, z)  a = Add(m, o)  i = Add(x, far)  s = Sigmoid(i)  {body} }}"""

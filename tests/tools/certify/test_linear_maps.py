@@ -202,6 +202,33 @@ def test_a_product_without_a_bias_has_the_sum_before_it() -> None:
     assert not is_found(head, source, "m = MatMul(x, w)  y = Sub(m, c)")
 
 
+BEHIND = """(float[1,2,4,4] x) => (float[1,2,M,K] y) <float[2,2,1,1] a = {{1, 2, 3, 4}},
+    float[2,2,1,1] b = {{5, 6, 7, 8}}, float[2,1,1] k = {{2, 4}}, float[2,1,1] t = {{{t}, 0}},
+    float[2,2,1,1] w = {{{w}}}, float[2] v = {{{v}}}>"""
+
+
+@pytest.mark.parametrize(
+    ("t", "w", "v", "pads", "holds"),
+    [
+        ("0", "12, 32, 20, 48", "0, 0", "0, 0, 0, 0", True),
+        ("0", "12, 32, 20, 49", "0, 0", "0, 0, 0, 0", False),
+        ("0", "6, 8, 10, 12", "0, 0", "0, 0, 0, 0", False),
+        ("3", "12, 32, 20, 48", "18, 30", "0, 0, 0, 0", True),
+        ("3", "12, 32, 20, 48", "18, 31", "0, 0, 0, 0", False),
+        ("0", "12, 32, 20, 48", "0, 0", "1, 1, 1, 1", True),
+        ("3", "12, 32, 20, 48", "18, 30", "1, 1, 1, 1", False),
+    ],
+)
+def test_layers_that_become_one_take_an_affine_that_passed_a_pool(
+    t: str, w: str, v: str, pads: str, holds: bool
+) -> None:
+    layers = f"p = Conv<pads = [{pads}]>(m, a)  q = Conv<pads = [{pads}]>(m, b)  y = Add(p, q)"
+    pool = "AveragePool<kernel_shape = [2, 2], strides = [2, 2]>"
+    source = f"s = Mul(x, k)  r = Add(s, t)  m = {pool}(r)  {layers}"
+    result = f"m = {pool}(x)  y = Conv<pads = [{pads}]>(m, w, v)"
+    assert is_found(BEHIND.format(t=t, w=w, v=v), source, result) is holds
+
+
 def test_paths_through_sums_are_followed_once() -> None:
     """64 sums of a value and itself: 2^64 paths, and a weight of 2^64."""
     sums = "  ".join(f"x{i + 1} = Add(x{i}, x{i})" for i in range(64))

@@ -382,10 +382,10 @@ def _layer_of_constants(
 def _same_map(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the operation is a layer that computes layers of the source, in a row or added."""
     source, data = proof.value_of_source(step.get("source")), operation.operand(0)
-    first = None if data is None else proof.known.get(proof.term_of(data))
-    if first is None:
-        raise Unproved("the data are no value of the source")
-    exact = Maps(proof, first, is_dense=operation.kind in DENSE).of(source)
+    origin = None if data is None else proof.origin(data)
+    if origin is None:
+        raise Unproved("the data have no relation to the source")
+    exact = Maps(proof, *origin, is_dense=operation.kind in DENSE).of(source)
     proof.relate(operation.outputs[0], source, check_map(exact, operation), DOWN)
 
 

@@ -230,13 +230,14 @@ def _windows(operation: Operation, matrix: Array, bias: Array, groups: int) -> L
 
 
 class Maps:
-    """Values of the source as maps of one of them, `data`."""
+    """Values of the source as maps of a value of the result, of which `root` is a line."""
 
-    def __init__(self, proof: Relations, data: Datum, *, is_dense: bool) -> None:
+    def __init__(self, proof: Relations, root: Datum, line: Line, *, is_dense: bool) -> None:
         self._proof = proof
-        self._data = data
+        self._data = root
+        self._line = line
         self._is_dense = is_dense
-        self._axis = (data.rank or 0) - 1 if is_dense else 1
+        self._axis = (root.rank or 0) - 1 if is_dense else 1
         self._found: dict[int, LinearMap] = {}
 
     def of(self, value: Datum, depth: int = 0) -> LinearMap:
@@ -250,18 +251,15 @@ class Maps:
     def _computed(self, value: Datum, depth: int) -> LinearMap:
         data, operation, rank = self._data, value.producer, self._data.rank or 0
         if self._proof.term_of(value) == self._proof.term_of(data):
-            return _identity((data.extents or ())[self._axis], 0 if self._is_dense else rank - 2)
+            channels = (data.extents or ())[self._axis]
+            return self._behind(_identity(channels, 0 if self._is_dense else rank - 2), self._line)
         if operation is None or operation.domain or value.index or depth > MAX_DEPTH:
             raise Unproved("the value is no linear map of the data")
         if value.rank != rank or value.kind != data.kind:
             raise Unproved("the ranks or types differ")
         own = own_line(operation)
         if own is not None:
-            inner = self.of(own[0], depth)
-            numbers, count = own[1].vector(self._axis), len(inner.bias)
-            if numbers is None or numbers[0].size not in (1, count):
-                raise Unproved("an affine varies along another axis than the channels")
-            return inner.scaled(*(np.broadcast_to(each, (count,)) for each in numbers))
+            return self._behind(self.of(own[0], depth), own[1])
         if operation.kind in LINEAR and (operation.kind in DENSE) == self._is_dense:
             layer, before = layer_map(operation), operation.inputs[0]
             assert before is not None
@@ -269,6 +267,15 @@ class Maps:
         if operation.kind in SUMS:
             return self._sum(operation, depth)
         raise Unproved(f"{operation.kind} is no linear operator that is looked at")
+
+    def _behind(self, inner: LinearMap, line: Line) -> LinearMap:
+        """Return a map with an affine behind it."""
+        if line is Line.identity(line.rank):
+            return inner
+        numbers, count = line.vector(self._axis), len(inner.bias)
+        if numbers is None or numbers[0].size not in (1, count):
+            raise Unproved("an affine varies along another axis than the channels")
+        return inner.scaled(*(np.broadcast_to(each, (count,)) for each in numbers))
 
     def _sum(self, operation: Operation, depth: int) -> LinearMap:
         found: LinearMap | None = None

@@ -156,6 +156,28 @@ def _reduce(function: Callable[..., Any]) -> Evaluate:
     return evaluate
 
 
+def _of_floats(evaluate: Evaluate) -> Evaluate:
+    """Return an evaluation that refuses integers."""
+
+    def evaluated(operation: Operation, arrays: list[Array]) -> Array:
+        if arrays[0].dtype.kind != "f":
+            raise Unproved(f"{operation.kind} of integers is not computed")
+        return evaluate(operation, arrays)
+
+    return evaluated
+
+
+def _norm(array: Array, **given: Any) -> Array:
+    return np.asarray(np.sqrt(np.square(array).sum(**given)))
+
+
+def _product(_operation: Operation, arrays: list[Array]) -> Array:
+    rows, columns = arrays[0].shape[:-1], arrays[1].shape[-1:]
+    if product(rows) * product((*arrays[1].shape[:-2], *columns)) > MAX_ELEMENTS:
+        raise Unproved("the result is too large")
+    return np.asarray(np.matmul(*arrays))
+
+
 def _elementwise(function: Callable[..., Any]) -> Evaluate:
     return lambda _operation, arrays: np.asarray(function(*arrays))
 
@@ -214,6 +236,10 @@ EVALUATORS: dict[str, Evaluate] = {
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
+    "ReduceMean": _of_floats(_reduce(np.mean)),
+    "ReduceL1": _of_floats(_reduce(lambda array, **given: np.abs(array).sum(**given))),
+    "ReduceL2": _of_floats(_reduce(_norm)),
+    "MatMul": _of_floats(_product),
     "Clip": _clip,
     "Relu": _elementwise(lambda array: np.maximum(array, 0)),
 }

@@ -277,6 +277,18 @@ class Relations(Congruence):
         """Return the relation of a value of the result to the root of a family of the source."""
         return self._related(self.term_of(value))
 
+    def origin(self, value: Datum) -> tuple[Datum, Line] | None:
+        """Return a value of the source that is a line of a value of the result, and the line."""
+        known = self.known.get(self.term_of(value))
+        if known is not None and known.rank is not None:
+            return known, Line.identity(known.rank)
+        base = self.base(value)
+        if base is None:
+            return None
+        root, line, direction = base
+        up = line if direction == UP else line.inverse()
+        return None if up is None else (root, up)
+
     def relations(self, result: Datum, source: Datum) -> dict[str, Line]:
         """Return the lines between a value of the result and the source, by direction."""
         family, base = self.family(source), self.base(result)
