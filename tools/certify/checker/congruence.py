@@ -68,6 +68,8 @@ class Congruence:
         self.sums: dict[int, tuple[int, Array]] = {}
         self.views: dict[int, tuple[int, Groups]] = {}
         self.shapes: dict[int, tuple[Extent, ...]] = {}
+        self.shapeless: set[Datum] = set()
+        """Values from whose operators no extents follow."""
         self.made_up: dict[int, Datum] = {}
         self.reshaped: set[tuple[int, tuple[Extent | None, ...]]] = set()
         """Data of Reshapes in the source, and the extents of their results."""
@@ -493,12 +495,13 @@ class Congruence:
     def shape(self, value: Datum) -> tuple[Extent, ...] | None:
         """Return the extents of a value as expressions, the same for all values of its class."""
         term = self.term_of(value)
-        if term not in self.shapes:
+        if term not in self.shapes and value not in self.shapeless:
             shape = self._extents(value, term)
             if shape is None:
-                return None
-            self.shapes[term] = shape
-        return self.shapes[term]
+                self.shapeless.add(value)
+            else:
+                self.shapes[term] = shape
+        return self.shapes.get(term)
 
     def own_shape(self, value: Datum) -> tuple[Extent, ...] | None:
         """Return the extents of a value that may have no class yet; an unshared one equals none."""
