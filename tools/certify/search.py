@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -422,13 +423,16 @@ class Search(Proof):
             if each is not None and each.stored is None
         ]
         for root in dict.fromkeys(base[0] for base in bases if base is not None):
-            for perm in self._perms():
-                if len(perm) == root.rank:
-                    try:
-                        turned = self.permuted(root, perm)
-                    except Unproved:
-                        continue
-                    yield from self._readers_of(operation.kind, turned.term)[:MAX_TURNED]
+            yield from self._permuted_readers(operation.kind, root)
+
+    def _permuted_readers(self, kind: str, value: Datum) -> Iterator[Operation]:
+        """Yield source operations that read a value, or one with its axes permuted."""
+        yield from self._readers_of(kind, value.term)[:MAX_TURNED]
+        for perm in self._perms():
+            if len(perm) == value.rank:
+                with suppress(Unproved):
+                    turned = self.permuted(value, perm)
+                    yield from self._readers_of(kind, turned.term)[:MAX_TURNED]
 
     def _perms(self) -> list[tuple[int, ...]]:
         """Return the permutations of axes in the source, and their inverses."""
@@ -556,8 +560,9 @@ class Search(Proof):
             if operand is not None and operand.stored is None:
                 base = self.base(operand)
                 root = operand.term if base is None else base[0].term
-                for pad in self._readers_of("Pad", root):
-                    behind = self._readers_of(operation.kind, pad.outputs[0].term)
+                core = self.views.get(root, (root, ()))[0]
+                for pad in self._readers_of("Pad", core):
+                    behind = self._permuted_readers(operation.kind, pad.outputs[0])
                     found.update((each.label, each) for each in behind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
                     found.update((each.label, each) for each in self._readers_of(kind, root))

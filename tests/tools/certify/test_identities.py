@@ -292,3 +292,18 @@ def test_a_scatter_of_all_rows_is_what_it_writes(rows: str, attributes: str, hol
 
 
 SCATTER = {"at": "source", "operation": "s", "identity": "equal operand"}
+
+
+STATE = """(float[T, N, 3] x) => (float[A, 2, N, 1] y) <float[2, 4, 3] w = {{{numbers}}},
+    float[2, 4, 1] r = {{1, 2, 3, 4, 5, 6, 7, 8}}, int64[1] zero = {{0}}, float none = {{0}},
+    float other = {{{other}}}, int64[1] one = {{1}}> {{
+    n = Shape<start = 1, end = 2>(x)  e = Concat<axis = 0>(one, n, one)  a = Expand(none, e)
+    b = Expand(other, e)  s = Concat<axis = 0>(a, b)
+    y = LSTM<hidden_size = 1, direction = "bidirectional">(x, w, r, , , {state}, {state}) }}"""
+
+
+@pytest.mark.parametrize(("other", "holds"), [("0", True), ("0.5", False)])
+def test_states_of_zeros_that_a_concat_joins_are_none(other: str, holds: bool) -> None:
+    numbers = ", ".join(map(str, range(24)))
+    pair = (STATE.format(numbers=numbers, other=other, state=state) for state in ("s", ""))
+    assert is_proved(*pair) is holds

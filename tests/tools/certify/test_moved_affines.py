@@ -182,6 +182,35 @@ def test_a_convolution_takes_a_pad_with_a_factor_behind_it(
     assert is_found(PADDED.format(value=value, last=last), source, result) is holds
 
 
+CHANNELS_LAST = """(float[N, 4, 4, 2] x) => (float[N, 2, A, B] y) <float[2] k = {{2, 4}}, float[2] t = {{0, {t}}},
+    int64[8] p = {{0, {row}, 1, {channel}, 0, 0, 1, 0}}, float[2, {inputs}, 1, 2] w = {{{w}}},
+    float[2, {inputs}, 1, 2] v = {{{v}}}>"""
+
+
+@pytest.mark.parametrize(
+    ("t", "row", "channel", "pads", "holds"),
+    [
+        (0, 1, 0, "1, 1, 0, 1", True),
+        (0, 1, 0, "1, 1, 1, 0", False),
+        (0, 0, 0, "1, 1, 0, 1", False),
+        (1, 1, 0, "1, 1, 0, 1", False),
+        (0, 1, 1, "1, 1, 0, 1", False),
+    ],
+)
+def test_a_convolution_takes_a_pad_of_channels_that_were_last(
+    t: int, row: int, channel: int, pads: str, holds: bool
+) -> None:
+    inputs = 2 + channel
+    w = ", ".join(str(each) for each in range(1, 4 * inputs + 1))
+    v = ", ".join(
+        str(each * (4 if (each - 1) // 2 % 2 else 2)) for each in range(1, 4 * inputs + 1)
+    )
+    head = CHANNELS_LAST.format(t=t, row=row, channel=channel, inputs=inputs, w=w, v=v)
+    turn = "Transpose<perm = [0, 3, 1, 2]>"
+    source = f"s = Mul(x, k)  r = Add(s, t)  q = Pad(r, p)  u = {turn}(q)  y = Conv(u, w)"
+    assert is_found(head, source, f"u = {turn}(x)  y = Conv<pads = [{pads}]>(u, v)") is holds
+
+
 @pytest.mark.parametrize(
     ("scale", "shift", "holds"),
     [

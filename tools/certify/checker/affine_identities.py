@@ -19,6 +19,7 @@ from .lines import GROWTH, NARROW, Line, is_rounding, shared_scale
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved, static
 from .relations import DOWN, UP, Relations
+from .reordering import whole
 from .slices import cut, places_of, sliced
 from .steps import Step, applied, channel_axis, counterpart, permuted
 from .transposition import in_order
@@ -344,7 +345,7 @@ def _weighted(
     if data is None and is_same and operation.kind in SAME_RANK:
         data = Line.identity(rank)
     family = proof.family(first) if data is None else None
-    padded = None if family is None else zero_padding(family[0])
+    padded = None if family is None else _zero_padded(proof, family[0])
     if family is not None and padded is not None:
         line, padding = proof.upward(second, padded[0]), padded[1]
         # A scale passes a Pad of zeros.
@@ -359,6 +360,23 @@ def _weighted(
         if fixed is None or fixed.rank != data.rank:
             raise
         return _layer_of_constants(source, operation, data, claim, padding, fixed)
+
+
+def _zero_padded(proof: Relations, value: Datum) -> tuple[Datum, list[int]] | None:
+    """Return data and pads of the Pad of zeros that a value is, or that it permutes the axes of.
+
+    Raises Unproved.
+    """
+    core, groups = proof.views.get(value.term, (-1, ()))
+    pad = proof.known.get(core)
+    if pad is None:
+        return zero_padding(value)
+    places = whole(proof.shape(pad) or ())
+    if len(set(places)) < len(places) or set(groups) != set(places):
+        return None
+    perm = [places.index(each) for each in groups]
+    found = zero_padding(pad, perm)
+    return None if found is None else (proof.permuted(found[0], perm), found[1])
 
 
 def _layer_of_constants(

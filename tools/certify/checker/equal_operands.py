@@ -248,6 +248,8 @@ def is_zero(value: Datum | None, depth: int = 0) -> bool:
         *("Identity", "Expand", "Reshape", "Tile", "Slice", "Gather"),
         *("Unsqueeze", "Squeeze", "Transpose", "Cast"),
     )
+    if operation.kind == "Concat":
+        return all(is_zero(each, depth + 1) for each in operation.inputs)
     return operation.kind in moves and is_zero(operation.operand(0), depth + 1)
 
 

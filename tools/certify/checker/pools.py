@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .program import Datum, Operation, Unproved, static
 
 POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
@@ -22,8 +24,11 @@ def windows(pool: Operation, axis: int, extent: object) -> int | None:
     return last + 1 if 0 <= last * stride < extent + pads[axis] else None
 
 
-def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
-    """Return the data of a Pad of zeros around positions, and its pads along these."""
+def zero_padding(value: Datum, perm: Sequence[int] | None = None) -> tuple[Datum, list[int]] | None:
+    """Return the data of a Pad of zeros around positions, and its pads along these.
+
+    With `perm` the positions are the last axes of the value with its axes permuted.
+    """
     pad = value.producer
     if (
         pad is None
@@ -48,7 +53,9 @@ def zero_padding(value: Datum) -> tuple[Datum, list[int]] | None:
         number is not None and (number.stored is None or number.stored.array.any())
     ):
         return None
-    if any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
+    order = range(rank) if perm is None else perm
+    pads = [*(pads[axis] for axis in order), *(pads[axis + rank] for axis in order)]
+    if any((*pads[:2], *pads[rank : rank + 2])):
         return None
     return data, [*pads[2:rank], *pads[rank + 2 :]]
 
