@@ -15,11 +15,13 @@ import numpy as np
 from .evaluate import ConstantEvaluator
 from .extents import (
     Extent,
+    Formula,
     Piece,
     are_equal,
     atoms,
     difference,
     is_less,
+    least,
     maximum,
     minimum,
     product,
@@ -28,12 +30,13 @@ from .extents import (
     truncated_quotient,
 )
 from .float_ratios import FUNCTIONS, Ratio, bits_of, ratio_of, ratio_of_float, truncated
-from .graph import Node, Value
+from .graph import Graph, Node, Value
 from .loops import counter_operands, runs_of
 from .ops import has_trait, is_legal, op_info
 from .ops.evaluation import MAX_BYTES, NotEvaluable
 from .ops.inference import input_shape, integer_of
 from .ops.row import Evaluate, Inputs, Trait
+from .ops.weighted import transposed_extents
 from .tensor import Array
 from .types import BOOL, DTYPES, I64, Dim, TensorType, dtype_of, shape_of
 
@@ -154,7 +157,7 @@ class ShapeEvaluator(ConstantEvaluator):
             return self._constant_pieces(value)
         else:
             found = self._evaluated(node, parts)
-        return None if found is None or not _fits(found, value) else found
+        return found if found is not None and _fits(found, value) else None
 
     def _evaluated(self, node: Node, parts: list[Array | None]) -> Array | None:
         if node.op in ("cast", "cast_like"):
@@ -261,15 +264,34 @@ def _fits(pieces: Array, value: Value) -> bool:
     if dtype is None or dtype.kind not in ("int", "bool"):
         return False
     kinds = {True: bool, False: int}
+    limit = 1 << (dtype.bits - 1)
     for piece in pieces.ravel():
         if isinstance(piece, int):
             if not isinstance(piece, kinds[dtype is BOOL]):
                 return False
-            if dtype is not BOOL and not -(1 << (dtype.bits - 1)) <= piece < 1 << (dtype.bits - 1):
+            if dtype is not BOOL and not -limit <= piece < limit:
                 return False
-        elif piece is not None and dtype is not I64 and not isinstance(piece, str | Extent):
-            return False
+        elif isinstance(piece, Formula) and dtype is not I64 and not isinstance(piece, Extent):
+            low = least(piece)
+            if low is None or low < -limit or not _is_below_extent(piece, value.graph):
+                return False
     return True
+
+
+def _is_below_extent(piece: Piece, graph: Graph) -> bool:
+    """Return whether a value of a graph has an extent that a number never exceeds.
+
+    Where the number would be 2^31, that extent would be, too, and no run has such a value.
+    """
+    known = {
+        piece
+        for node in graph.operators()
+        for result in node.outputs
+        for piece in extents_of(result)
+        if isinstance(piece, Formula)
+    }
+    gaps = (least(difference(extent, piece)) for extent in known)
+    return any(gap is not None and gap >= 0 for gap in gaps)
 
 
 def _is_of_value(piece: Piece) -> bool:
@@ -328,7 +350,21 @@ def piece_of(value: Value, axis: int) -> Piece:
         if source is None:
             break
         value = source
-    return Extent(value, axis)
+    return _transposed_piece(value, axis) or Extent(value, axis)
+
+
+def _transposed_piece(value: Value, axis: int) -> Piece:
+    """Return the extent of a result of ConvTranspose by its data's, None of any other value."""
+    node = value.node
+    if node is None or node.op != "nn.conv_transpose" or axis < 2:
+        return None
+    weight, data = input_shape(node, "weight"), input_shape(node)
+    if weight is None or data is None or len(weight) != len(data):
+        return None
+    extent, kernel = transposed_extents(node, len(weight) - 2), weight[axis]
+    if extent is None or not isinstance(kernel, int):
+        return None
+    return extent(axis - 2, piece_of(node.operand(), axis), kernel)
 
 
 _MAX_CHAIN = 32

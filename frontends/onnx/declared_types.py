@@ -26,9 +26,10 @@ def value_types(
     facts: list[ValueInfoProto] = []
     if inferred is not None:
         facts += (*inferred.value_info, *inferred.output, *inferred.input)
-    if is_main:
-        facts += proto.input
     types = {info.name: import_type(info.type) for info in facts if info.HasField("type")}
+    if is_main:
+        given = (info for info in proto.input if info.HasField("type"))
+        types |= {info.name: import_type(info.type, is_given=True) for info in given}
     for info in (*proto.value_info, *proto.output, *proto.input):
         if info.name not in types and info.HasField("type"):
             types[info.name] = without_shapes(import_type(info.type))

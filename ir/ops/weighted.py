@@ -89,19 +89,26 @@ def infer_conv_transpose(node: Node, constants: Constants) -> Types:
         return (TensorType(dtype, None),)
     group = node.attrs.get("group", 1)
     channels = weight[1] * group if isinstance(weight[1], int) and isinstance(group, int) else None
-    window = window_of(node, len(weight) - 2)
-    extra = list_attribute(node, "output_padding", (0,) * (len(weight) - 2))
-
-    def extent(i: int, size: Dim, kernel: int) -> Dim:
-        assert window is not None and window.pads is not None and extra is not None
-        pads = window.pads[i] + window.pads[len(window.strides) + i]
-        beside = window.reach(i, 0, kernel) + extra[i] - pads
-        return total(product(size, window.strides[i]), beside)
-
-    has_pads = window is not None and window.auto_pad == "NOTSET" and extra is not None
-    known = has_pads and "output_shape" not in node.attrs
-    batch, dims = _convolved(node, extent if known else None)
+    batch, dims = _convolved(node, transposed_extents(node, len(weight) - 2))
     return (TensorType(dtype, (batch, channels, *dims)),)
+
+
+def transposed_extents(node: Node, rank: int) -> Callable[[int, Dim, int], Dim] | None:
+    """Return the function of spatial axis, extent of the data and of the kernel that gives the
+    extents of an `nn.conv_transpose`, None if its attributes decide otherwise on them.
+    """
+    window, extra = window_of(node, rank), list_attribute(node, "output_padding", (0,) * rank)
+    if window is None or window.pads is None or extra is None:
+        return None
+    if window.auto_pad != "NOTSET" or "output_shape" in node.attrs:
+        return None
+    pads = window.pads
+
+    def extent(axis: int, size: Dim, kernel: int) -> Dim:
+        beside = window.reach(axis, 0, kernel) + extra[axis] - pads[axis] - pads[rank + axis]
+        return total(product(size, window.strides[axis]), beside)
+
+    return extent
 
 
 @complete_by_types

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...ir.extents import Piece, is_same, product
+from ...ir.extents import Piece, difference, is_same, least, product
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
 from ...ir.ops.indexing import sliced_extent
@@ -17,7 +17,7 @@ from ...ir.provenance import Declined
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.shape_evaluator import ShapeEvaluator, extents_of, piece_of
-from ...ir.tensor import numpy_dtype
+from ...ir.tensor import Array, ArrayTensor, numpy_dtype
 from ...ir.type_inference import infer_types
 from ...ir.types import dtype_of, shape_of, static_dims
 from ..affine.units.attention import is_of_mask
@@ -371,6 +371,45 @@ def drop_slice(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return rewriter.forward(node.output, data)
 
 
+@rule(affine="untouched")
+def constant_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """x[0 : shape(x)[0] - 1] -> x[0 : -1]"""
+    data, axes = node.operand(), sliced_axes(node, evaluator)
+    names = [name for name in ("starts", "ends") if evaluator.array(node[name]) is None]
+    if not names or axes is None:
+        return rewriter.decline("its starts and ends are constant, or its axes are unknown")
+    if any(step != 1 for step in integers(node, "steps", evaluator)):
+        return rewriter.decline("its steps are not 1")
+    found: dict[Value, Array] = {}
+    for name in names:
+        value, pieces = node[name], evaluator.pieces(node[name])
+        if value is None or pieces is None or pieces.shape != (len(axes),):
+            return rewriter.decline("its starts and ends are unknown")
+        extents = [piece_of(data, axis) for axis in axes]
+        open_bound = open_end(node) if name == "ends" else None
+        bounds = [_bound(*pair, open_bound) for pair in zip(pieces, extents, strict=True)]
+        if None in bounds:
+            return rewriter.decline("a start or end is at no known distance from the end")
+        found[value] = np.array(bounds, numpy_dtype(known_dtype(value)))
+    infer_types(node, evaluator)  # a number from the end no longer tells the extents
+    made: dict[Value | None, Value] = {
+        value: rewriter.constant(ArrayTensor(numbers), before=node, hint=f"{value.name}.bounds")
+        for value, numbers in found.items()
+    }
+    rewriter.set_inputs(node, [made.get(each, each) for each in node.inputs])
+    return True
+
+
+def _bound(piece: Piece, extent: Piece, open_bound: int | None) -> int | None:
+    """Return a start or end of a slice as a number, which counts from the end if it is negative."""
+    if isinstance(piece, int):
+        return piece
+    rest, low = difference(extent, piece), least(piece)
+    if not isinstance(rest, int) or low is None or low < 0:
+        return None
+    return -rest if rest > 0 else open_bound
+
+
 @rule(affine="untouched", identity="pad(x, p) == x if unpadded(p)")
 def drop_pad(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """pad(x, 0) -> x"""
@@ -477,6 +516,6 @@ RULES: Rules[ShapeEvaluator] = {
     **dict.fromkeys(_FOLDABLE, (fold_extents, forward_extents)),
     "expand_dims": (drop_reshape, merge_reshapes, fold_extents, forward_extents),
     "squeeze": (drop_reshape, merge_reshapes, fold_extents, forward_extents),
-    "strided_slice": (drop_slice, fold_extents, forward_extents),
+    "strided_slice": (drop_slice, constant_bounds, fold_extents, forward_extents),
 }
 """The rules for each operator, in the order in which they are tried."""

@@ -163,6 +163,40 @@ def dense() -> ModelProto:
     return graph.model()
 
 
+def decoder() -> ModelProto:
+    """A Conv2DTranspose, cropped and padded to twice the extents of its data, which are open.
+
+    The sizes are computed in int32, and the pads turned around by Split and Concat.
+    """
+    graph, x = keras(["unk__6", "unk__7", "unk__8", 3])
+    x = graph.conv(graph.turned(x, NCHW), graph.random(6, 3, 3, 3), "conv", auto_pad="SAME_UPPER")
+    window = {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "VALID"}
+    x = graph.op("MaxPool", [graph.op("Relu", [x], "relu")], "max_pool", **window)
+    zero, one, two = (ints(graph, n) for n in range(3))
+    shape = graph.op("Cast", [graph.op("Shape", [x], "Shape")], "Shape_cast", to=TensorProto.INT32)
+    twice = graph.initializer(np.array([2], np.int32))
+    weight = graph.initializer(graph.random(6, 4, 3, 3))
+    wide = graph.op("ConvTranspose", [x, weight], "conv_transpose", strides=[2, 2])
+    starts, ends, pads = [], [], [zero] * 6
+    for axis in (2, 3):
+        part = graph.op("Slice", [shape, *(ints(graph, n) for n in (axis, axis + 1))], "size")
+        size = graph.op("Mul", [part, twice], "mul")
+        size = graph.op("Cast", [size], "size_cast", to=TensorProto.INT64)
+        parts = [graph.op("Shape", [wide], "Shape"), ints(graph, axis), ints(graph, axis + 1)]
+        rest = graph.op("Sub", [graph.op("Slice", parts, "extent"), size], "Sub")
+        lost = graph.op("Div", [graph.op("Max", [rest, zero], "Max"), two], "Div")
+        starts.append(lost)
+        ends.append(graph.op("Add", [lost, size], "Add"))
+        pads.append(graph.op("Max", [graph.op("Neg", [rest], "Neg"), zero], "Max"))
+    bounds = [graph.op("Concat", each, "Concat", axis=0) for each in (starts, ends)]
+    x = graph.op("Slice", [wide, *bounds, ints(graph, 2, 3)], "crop")
+    x = graph.op("Pad", [x, graph.op("Concat", pads, "Concat", axis=0)], "pad")
+    x = graph.op("Mul", [x, graph.initializer(graph.random(1, 4, 1, 1))], "bn/batchnorm/mul_1")
+    x = graph.op("Add", [x, graph.initializer(graph.random(1, 4, 1, 1))], "bn/batchnorm/add_1")
+    graph.output(graph.op("Relu", [x], "relu"), ["unk__9", 4, "unk__10", "unk__11"])
+    return graph.model()
+
+
 class Paddle(Graph):
     """Nodes under the names and in the forms of Paddle2ONNX, up to opset 11."""
 
@@ -321,6 +355,7 @@ STYLES: dict[str, Callable[[], ModelProto]] = {
     "tf2onnx, one dimension": one_dimensional,
     "tf2onnx, computed shape": computed_shape,
     "tf2onnx, dense": dense,
+    "tf2onnx, decoder": decoder,
     "paddle, detector, opset 10": lambda: text_detector(10),
     "paddle, detector, opset 11": lambda: text_detector(11),
     "paddle, classifier": text_classifier,
@@ -334,9 +369,15 @@ def test_every_affine_folds(style: str) -> None:
     result = check(STYLES[style]())
     kept = [source for source in result.fold_map.sources if source["status"] == "kept"]
     assert all(source["reason"] == "fused_unit" for source in kept), reasons(result)
-    swishes = sum(node.op_type == "Div" for node in STYLES[style]().graph.node)
+    is_swish = style.startswith("paddle")
+    swishes = sum(is_swish and node.op_type == "Div" for node in STYLES[style]().graph.node)
     assert [source["kind"] for source in kept] == ["add", "div"] * swishes
     assert "BatchNormalization" not in operators(result.model)
+
+
+def test_extents_that_tf2onnx_computes_in_int32_are_known() -> None:
+    layers = ["Transpose", "Conv", "Relu", "MaxPool", "ConvTranspose"]
+    assert operators(check(decoder()).model) == [*layers, "Slice", "Relu"]
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ NOT_PROVED: dict[str, str] = {
             "scatter_of_range",
             "reshape_to_flatten",
             "copied_extents",
+            "constant_bounds",
             "expand_of_full",
         ),
         "It compares extents, a calculation and no identity: `simplify/computed_extents.irc` tests"

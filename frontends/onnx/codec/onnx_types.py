@@ -75,15 +75,16 @@ def export_dtype(dtype: DType) -> int:
     return int(dtype.name.removeprefix("onnx")) if number is None else number
 
 
-def import_type(proto: TypeProto) -> Type:
+def import_type(proto: TypeProto, *, is_given: bool = False) -> Type:
     """Return the IR type of an ONNX type.
 
-    Parts that are missing, or that irc does not know, are unknown.
+    Parts that are missing, or that irc does not know, are unknown. So are symbols that onnx's shape
+    inference generates, but in a tensor that `is_given` to the model: tf2onnx names its extents so.
     """
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         tensor = proto.tensor_type
-        return TensorType(_element(tensor.elem_type), _import_shape(tensor))
+        return TensorType(_element(tensor.elem_type), _import_shape(tensor, is_given=is_given))
     if kind == "sequence_type":
         return SequenceType(import_type(proto.sequence_type.elem_type))
     if kind == "optional_type":
@@ -102,13 +103,15 @@ def _element(number: int) -> DType | None:
     return import_dtype(number) if number else None
 
 
-def _import_shape(proto: TypeProto.Tensor | TypeProto.SparseTensor) -> Shape:
+def _import_shape(
+    proto: TypeProto.Tensor | TypeProto.SparseTensor, *, is_given: bool = False
+) -> Shape:
     if not proto.HasField("shape"):
         return None
-    return tuple([_import_dim(dim) for dim in proto.shape.dim[:]])
+    return tuple([_import_dim(dim, is_given=is_given) for dim in proto.shape.dim[:]])
 
 
-def _import_dim(dim: object) -> Dim:
+def _import_dim(dim: object, *, is_given: bool) -> Dim:
     kind = dim.WhichOneof("value")  # type: ignore[attr-defined]
     if kind == "dim_value":
         value: int = dim.dim_value  # type: ignore[attr-defined]
@@ -117,7 +120,8 @@ def _import_dim(dim: object) -> Dim:
         symbol: str = dim.dim_param  # type: ignore[attr-defined]
         if not isinstance(symbol, str):  # protobuf gives bytes if a string is not UTF-8
             return None
-        return None if symbol in UNNAMED or symbol.startswith(GENERATED_SYMBOL) else symbol
+        is_generated = symbol.startswith(GENERATED_SYMBOL) and not is_given
+        return None if symbol in UNNAMED or is_generated else symbol
     return None
 
 

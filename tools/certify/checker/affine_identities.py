@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
@@ -16,6 +17,7 @@ from .crossing import CROSSINGS, centred
 from .equalities import Identity
 from .linear_maps import DENSE, Maps, check_map
 from .lines import GROWTH, NARROW, Line, is_rounding, shared_scale
+from .parts import select_alike
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved, static
 from .relations import DOWN, UP, Relations
@@ -74,6 +76,8 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
     ]
     if own[0] != own[1]:
         check_same_windows(source, operation)
+    if operation.kind == "Slice" and select_alike(source, operation, proof.integers):
+        operation = replace(operation, inputs=[operation.inputs[0], *source.inputs[1:]])
     counts = [len(each.inputs) for each in (source, operation)]
     has_others = counts[0] != counts[1]
     if has_others and operation.kind == "Slice":

@@ -111,7 +111,9 @@ class Congruence:
         numbers = self.arrays.get(term)
         if numbers is not None:
             self.integers.found.setdefault(value, numbers)
-        self.shape(value)
+        shape = self.shape(value)
+        if not self.enclosing:
+            self.integers.note_extents(shape or ())
 
     def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
         """Enter a body whose inputs have these classes; return the classes of its results."""

@@ -11,7 +11,7 @@ wrap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import product as pairs_of
@@ -501,6 +501,8 @@ class Integers:
     def __init__(self, shape_of: Callable[[Datum], Sequence[Extent] | None]) -> None:
         self.shape_of = shape_of
         self.found: dict[Datum, Array] = {}
+        self.extents: set[Expression] = set()
+        """Extents of values that every run has: no run has one of 2^31."""
 
     def of(self, value: Datum | None) -> Array | None:
         """Return the elements of a value as numbers and expressions, None if unknown."""
@@ -575,9 +577,22 @@ class Integers:
         known = _array([each for each in made.flat if not isinstance(each, Expression)], (-1,))
         if not _fit(known):
             return None
-        if operation.outputs[0].kind == TensorProto.INT32 and not _fit(made, TensorProto.INT32):
+        if operation.outputs[0].kind == TensorProto.INT32 and not all(map(self._fits, made.flat)):
             return None
         return made if all(len(_terms(each)) <= MAX_TERMS for each in made.flat) else None
+
+    def _fits(self, number: Extent) -> bool:
+        """Return whether a number is one of int32: it has few bits, or never exceeds an extent."""
+        if bits(number) <= BITS[TensorProto.INT32]:
+            return True
+        is_low = least(number) >= -(1 << BITS[TensorProto.INT32])
+        return is_low and any(is_natural(minus(extent, number)) for extent in self.extents)
+
+    def note_extents(self, extents: Iterable[Extent]) -> None:
+        """Note the extents of a value that every run has."""
+        self.extents.update(
+            each for each in extents if isinstance(each, Expression) and each.head in ("+", "*")
+        )
 
     def _shape(self, operation: Operation, data: Datum) -> Array | None:
         extents = self.shape_of(data)

@@ -38,6 +38,14 @@ def parts_of(operation: Operation, integers: Integers) -> list[Part]:
     return [_whole(part, integers) for part in _cut(operation, integers)]
 
 
+def select_alike(first: Operation, second: Operation, integers: Integers) -> bool:
+    """Return whether two Slices select the same positions of their data."""
+    try:
+        return _slice(first, integers).places == _slice(second, integers).places
+    except Unproved:
+        return False
+
+
 def _cut(operation: Operation, integers: Integers) -> list[Part]:
     if operation.domain or operation.kind not in PARTS:
         raise Unproved("it is no operator of parts")

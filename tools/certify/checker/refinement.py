@@ -170,6 +170,8 @@ class _Looks:
             if self._is_open(operation, new):
                 self._look_at(operation, stated)
                 self._compare(operation.outputs, new)
+                for value in operation.outputs if operation in self._main else ():
+                    self._shapes.integers.note_extents(self._shapes.of(value) or ())
             for value in operation.outputs:
                 if value in self.computed:
                     value.stored = self.computed[value][0]

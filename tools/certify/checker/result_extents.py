@@ -73,6 +73,8 @@ def result_extents(value: Datum, shape_of: ShapeOf, integers: Integers) -> Found
             return _pooled(operation, shape, operation.attributes.get("kernel_shape"))
         if kind == "Conv":
             return _convolved(operation, shape, shape_of)
+        if kind == "ConvTranspose":
+            return _deconvolved(operation, shape, shape_of)
         rule = _OF_DATA.get(kind)
         return None if rule is None else rule(value, operation, list(shape), integers)
     except (Unproved, ValueError, IndexError, TypeError, KeyError):
@@ -264,17 +266,44 @@ def _expanded(
     return [broadcast(*pair) for pair in zip(wide, target, strict=True)]
 
 
-def _convolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf) -> Found:
-    """Return the extents of a Conv."""
+def _weight(
+    operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf
+) -> tuple[Extent, Extent, tuple[int, ...]]:
+    """Return the extents of the weight of a convolution, those of its kernel as one.
+
+    Raises Unproved.
+    """
     operand = operation.operand(1)
     weight = None if operand is None else shape_of(operand)
     if weight is None or len(weight) != len(shape):
-        return None
+        raise Unproved("the extents of the weight are unknown")
     kernel = operation.attributes.get("kernel_shape", tuple(weight[2:]))
     if kernel != tuple(weight[2:]) or not all(isinstance(each, int) for each in kernel):
-        return None
+        raise Unproved("the weight has other extents than the layer states")
+    return weight[0], weight[1], kernel
+
+
+def _convolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf) -> Found:
+    """Return the extents of a Conv."""
+    channels, _, kernel = _weight(operation, shape, shape_of)
     made = _pooled(operation, shape, kernel)
-    return None if made is None else [made[0], weight[0], *made[2:]]
+    return None if made is None else [made[0], channels, *made[2:]]
+
+
+def _deconvolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf) -> Found:
+    """Return the extents of a ConvTranspose."""
+    given, count = operation.attributes, len(shape) - 2
+    _, channels, kernel = _weight(operation, shape, shape_of)
+    if given.get("auto_pad", b"NOTSET") != b"NOTSET" or "output_shape" in given:
+        return None
+    pads, added = given.get("pads", (0,) * 2 * count), given.get("output_padding", (0,) * count)
+    strides, dilations = (given.get(name, (1,) * count) for name in ("strides", "dilations"))
+    made: list[Extent | None] = [shape[0], times(channels, given.get("group", 1))]
+    for axis, extent in enumerate(shape[2:]):
+        reach = dilations[axis] * (kernel[axis] - 1) + 1 - strides[axis] + added[axis]
+        cut = pads[axis] + pads[axis + count]
+        made.append(_natural(plus(times(extent, strides[axis]), reach - cut)))
+    return made
 
 
 def _pooled(operation: Operation, shape: Sequence[Extent], kernel: Sequence[int] | None) -> Found:
