@@ -172,7 +172,7 @@ def decoder() -> ModelProto:
     x = graph.conv(graph.turned(x, NCHW), graph.random(6, 3, 3, 3), "conv", auto_pad="SAME_UPPER")
     window = {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "VALID"}
     x = graph.op("MaxPool", [graph.op("Relu", [x], "relu")], "max_pool", **window)
-    zero, one, two = (ints(graph, n) for n in range(3))
+    zero, two = ints(graph, 0), ints(graph, 2)
     shape = graph.op("Cast", [graph.op("Shape", [x], "Shape")], "Shape_cast", to=TensorProto.INT32)
     twice = graph.initializer(np.array([2], np.int32))
     weight = graph.initializer(graph.random(6, 4, 3, 3))
