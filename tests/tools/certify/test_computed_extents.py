@@ -284,3 +284,41 @@ def test_a_reshape_of_the_result_keeps_the_number_of_elements(
     """Data of N * M * 4 elements: a result that reshapes them to N * 4 fails."""
     pair = [f"{TILED}  {body}  y = Reshape(p, v)" for body in (source, result)]
     assert holds(*pair, type_="float[a,b]") == is_equal
+
+
+WIDE = """(float[1, 2, L] x, float[1, 3, M] z) => (float[1, 3, K] y) <float[2, 3, 3] w = {{{numbers}}},
+    int32[1] two = {{2}}, int32[1] zero = {{0}}, int64[1] first = {{0}}, int64[1] last = {{-1}},
+    int64[1] axis = {{2}}, float[1, 3, 1] k = {{1, 2, 3}}, float[2, 3, 3] v = {{{scaled}}}> {{
+    t = ConvTranspose<strides = [{stride}]>(x, {weight})  n = Shape<start = 2, end = 3>({counted})
+    i = Cast<to = 6>(n)  e = Mul(i, two)  m = Max(e, zero)  end = Cast<to = 7>(m)
+    c = Slice(t, first, {end}, axis)  y = {result} }}"""
+
+
+@pytest.mark.parametrize(
+    ("stride", "counted", "holds"), [(2, "x", True), (1, "x", False), (2, "z", False)]
+)
+def test_numbers_in_int32_are_known_where_an_extent_is_never_below_them(
+    stride: int, counted: str, holds: bool
+) -> None:
+    """And a factor passes a Slice of the same positions."""
+    numbers, scaled = list(range(1, 19)), [(i // 3 % 3 + 1) * (i + 1) for i in range(18)]
+    given = {"numbers": str(numbers)[1:-1], "scaled": str(scaled)[1:-1], "stride": stride}
+    pair = (
+        WIDE.format(**given, counted=counted, weight=weight, end=end, result=result)
+        for weight, end, result in (("w", "end", "Mul(c, k)"), ("v", "last", "Identity(c)"))
+    )
+    steps = [
+        {"step": 1, "at": "result", "operation": "t", "identity": "layer", "source": "t"},
+        {"step": 2, "at": "result", "operation": "c", "identity": "crosses", "source": "c"},
+    ]
+    steps[0]["applies"] = [{"of": "y"}]
+    assert is_proved(*pair, *steps) is holds
+
+
+def test_sums_in_a_row_of_unknown_rank_are_looked_at_once() -> None:
+    """64 sums of a value and itself: 2^64 paths to a value of which nothing is known."""
+    head = '<ir_version: 8, opset_import: ["": 18, "other": 1]> g (float[N] x) => (float[M] y)'
+    sums = "  ".join(f"a{i + 1} = Add(a{i}, a{i})" for i in range(64))
+    body = f"a0 = other.Unknown(x)  {sums}"
+    assert is_proved(f"{head} {{ {body}  y = Exp(a64) }}", f"{head} {{ {body}  y = Exp(a64) }}")
+    assert not is_proved(f"{head} {{ {body}  y = Exp(a64) }}", f"{head} {{ {body}  y = Exp(a63) }}")
