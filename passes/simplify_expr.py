@@ -41,8 +41,7 @@ class SimplifyExpr(Pass):
        only reader, and a pad of the least integer into those of a max pool of integers. No padded
        extent of a pool may be 0.
     7. `add(matmul(x, w), b)` becomes `nn.dense(x, w, b)` if both operands of the product have rank
-       2 and b, constant or not, broadcasts into the product. A bias of zeros that is computed at
-       run time is removed.
+       2 and b, constant or not, broadcasts into the product.
     8. `where` and `if` with a constant condition become the chosen operand or branch.
     9. A static extent becomes a constant, even if other extents of the same shape are symbolic. The
        target of a reshape that is built from extents of x and constants becomes a constant, with a

@@ -39,17 +39,6 @@ class ClipBounds(Record):
         low, high = self.ends
         return low <= high
 
-    def clipped_to(self, outer: ClipBounds) -> ClipBounds:
-        """Return the bounds of a Clip by these, then by `outer`; both are ordered."""
-
-        def clipped(bound: float | None, absent: float | None) -> float | None:
-            if bound is None:
-                return absent
-            raised = bound if outer.low is None or bound >= outer.low else outer.low
-            return raised if outer.high is None or raised <= outer.high else outer.high
-
-        return ClipBounds(clipped(self.low, outer.low), clipped(self.high, outer.high))
-
 
 def clip_bounds(node: Node, constants: Constants) -> ClipBounds | None:
     """Return the bounds of a `clip` or `nn.relu`, None if they are computed at run time."""

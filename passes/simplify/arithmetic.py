@@ -1,4 +1,4 @@
-"""Rules for arithmetic: neutral constants, successive constants, and MatMul followed by Add."""
+"""Rules for arithmetic: neutral constants, and successive constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.attributes import Attribute
 from ...ir.evaluate import ConstantEvaluator
-from ...ir.graph import Node, Value, is_constant, producer_of
+from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import (
     check_only_reader,
     elements,
@@ -35,32 +35,12 @@ from .rules import (
     MAX_BYTES,
     become_constant,
     broadcasts_into,
-    check_dense_takes_bias,
     check_keeps_shape,
     substitute,
 )
 
 _GROUP = {"add": "add", "subtract": "add", "multiply": "multiply", "divide": "multiply"}
 """The operator that computes each of these, once its constant is negated or inverted."""
-
-
-@rule(
-    affine="merges",
-    identity=(
-        "x * c == x if c == 1; x / c == x if c == 1; x + c == x if c == 0; x - c == x if c == 0"
-    ),
-)
-def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
-    affine = _one_affine(node, evaluator)
-    if affine.has_scale or affine.has_shift:
-        return rewriter.decline("it neither multiplies by ones nor adds zeros")
-    if affine.data.type != affine.result.type:
-        return rewriter.decline("its result differs from its data in shape or type")
-    _check_no_unit(node, evaluator)
-    # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 +
-    # 0.0 is 0.0.
-    return rewriter.forward(affine.result, affine.data)
 
 
 def _check_no_unit(node: Node, evaluator: ShapeEvaluator, producer: Node | None = None) -> None:
@@ -94,13 +74,15 @@ def _one_affine(node: Node, evaluator: ShapeEvaluator) -> AffineOp:
         "x - c == x if c == 0 and keeps_shape(x, c)"
     ),
 )
-def drop_neutral_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x, of integers or a constant along several axes"""
+def drop_neutral(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """`x * 1`, `x / 1`, `x + 0`, `x - 0` -> x"""
     operands = _operands(node, evaluator)
     if (operands.rounded != (1 if _GROUP[node.op] == "multiply" else 0)).any():
         return rewriter.decline("its constant is not neutral")
     check_keeps_shape(operands.data, operands.constant)
     _check_no_unit(node, evaluator)
+    # Equal for every x, NaN and the infinities included: only the sign of a zero differs, as -0.0 +
+    # 0.0 is 0.0.
     return rewriter.forward(node.output, operands.data)
 
 
@@ -288,11 +270,10 @@ def _operands(node: Node, evaluator: ConstantEvaluator) -> _Operands:
     """Return the operands of `node`, the constant in the shape in which numpy broadcasts it.
 
     Declines unless exactly one operand is a constant, the second of Sub and Div. Declines too for a
-    lowered BatchNormalization, which is written as one operator while both of its halves stay, and
-    for the bias of a layer, which may become its operand.
+    lowered BatchNormalization, which is written as one operator while both of its halves stay.
     """
     sides = [side for side, value in enumerate(node.inputs) if evaluator.is_constant(value)]
-    if len(sides) != 1 or not is_legal(node.op, NUMPY_BROADCAST, node):
+    if len(sides) != 1:
         raise Declined("it has no constant operand, or no other")
     parameter, data = node.operand(sides[0]), node.operand(1 - sides[0])
     constant = None if made_of_little(parameter) else evaluator.exact(parameter)
@@ -314,9 +295,8 @@ def _aligned(node: Node, data: Value, constant: Array) -> Array:
     if not isinstance(axis, int):
         return constant
     rank = len(known_shape(data))
-    is_bias = data.node is not None and has_trait(data.node, Trait.BIASED)
-    if is_bias or not 0 <= axis <= rank - constant.ndim:
-        raise Declined("it adds the bias of a layer, or its constant does not fit its axis")
+    if not 0 <= axis <= rank - constant.ndim:
+        raise Declined("its constant does not fit its axis")
     return align(constant, axis, rank)
 
 
@@ -336,6 +316,8 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     check_only_reader(outer.data, node)
     producer = result_of(outer.data, *(each for each in _GROUP if _GROUP[each] == op))
     inner = _operands(producer, evaluator)
+    if not is_legal(op, NUMPY_BROADCAST, node) or _is_bias_of_layer(producer, inner.data):
+        return rewriter.decline("its opset does not broadcast, or it adds to the bias of a layer")
     check_keeps_shape(inner.data, inner.constant)
     check_keeps_shape(inner.data, outer.constant)
     dtype = known_dtype(node.output)
@@ -353,38 +335,9 @@ def merge_constants(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
     return _become(node, rewriter, op, inner.data, total)
 
 
-@rule(
-    affine="merges", reads=("matmul",), identity="x @ w + b == gemm(x, w, b, 1, 1) if rank(x) == 2"
-)
-def matmul_to_dense(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """matmul(x, w) + b -> dense(x, w, b), if b is one constant per column, or per row"""
-    affine = _one_affine(node, evaluator)
-    if affine.axis is None or affine.has_scale:
-        return rewriter.decline("it does not add one constant per row or column")
-    matmul = result_of(affine.data, "matmul", only_for=node)
-    if any(len(known_shape(matmul.operand(i))) != 2 for i in range(2)):
-        return rewriter.decline("an operand of the MatMul is not a matrix")
-    check_dense_takes_bias(node)
-    bias, shift = (
-        affine.parameter,
-        affine.shift if affine.axis == 1 else affine.shift[:, np.newaxis],
-    )
-    assert bias is not None
-    if shape_of(bias.type) != shift.shape or (shift != evaluator.array(bias)).any():
-        bias = rewriter.constant(ArrayTensor(shift), before=node, hint=f"{node.output.name}.bias")
-    return substitute(
-        node, rewriter, "nn.dense", [*matmul.inputs, bias], name=matmul.name or node.name
-    )
-
-
-@rule(affine="obstructs", identity="conv(x, w, b, 1, d, p) == conv(x, w, None, 1, d, p) if b == 0")
-def drop_computed_zero_bias(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """conv(x, w, 0) -> conv(x, w), if the zeros are a constant expression"""
-    bias = node["bias"]
-    if bias is None or bias.node is None or is_constant(bias) or elements(bias, evaluator).any():
-        return rewriter.decline("it has no bias of zeros that a constant expression computes")
-    rewriter.set_inputs(node, node.inputs[:2])
-    return True
+def _is_bias_of_layer(node: Node, data: Value) -> bool:
+    """Return whether `node` adds a bias per channel to a layer, which may take it as an operand."""
+    return "axis" in node.attrs and data.node is not None and has_trait(data.node, Trait.BIASED)
 
 
 @rule(affine="untouched", identity="op(x) == x; concat([x], a) == x")
@@ -414,18 +367,16 @@ def where_constant(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) ->
 
 
 RULES: Rules[ShapeEvaluator] = {
-    "add": (drop_neutral, drop_neutral_constant, merge_affines, merge_constants, matmul_to_dense),
+    "add": (drop_neutral, merge_affines, merge_constants),
     "add_n": (single_operand,),
     "concatenate": (single_operand,),
-    "divide": (drop_neutral, drop_neutral_constant, merge_affines, merge_constants),
+    "divide": (drop_neutral, merge_affines, merge_constants),
     "maximum": (single_operand,),
     "mean_n": (single_operand,),
     "minimum": (single_operand,),
-    "multiply": (drop_neutral, drop_neutral_constant, integer_zero, merge_affines, merge_constants),
-    "nn.conv": (drop_computed_zero_bias,),
-    "nn.conv_transpose": (drop_computed_zero_bias,),
+    "multiply": (drop_neutral, integer_zero, merge_affines, merge_constants),
     "power": (drop_power_of_one,),
-    "subtract": (drop_neutral, drop_neutral_constant, integer_zero, merge_affines, merge_constants),
+    "subtract": (drop_neutral, integer_zero, merge_affines, merge_constants),
     "where": (where_constant,),
 }
 """The rules for each operator, in the order in which they are tried."""

@@ -12,11 +12,9 @@ import numpy as np
 
 from ...ir.graph import Node, Value, producer_of
 from ...ir.matching import (
-    check_only_reader,
     elements,
     is_only_reader,
     known_dtype,
-    result_of,
     static_shape,
 )
 from ...ir.ops import is_legal, takes_operand
@@ -33,38 +31,6 @@ from .rules import MAX_BYTES, MAX_CHAIN, check_keeps_shape, substitute
 
 _EXTREMA = ("maximum", "minimum")
 _CLAMPS = (*_EXTREMA, "clip", "nn.relu")
-
-
-@rule(
-    affine="untouched",
-    reads=("clip", "nn.relu"),
-    identity="clip(clip(x, a, b), c, d) == clip(x, clip(a, c, d), clip(b, c, d)); "
-    "relu(clip(x, a, b)) == clip(x, relu(a), relu(b)); "
-    "clip(relu(x), c, d) == clip(x, clip(zero(c), c, d), d); "
-    "relu(relu(x)) == relu(x)",
-)
-def merge_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
-    """clip(clip(x, a, b), c, d) -> clip(x, clip(a, c, d), clip(b, c, d)); relu is clip(0, inf)"""
-    middle = node.operand()
-    producer = result_of(middle, "clip", "nn.relu")
-    if node.op == producer.op == "nn.relu":
-        return rewriter.forward(node.output, middle)
-    inner, outer = _ordered_bounds(producer, evaluator), _ordered_bounds(node, evaluator)
-    dtype = known_dtype(node.output)
-    if known_dtype(producer.operand()) is not dtype:
-        return rewriter.decline("the two operators differ in type")
-    merged = inner.clipped_to(outer)
-    if producer.op == "clip" and (merged.low, merged.high) == (inner.low, inner.high):
-        return rewriter.forward(node.output, middle)
-    check_only_reader(middle, node)
-    if not dtype.is_float and not is_legal("clip", "integers", node):
-        return rewriter.decline("Clip of this opset takes floats only")
-    inputs: list[Value | None] = [producer.operand()]
-    for name, bound in (("min", merged.low), ("max", merged.high)):
-        inputs.append(
-            None if bound is None else _bound(node, rewriter, name, np.asarray(bound), dtype)
-        )
-    return substitute(node, rewriter, "clip", inputs if inputs[-1] is not None else inputs[:-1])
 
 
 def _ordered_bounds(node: Node, evaluator: ShapeEvaluator) -> ClipBounds:
@@ -164,7 +130,11 @@ def _small(value: Value, evaluator: ShapeEvaluator) -> Array:
         "maximum(clip(x, a, b), c) == clip(x, greatest(a, c), greatest(b, c)); "
         "minimum(clip(x, a, b), c) == clip(x, least(a, c), least(b, c)); "
         "clip(maximum(x, a), c, d) == clip(x, clip(a, c, d), d); "
-        "clip(minimum(x, a), c, d) == clip(x, clip(c, c, d), clip(a, c, d))"
+        "clip(minimum(x, a), c, d) == clip(x, clip(c, c, d), clip(a, c, d)); "
+        "clip(clip(x, a, b), c, d) == clip(x, clip(a, c, d), clip(b, c, d)); "
+        "relu(clip(x, a, b)) == clip(x, relu(a), relu(b)); "
+        "clip(relu(x), c, d) == clip(x, clip(zero(c), c, d), d); "
+        "relu(relu(x)) == relu(x)"
     ),
 )
 def merge_extrema(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
@@ -257,8 +227,5 @@ def _limit(
     return True
 
 
-RULES: Rules[ShapeEvaluator] = {
-    **dict.fromkeys(("clip", "nn.relu"), (merge_bounds, merge_extrema)),
-    **dict.fromkeys(_EXTREMA, (merge_extrema,)),
-}
+RULES: Rules[ShapeEvaluator] = dict.fromkeys(_CLAMPS, (merge_extrema,))
 """The rules for each operator, in the order in which they are tried."""

@@ -220,7 +220,7 @@ def test_a_sum_that_becomes_a_bias_is_merged() -> None:
     source = named(graph.model())
     result = compiled(source, "SimplifyExpr")
     assert statuses(result) == [("add", "merged")]
-    assert "matmul_to_dense" in result.fold_map.sources[0]["detail"]
+    assert "add_to_dense" in result.fold_map.sources[0]["detail"]
     hold(source, result)
 
 

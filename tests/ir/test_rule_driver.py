@@ -127,7 +127,7 @@ def test_rules_that_a_fold_may_run_leave_affines_and_pads() -> None:
         "drop_neutral",
         "merge_affines",
         "merge_constants",
-        "matmul_to_dense",
+        "add_to_dense",
         "pad_into_conv",
     }
 

@@ -191,7 +191,6 @@ SIMPLIFY: dict[str, Domain] = {
         ("types",),
         size="all 13 types of numbers",
     ),
-    "merge_bounds": Domain(_bounds(), ("floats", "integers")),
     "merge_extrema": Domain(_bounds(), ("floats", "integers")),
     "drop_settled": Domain(
         (
@@ -297,20 +296,11 @@ SIMPLIFY: dict[str, Domain] = {
         MOVED,
         size="rank 1",
     ),
-    "drop_neutral": Domain(({"x": data(), "c": const()},), ("floats",)),
-    "drop_neutral_constant": Domain(_neutral(), ("floats", "integers"), size="ranks 1 and 2"),
+    "drop_neutral": Domain(_neutral(), ("floats", "integers"), size="ranks 1 and 2"),
     "drop_power_of_one": Domain(_neutral(), ("floats",), size="ranks 1 and 2"),
     "integer_zero": Domain(({"x": data(2), "c": const()},), ("integers", "floats")),
     "merge_affines": Domain((_TWO,)),
     "merge_constants": Domain((_TWO,), _REALS_AND_INTEGERS),
-    "matmul_to_dense": Domain(
-        tuple(
-            {"x": data(*x), "w": const(2, 2), "b": const(*b)}
-            for x in [(2, 2), (1, 2, 2)]
-            for b in [(2,), (2, 1)]
-        ),
-        size="matrices of 2 x 2",
-    ),
     "add_to_dense": Domain(
         tuple(
             {"x": data(*x), "w": const(2, 2), "b": data(*b)}
@@ -318,11 +308,6 @@ SIMPLIFY: dict[str, Domain] = {
             for b in [(2,), (1, 2), (2, 2), (1,)]
         ),
         size="matrices of 2 x 2",
-    ),
-    "drop_computed_zero_bias": Domain(
-        every(x=[data(1, 1, 2)], w=[const(2, 1, 1)], b=[const(2)], d=[(1,)], p=[(0, 0)]),
-        ("reals", "floats"),
-        size="2 channels",
     ),
     "single_operand": Domain(
         (

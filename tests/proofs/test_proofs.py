@@ -69,7 +69,6 @@ UNSEEN = {
     ("clip_backward", 1): "the bounds of the Clip are chosen by the rule, not by the model",
     ("max_pool_channels", 1): "indices are no data",
     ("concatenate_forward", 1): "fires where one affine reaches both operands",
-    ("drop_computed_zero_bias", 0): "the bias has to be computed",
     ("drop_zero_state", 0): "the state has to be computed",
     ("constant_target", 0): "the target has to be computed",
     ("constant_repeats", 0): "the target has to be computed",

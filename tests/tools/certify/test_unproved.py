@@ -88,7 +88,7 @@ def test_a_compile_with_a_proof_has_no_unproved_step() -> None:
 def test_a_rewrite_without_an_identity_is_a_step() -> None:
     verdict = certified(model(CLIPS))[1]
     (step,) = verdict.unproved
-    assert (step.where, step.rules) == ("Clip 'h'", ("merge_bounds",))
+    assert (step.where, step.rules) == ("Clip 'h'", ("merge_extrema",))
     assert (step.operators, verdict.operators, step.outputs) == (1, 4, ("y",))
 
 
@@ -193,7 +193,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr()
     assert "steps, 1 of them unproved" in said.out
     assert said.err.endswith(
-        "at Clip 'h' is unproved (merge_bounds): 1 of 4 operators rest on it, and the outputs 'y'\n"
+        "at Clip 'h' is unproved (merge_extrema): 1 of 4 operators rest on it, and the outputs 'y'\n"
     )
     arguments = ["certify", str(path), str(out), str(cert), "-q"]
     assert main([*arguments, "--allow-unproved"]) == 0 and main(arguments) == 3
