@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -124,13 +125,17 @@ def save_external(model: ModelProto, path: Path | str, data: str, threshold: int
 
 
 def session(model: ModelProto) -> onnxruntime.InferenceSession:
-    """onnxruntime without graph optimisations."""
+    """onnxruntime without graph optimisations. The last two sessions are kept."""
+    return _session(model.SerializeToString())
+
+
+@lru_cache(maxsize=2)
+def _session(model: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def run(model: ModelProto, inputs: Mapping[str, Any]) -> Arrays:

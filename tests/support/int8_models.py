@@ -33,7 +33,9 @@ def sqnr(expected: Array, found: Array) -> float:
 
 def optimized(model: ModelProto, feeds: dict[str, Array]) -> Array:
     """The first result as users get it, with the integer kernels of onnxruntime."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     return np.asarray(session.run(None, feeds)[0])
