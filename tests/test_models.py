@@ -59,6 +59,23 @@ SHARED = [
 FILES_OF_ONNX = [pytest.param(path, id=path_id(path)) for path in harness.onnx_files()]
 
 
+SMALLER = {"RITnet__RITnet_best_model.onnx": (1, 1, 80, 128)}
+"""The shape of the input of models that compute the same layers at any extent, and for long."""
+
+
+def with_input(model: ModelProto, shape: tuple[int, ...]) -> ModelProto:
+    """A copy of a model of one input, with this shape, and without the types that follow from it."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.value_info[:]
+    for info in made.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    (info,) = made.graph.input
+    for dim, extent in zip(info.type.tensor_type.shape.dim, shape, strict=True):
+        dim.dim_value = extent
+    return made
+
+
 def inputs_of(model: ModelProto) -> dict[str, Any]:
     try:
         return harness.random_inputs(model, other=32)
@@ -70,8 +87,11 @@ def inputs_of(model: ModelProto) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("path", SHARED + FILES_OF_ONNX)
 def test_compiled_model_computes_the_same(path: Path) -> None:
+    source: Path | ModelProto = path
     model = harness.load(path)
-    compiled = irc.compile(path, freeze_initializers=True).model
+    if path.name in SMALLER:
+        source = model = with_input(model, SMALLER[path.name])
+    compiled = irc.compile(source, freeze_initializers=True).model
     assert len(compiled.graph.node) <= len(model.graph.node)
     assert interface(compiled) == interface(model)
     check_well_formed(model, compiled)
@@ -190,22 +210,14 @@ def test_what_stays_comes_back_bit_for_bit() -> None:
 
 @pytest.mark.shared
 @pytest.mark.slow
-def test_the_pipeline_is_idempotent() -> None:
-    for path in harness.shared_models():
-        module = default_pipeline()(irc.load(path))
-        text = str(module)
-        assert str(default_pipeline()(module)) == text, path.name
-
-
-@pytest.mark.shared
-@pytest.mark.slow
 def test_compiling_twice_changes_nothing() -> None:
+    """Neither the IR, when the pipeline runs again, nor the model, when it is compiled again."""
     for path in harness.shared_models():
-        if path.name in KNOWN_BETTER:
-            continue
-        once = irc.compile(path).model
-        twice = irc.compile(once).model
-        assert twice == once, path.name
+        result = irc.compile(path)
+        once, text = result.model, str(result.module)
+        assert str(default_pipeline()(result.module)) == text, path.name
+        if path.name not in KNOWN_BETTER:
+            assert irc.compile(once).model == once, path.name
 
 
 def test_a_result_is_the_last_folded_one_by_name() -> None:

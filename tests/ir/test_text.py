@@ -598,12 +598,12 @@ def test_work_is_linear_in_nodes() -> None:
     assert large < 4.1 * small
 
 
-@pytest.mark.slow
-def test_a_chain_of_100k_nodes() -> None:
-    module = chain(100_000)
+def test_a_chain_of_20k_nodes() -> None:
+    """Twenty times as many as Python calls can be nested. Other tests hold what a node costs."""
+    module = chain(20_000)
     text = to_text(module)
     parsed = parse(text)
-    assert len(parsed.graph) == 100_000
+    assert len(parsed.graph) == 20_000
     assert to_text(parsed) == text
 
 
