@@ -79,11 +79,7 @@ def operator_changes(a: Module, b: Module) -> dict[str, int]:
     return {op: second[op] - first[op] for op in sorted(first | second) if second[op] != first[op]}
 
 
-def diff_lines(
-    a: Module | str, b: Module | str, names: tuple[str, str], context: int = 3
-) -> Iterator[str]:
+def diff_lines(a: Module | str, b: Module | str, names: tuple[str, str]) -> Iterator[str]:
     """Yield the lines of the unified diff of two texts of modules, without line ends."""
     first, second = (to_text(module) if isinstance(module, Module) else module for module in (a, b))
-    return difflib.unified_diff(
-        first.splitlines(), second.splitlines(), *names, lineterm="", n=context
-    )
+    return difflib.unified_diff(first.splitlines(), second.splitlines(), *names, lineterm="")

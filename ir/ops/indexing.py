@@ -509,7 +509,7 @@ def padded_channels(node: Node, at: ChannelAxis, constants: Constants) -> Channe
     If the channels are padded with a constant, the channels of the data are in the middle.
     """
     is_constant = text_of(node, "mode", "constant") == "constant"
-    value = number_of(node, "constant_value", constants, 0.0) if is_constant else None
+    value = number_of(node, "constant_value", constants) if is_constant else None
     if is_constant and value is None:
         raise Refused("non_constant_params", f"{node.description}: its value is not constant")
     if at.axis is None:

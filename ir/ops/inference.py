@@ -83,11 +83,11 @@ def list_attribute(
     return tuple([item for item in found if isinstance(item, int)])
 
 
-def number_of(node: Node, name: str, constants: Constants, default: float) -> float | None:
-    """Return the number of an operand in float64, `default` if it is absent, None if unknown."""
+def number_of(node: Node, name: str, constants: Constants) -> float | None:
+    """Return the number of an operand in float64, 0 if it is absent, None if unknown."""
     value = node[name]
     if value is None:
-        return default
+        return 0.0
     array = constants.array(value)
     return None if array is None or array.size != 1 else float(array.ravel()[0])
 

@@ -158,7 +158,7 @@ def _settled(group: Sequence[Wish]) -> dict[int, int]:
     Two that a wish has in common may be better together, where each alone is worse.
     """
     chosen: dict[int, int] = {}
-    if not any(_broken(wish, 0) for wish in group):
+    if not any(_is_broken(wish) for wish in group):
         return chosen
     near: dict[int, list[Wish]] = {}
     for wish in group:
@@ -175,9 +175,9 @@ def _settled(group: Sequence[Wish]) -> dict[int, int]:
     return chosen
 
 
-def _broken(wish: Wish, exponent: int) -> bool:
-    above = wish.most is not None and exponent > wish.most
-    return above or (wish.least is not None and exponent < wish.least)
+def _is_broken(wish: Wish) -> bool:
+    """Return whether the exponent 0 is not what `wish` asks."""
+    return (wish.most is not None and wish.most < 0) or (wish.least is not None and wish.least > 0)
 
 
 def _pairs(

@@ -127,7 +127,7 @@ class _SpatialPad(Record):
 def _spatial_pad(node: Node, evaluator: ShapeEvaluator) -> _SpatialPad:
     """Return the `nn.pad` that only `node` reads."""
     pad = result_of(node.operand(), "nn.pad", only_for=node)
-    pads, value = pads_of(pad, evaluator), number_of(pad, "constant_value", evaluator, 0.0)
+    pads, value = pads_of(pad, evaluator), number_of(pad, "constant_value", evaluator)
     if text_of(pad, "mode", "constant") != "constant" or pads is None or value is None:
         raise Declined("the Pad pads with data, or with numbers that are not constant")
     rank = len(known_shape(node.operand())) if pad["axes"] is not None else len(pads)

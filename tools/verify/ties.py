@@ -120,7 +120,7 @@ def draw_comparison(
     out = node.output[0]
     compared = node.output[0] = builder.fresh("raw")
     noisy, exact = (_difference(builder, names, elem_type) for names in (node.input, noise_free))
-    tie, drawn = _tie_and_draw(builder, noisy, exact, elem_type)
+    tie, drawn = _tie_and_draw(builder, noisy, exact)
     kept = builder.op("And", [compared, builder.op("Not", [tie])])
     builder.op("Or", [builder.op("And", [tie, drawn]), kept])
     builder.nodes[-1].output[0] = out
@@ -133,7 +133,7 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
     """
     wide = noise_type(elem_type)
     value = builder.widen(name, elem_type)
-    tie, drawn = _tie_and_draw(builder, value, builder.widen(noise_free, elem_type), elem_type)
+    tie, drawn = _tie_and_draw(builder, value, builder.widen(noise_free, elem_type))
     zero = builder.scalar(0.0, wide)
     value = builder.op("Where", [builder.op("And", [tie, drawn]), zero, value])
     # Equal takes no floating-point numbers before opset 11, without which the noisy model would not
@@ -145,7 +145,7 @@ def draw_zero(builder: GraphBuilder, name: str, noise_free: str, elem_type: int)
     return builder.cast(builder.op("Mul", [value, sign]), wide, elem_type)
 
 
-def _tie_and_draw(builder: GraphBuilder, noisy: str, exact: str, elem_type: int) -> tuple[str, str]:
+def _tie_and_draw(builder: GraphBuilder, noisy: str, exact: str) -> tuple[str, str]:
     """Return where noise exceeds a value's magnitude, and a random boolean for each element.
 
     The probability of true is drawn once for the tensor, so that in some runs nearly all ties go

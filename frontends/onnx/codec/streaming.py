@@ -130,8 +130,8 @@ def extract_payloads(file: SourceFile, threshold: int) -> tuple[bytes, list[File
     return (file.read(0, file.size), []) if short is None else (short, parts)
 
 
-def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Payload]:
-    """Return the pieces of a serialized message, with payloads in place of placeholders.
+def insert_payloads(data: bytes) -> list[bytes | Payload]:
+    """Return the pieces of a serialized model, with payloads in place of placeholders.
 
     The lengths of the messages around a payload are corrected. Raises ModelError if a payload is
     gone.
@@ -170,7 +170,7 @@ def insert_payloads(data: bytes, message: str = "ModelProto") -> list[bytes | Pa
         pieces.append(data[done:end])
         return pieces, size + end - done
 
-    return completed(0, len(data), message)[0]
+    return completed(0, len(data), "ModelProto")[0]
 
 
 def materialize(model: ModelProto) -> ModelProto:

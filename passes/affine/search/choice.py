@@ -100,11 +100,10 @@ class Chooser:
         return Choice(plan, ops, leftovers, forward=True)
 
     def _whole(self, ops: Sequence[AffineOp], affine: Affine) -> Iterator[Attempt]:
-        """Yield the ways in which nothing of the chain stays."""
+        """Yield the ways in which nothing of the chain stays. Raises Refused."""
         if not affine.is_finite:
             detail = f"{ops[0].nodes[0].description}: a scale or shift is infinite or not a number"
-            yield lambda: _refused("nonfinite", detail)
-            return
+            raise Refused("nonfinite", detail)
         yield lambda: self._backward(ops, affine)
         if not self.goes_forward:
             return
@@ -238,10 +237,6 @@ class Chooser:
         if added == removed == 1:
             detail = "would only replace it by another operator"
         raise Refused("bias_slot", f"{choice.label}: folding it {detail}")
-
-
-def _refused(code: str, detail: str) -> Choice:
-    raise Refused(code, detail)
 
 
 def _summary(refusals: Sequence[Refusal]) -> Refusal:

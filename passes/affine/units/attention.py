@@ -89,8 +89,8 @@ def is_of_mask(unsqueeze: Node, constants: Constants) -> bool:
         product = reader_of(inverted, "multiply")
     except Declined:
         return False
-    is_inverse = number_of(inverted, "lhs", constants, 0.0) == 1.0
-    is_scaled = any(number_of(product, side, constants, 0.0) is not None for side in ("lhs", "rhs"))
+    is_inverse = number_of(inverted, "lhs", constants) == 1.0
+    is_scaled = any(number_of(product, side, constants) is not None for side in ("lhs", "rhs"))
     # (1 - mask) * number, which is added to the scores.
     readers = product.output.users
     is_added = bool(readers) and all(user.op == "add" for user in readers)
