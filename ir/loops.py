@@ -39,7 +39,7 @@ def carried_values(node: Node) -> list[Carried]:
         count = len(operands)
     else:
         scanned = node.attrs.get("num_scan_inputs")
-        if not isinstance(scanned, int) or _opset(node) < SCAN_WITHOUT_BATCHES:
+        if not isinstance(scanned, int) or node.opset < SCAN_WITHOUT_BATCHES:
             return []
         count = len(operands) - scanned
     parts = (operands, body.inputs[inputs:], ends, node.outputs)
@@ -54,10 +54,6 @@ def listed_results(node: Node) -> list[tuple[Value, Value]]:
         return []
     count = len(carried_values(node))
     return list(zip(node.regions[0].outputs[1 + count :], node.outputs[count:], strict=False))
-
-
-def _opset(node: Node) -> int:
-    return 0 if node.graph is None else node.graph.opsets.get("", 1)
 
 
 def runs_of(node: Node, evaluator: ConstantEvaluator) -> Piece:

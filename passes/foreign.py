@@ -32,7 +32,7 @@ def standard_type(node: Node, module: Module) -> str | None:
         return None
     if ("", op_type, "") in module.functions:
         return None
-    return op_type if module.foreign.since(op_type, node.graph.opsets.get("", 1)) else None
+    return op_type if module.foreign.since(op_type, node.opset) else None
 
 
 def is_deterministic(node: Node, module: Module) -> bool:

@@ -17,8 +17,6 @@ SWEEPS = 6
 BEND_WIDTH = 8.0
 """Width of the place of an edge that passes a row."""
 
-Point = tuple[float, float]
-
 
 @dataclass(slots=True)
 class Place:
