@@ -18,12 +18,11 @@ from .checker.crossing import CROSSINGS
 from .checker.kernels import BOUNDS, ulps_between
 from .checker.linear_maps import SUMS
 from .checker.movement import is_move
+from .checker.operators import BROADCASTING, ELEMENTWISE, SIMPLE_REDUCTIONS
 from .checker.pools import POOLS
 from .checker.program import Datum, Misrounded, Operation, Program, Unproved, product
 from .checker.proof import Proof
 from .checker.recomputation import BY_TYPE, recomputed
-from .checker.reduced_axes import REDUCTIONS
-from .checker.transposition import BROADCASTING, ELEMENTWISE
 from .checker.unproved import UNPROVED
 from .checker.weighted_layers import DENSE, NORMALIZATIONS, weights_of
 from .ends import open_outputs
@@ -321,9 +320,7 @@ class Search(Proof):
         for source in self._counterparts(operation):
             if operation.kind in POOLS or (operation.kind == "Conv" and not is_layer):
                 yield {"identity": "same windows", "source": source.label}
-            if operation.kind == "Concat":
-                yield {"identity": "same join", "source": source.label}
-            if operation.kind in REDUCTIONS:
+            if operation.kind in SIMPLE_REDUCTIONS:
                 yield {"identity": "same reduction", "source": source.label}
             if operation.kind in CROSSINGS and source.kind == operation.kind:
                 yield from self._crossings(operation, source)

@@ -260,3 +260,20 @@ def test_a_bias_of_zeros_that_is_multiplied_by_infinity_is_not_none(beta: str, h
     document = sealed({"format": FORMAT, "version": VERSION, "rewrites": [], "steps": []}, *gemm)
     with nullcontext() if holds else pytest.raises(Rejected):
         certify(*gemm, document)
+
+
+@pytest.mark.parametrize(
+    ("inner", "order", "holds"),
+    [("1", "a, b, d", True), ("1", "a, d, b", False), ("0", "a, b, d", False)],
+)
+def test_a_factor_passes_concats_that_are_one_in_the_result(
+    inner: str, order: str, holds: bool
+) -> None:
+    head = "(float[2, 2] x) => (float[A, B] y) <float two = {2}, float half = {0.5}>"
+    source = f"""a = Relu(x)  b = LeakyRelu(x)  i = Concat<axis = {inner}>(b, x)  m = Identity(i)
+        n = Concat<axis = 1>(a, m)  y = Softplus(n)"""
+    if inner == "0":
+        source = source.replace("a = Relu(x)", "r = Relu(x)  a = Concat<axis = 0>(r, r)")
+    result = f"""d = Mul(x, two)  a = Relu(d)  b = LeakyRelu(d)  n = Concat<axis = 1>({order})
+        e = Mul(n, half)  y = Softplus(e)"""
+    assert is_found(head, source, result) is holds

@@ -17,6 +17,7 @@ from .crossing import CROSSINGS, centred
 from .equalities import Identity
 from .linear_maps import DENSE, Maps, check_map
 from .lines import GROWTH, NARROW, Line, is_rounding, shared_scale
+from .movement import join_alike, joined
 from .parts import select_alike
 from .pools import check_same_windows, zero_padding
 from .program import Datum, Operation, Unproved, static
@@ -78,6 +79,13 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
         check_same_windows(source, operation)
     if operation.kind == "Slice" and select_alike(source, operation, proof.integers):
         operation = replace(operation, inputs=[operation.inputs[0], *source.inputs[1:]])
+    if operation.kind == "Concat" and source.outputs[0].rank:
+        axis = int(source.attributes.get("axis", 0)) % source.outputs[0].rank
+        if join_alike(source.outputs[0], operation.outputs[0], axis, proof.first_of):
+            proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
+            return
+        if len(source.inputs) < len(operation.inputs):
+            source = replace(source, inputs=[*joined(source.outputs[0], axis, proof.first_of)])
     counts = [len(each.inputs) for each in (source, operation)]
     has_others = counts[0] != counts[1]
     if has_others and operation.kind == "Slice":

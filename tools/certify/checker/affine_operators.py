@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .lines import Line, along
+from .operators import VARIADIC
 from .program import Array, Datum, Operation
 
 EPSILON = float(np.float32(1e-5))
@@ -13,7 +14,6 @@ EPSILON = float(np.float32(1e-5))
 BINARY = frozenset(("Mul", "Add", "Sub", "Div", "Sum", "Mean"))
 
 
-VARIADIC = frozenset(("Max", "Min", "Mean", "Sum"))
 """Operators of any number of operands, which have one shape before opset 8."""
 
 

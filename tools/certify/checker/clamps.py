@@ -10,7 +10,7 @@ of one affine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from .affine_operators import fitted, own_line
 from .lines import Line, is_rounding, vanishes
-from .program import Array, Datum, Operation, Unproved
+from .program import Array, Datum, Operation, Same, Unproved
 
 CLAMPS = frozenset(("Clip", "Relu", "Max", "Min"))
 """Operators that limit elements, where their other operands are constants."""
@@ -40,7 +40,6 @@ MAX_CHAIN = 8
 """Most clamps in a row."""
 
 Bounds = tuple[Array, Array]
-Same = Callable[[Datum], Datum]
 
 
 def clamp_of(operation: Operation) -> tuple[Datum, Bounds] | None:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from .affine_operators import VARIADIC, compressed, fitted
+from .affine_operators import compressed, fitted
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
-from .integers import INTEGERS, MOVING, Expression, Extent, Integers, is_cast_number, times
+from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number, times
 from .known_runs import chosen, single_run
 from .open_constants import OpenConstant
+from .operators import BROADCASTING, MOVING, VARIADIC
 from .parts import Places, parts_of
 from .program import (
     FLOATS,
@@ -36,7 +37,6 @@ from .program import (
 from .recomputation import cast
 from .reordering import Groups, composed, extents_of, viewed, whole
 from .result_extents import result_extents
-from .transposition import BROADCASTING
 
 SOURCE, RESULT = "source", "result"
 

@@ -8,10 +8,10 @@ import numpy as np
 from onnx import TensorProto
 
 from .affine_operators import fitted
-from .clamps import Same, without_effect
+from .clamps import without_effect
+from .operators import SIMPLE_REDUCTIONS
 from .parts import rejoined
-from .program import Array, Datum, Operation, Unproved, product, static
-from .reordering import SINGLES as REDUCTIONS
+from .program import Array, Datum, Operation, Same, Unproved, product, static
 from .result_extents import ShapeOf
 from .settled import is_settled
 
@@ -414,7 +414,8 @@ def _all_rows(operation: Operation, same: Same, shape_of: ShapeOf) -> Datum | No
 
 def _reduces_nothing(operation: Operation) -> bool:
     """Return whether a reduction has no axes, and none stands for no one."""
-    if operation.kind not in REDUCTIONS or not operation.attributes.get("noop_with_empty_axes", 0):
+    keeps = operation.kind in SIMPLE_REDUCTIONS and operation.attributes.get("noop_with_empty_axes")
+    if not keeps:
         return False
     axes = operation.integers("axes", 1)
     return not axes and (axes is not None or operation.operand(1) is None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .congruence import SOURCE
 from .equal_operands import constant_mask, equal_operand
 from .kernels import BOUNDS, stated
-from .movement import same_join, same_moves
+from .movement import same_moves
 from .open_constants import open_constant
 from .pools import check_padded, check_same_windows, zero_padding
 from .program import Datum, Operation, Stored, Unproved
@@ -80,15 +80,6 @@ def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
     result = operation.outputs[0]
     same_moves(result, target, leaves)
     proof.give(result, proof.term_of(target))
-
-
-def _same_join(proof: Relations, step: Step, operation: Operation) -> None:
-    """Prove that the operation joins what nested Concats of the source join."""
-    source = counterpart(proof, step, operation)
-    if operation.kind != "Concat":
-        raise Unproved("it is no Concat")
-    same_join(source.outputs[0], operation.outputs[0])
-    proof.give(operation.outputs[0], proof.term_of(source.outputs[0]))
 
 
 def _same_windows(proof: Relations, step: Step, operation: Operation) -> None:
@@ -189,7 +180,6 @@ EQUALITIES: dict[str, Identity] = {
     "constant": _constant,
     "equal operand": _equal_operand,
     "same elements": _same_moves,
-    "same join": _same_join,
     "same reduction": _same_reduction,
     "same windows": _same_windows,
     "reshaped": _reshaped,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .operators import ELEMENTWISE
 from .program import Block, Datum, Operation, Program
-from .transposition import ELEMENTWISE
 
 RECURRENT = frozenset(("GRU", "LSTM", "RNN"))
 RANK = 3

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from .operators import MOVING
 from .program import FLOATS, Array, Datum, Operation, Unproved
 from .recomputation import EVALUATORS
 
@@ -74,14 +75,6 @@ OPAQUE = "opaque"
 
 TRUTHS = frozenset(("Equal", "Less", "Not", "And", "Or"))
 """The heads of truth values."""
-
-MOVING = frozenset(
-    (
-        *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"),
-        *("Expand", "Slice", "Concat", "Gather", "Tile"),
-    )
-)
-"""Operators that only move elements, which are computed on expressions as on numbers."""
 
 
 # sums of products

@@ -6,29 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from .operators import MOVING, SIMPLE_REDUCTIONS
 from .parts import rejoined
-from .program import Array, Datum, Operation, Unproved, product, static
+from .program import Array, Datum, Operation, Same, Unproved, product, static
 from .recomputation import EVALUATORS
-
-MOVES = frozenset(
-    (
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Gather",
-        "Expand",
-        "Concat",
-        "Tile",
-    )
-)
-"""Operators of ONNX whose results hold elements of their data, ordered by extents."""
-
-REDUCTIONS = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
-"""Operators that only move elements where the reduced axes have one element each."""
 
 MAX_ELEMENTS = 1 << 22
 """Most elements of a tensor whose index map is computed."""
@@ -100,7 +81,7 @@ def _moved(operation: Operation, arrays: list[Array], *, batch: bool) -> Array:
     With `batch`, prove that the first axis stays the first.
     """
     kind, data, rank = operation.kind, arrays[0], arrays[0].ndim
-    if kind in REDUCTIONS:
+    if kind in SIMPLE_REDUCTIONS:
         axes = tuple(axis % rank for axis in operation.integers("axes", 1) or ())
         if batch and 0 in axes:
             raise Unproved("the first axis is reduced")
@@ -157,7 +138,7 @@ def is_move(operation: Operation) -> bool:
     """Return whether an operation only moves elements of its data."""
     if operation.domain or len(operation.outputs) != 1:
         return False
-    if operation.kind in REDUCTIONS:
+    if operation.kind in SIMPLE_REDUCTIONS:
         data, axes = operation.operand(0), operation.integers("axes", 1)
         if not axes or data is None or data.extents is None:
             return False
@@ -165,7 +146,7 @@ def is_move(operation: Operation) -> bool:
             -len(data.extents) <= axis < len(data.extents) and data.extents[axis] == 1
             for axis in axes
         )
-    return operation.kind in MOVES
+    return operation.kind in MOVING
 
 
 def _is_batch(leaves: Sequence[Datum]) -> bool:
@@ -192,39 +173,23 @@ def same_moves(first: Datum, second: Datum, leaves: Sequence[Datum]) -> None:
         raise Unproved("the regions put elements in different places")
 
 
-def joined(value: Datum, axis: int) -> list[int]:
-    """Return the classes of the values that nested Concats join along `axis`, in order."""
-    return [each.term for each in rejoined(_joined(value, axis), axis)]
+def joined(value: Datum, axis: int, same: Same, depth: int = 0) -> list[Datum]:
+    """Return the values that nested Concats join along `axis`, in order.
 
-
-def _joined(value: Datum, axis: int, depth: int = 0) -> list[Datum]:
+    `same` may give another value that is equal.
+    """
+    value = same(value)
     operation = value.producer
-    if (
-        operation is None
-        or operation.domain
-        or operation.kind != "Concat"
-        or depth > MAX_OPERATIONS
-    ):
-        return [value]
-    if value.rank is None:
+    if operation is None or operation.domain or operation.kind != "Concat" or value.rank is None:
         return [value]
     own = int(operation.attributes.get("axis", 0))
-    if (own + value.rank if own < 0 else own) != axis:
+    if own % value.rank != axis or depth > MAX_OPERATIONS:
         return [value]
-    return [
-        part
-        for each in operation.inputs
-        if each is not None
-        for part in _joined(each, axis, depth + 1)
-    ]
+    operands = [each for each in operation.inputs if each is not None]
+    return [part for each in operands for part in joined(each, axis, same, depth + 1)]
 
 
-def same_join(source: Datum, result: Datum) -> None:
-    """Prove that nested Concats along one axis join the same values. Raises Unproved."""
-    operation, rank = source.producer, source.rank
-    if operation is None or rank is None or rank != result.rank:
-        raise Unproved("the ranks are unknown, or differ")
-    axis = int(operation.attributes.get("axis", 0))
-    axis += rank if axis < 0 else 0
-    if joined(source, axis) != joined(result, axis):
-        raise Unproved("the Concats join different values")
+def join_alike(source: Datum, result: Datum, axis: int, same: Same) -> bool:
+    """Return whether nested Concats along an axis join the same values."""
+    parts = [rejoined(joined(each, axis, same), axis) for each in (source, result)]
+    return [each.term for each in parts[0]] == [each.term for each in parts[1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -207,6 +207,10 @@ class Datum:
     def is_float(self) -> bool:
         """Whether the elements are floating-point numbers."""
         return self.kind in FLOATS
+
+
+Same = Callable[[Datum], Datum]
+"""Returns another value that is equal, or the value."""
 
 
 @dataclass(eq=False, slots=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .congruence import Congruence
+from .operators import SIMPLE_REDUCTIONS
 from .program import Datum, Operation, Unproved
-
-REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceMean"))
 
 MAX_ROW = 16
 """Most reductions in a row."""
@@ -35,7 +34,7 @@ def reductions(proof: Congruence, operation: Operation) -> Iterator[Reduced]:
             or operation.domain
         ):
             return
-        if producer.kind not in REDUCTIONS or producer.version != operation.version:
+        if producer.kind not in SIMPLE_REDUCTIONS or producer.version != operation.version:
             return
         data = producer.operand(0)
         if (

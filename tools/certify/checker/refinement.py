@@ -10,8 +10,8 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from .carried import infer_carried, known_operands
 from .inferred_types import SMALL
 from .integers import INTEGERS, Expression, Extent, Integers
-from .movement import REDUCTIONS
 from .node_types import NodeTypes
+from .operators import SIMPLE_REDUCTIONS
 from .pools import POOLS
 from .program import (
     STATED,
@@ -342,5 +342,5 @@ def _rank(operation: Operation) -> int | None:
             None,
         )
     data = operation.operand(0)
-    keeps = operation.kind in REDUCTIONS and operation.attributes.get("keepdims", 1)
+    keeps = operation.kind in SIMPLE_REDUCTIONS and operation.attributes.get("keepdims", 1)
     return data.rank if data is not None and keeps else None

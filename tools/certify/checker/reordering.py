@@ -22,6 +22,7 @@ import numpy as np
 from .affine_operators import compressed
 from .integers import Extent, monomial, quotient, times
 from .lines import Line
+from .operators import SIMPLE_REDUCTIONS
 from .program import Array, Operation, Unproved, product
 
 Part = tuple[int, Extent, Extent]
@@ -34,9 +35,6 @@ VIEWS = frozenset(
         *("DepthToSpace", "SpaceToDepth"),
     )
 )
-
-SINGLES = frozenset(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"))
-"""Reductions that an axis of one element is not changed by."""
 
 
 def whole(extents: Sequence[Extent]) -> Groups:
@@ -135,7 +133,7 @@ def viewed(
         return _blocks(operation, groups)
     if kind == "Gather":
         return _only_positions(operation, groups)
-    if kind in ("Squeeze", "Unsqueeze") or kind in SINGLES:
+    if kind in ("Squeeze", "Unsqueeze") or kind in SIMPLE_REDUCTIONS:
         axes = operation.integers("axes", 1)
         if not axes:
             return None
@@ -148,7 +146,7 @@ def viewed(
             return tuple(() if axis in places else next(given) for axis in range(count))
         if any(groups[axis] for axis in places):
             return None
-        if kind in SINGLES and attributes.get("keepdims", 1):
+        if kind in SIMPLE_REDUCTIONS and attributes.get("keepdims", 1):
             return groups
         return tuple(group for axis, group in enumerate(groups) if axis not in places)
     return None

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .affine_operators import VARIADIC
 from .congruence import Congruence
 from .integers import Extent
+from .operators import BROADCASTING, ELEMENTWISE, VARIADIC
 from .program import Datum, Operation, Unproved
 from .reordering import Groups, regrouped
-from .transposition import BROADCASTING, ELEMENTWISE
 
 
 def reshaped_class(proof: Congruence, source: Operation, result: Operation) -> int:

@@ -19,10 +19,10 @@ from .integers import (
     quotient,
     times,
 )
+from .operators import BROADCASTING, ELEMENTWISE, VARIADIC
 from .pools import POOLS, windows
 from .program import Array, Datum, Operation, Unproved, static
 from .reordering import VIEWS, extents_of, regrouped, viewed, whole
-from .transposition import BROADCASTING, ELEMENTWISE
 
 Found = Sequence[Extent | None] | None
 """The extents of a result, None where one is unknown."""
@@ -58,7 +58,7 @@ def result_extents(value: Datum, shape_of: ShapeOf, integers: Integers) -> Found
             slope = None if operation.inputs[1] is None else shape_of(operation.inputs[1])
             return _kept(shape, slope)
         if kind in BROADCASTING:
-            since = 8 if kind in ("Max", "Min", "Sum", "Mean") else 7
+            since = 8 if kind in VARIADIC else 7
             return _broadcast_all(operation, shape_of) if operation.version >= since else None
         if kind in _OF_OPERANDS:
             return _OF_OPERANDS[kind](operation, shape_of, integers)

@@ -11,90 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .operators import BROADCASTING, ELEMENTWISE, REDUCTIONS
 from .program import Array, Datum, Operation, Stored, Unproved
-
-ELEMENTWISE = frozenset(
-    (
-        *(
-            "Abs",
-            "Acos",
-            "Asin",
-            "Atan",
-            "Cast",
-            "Ceil",
-            "Celu",
-            "Clip",
-            "Cos",
-            "Elu",
-            "Erf",
-            "Exp",
-            "Floor",
-            "Gelu",
-        ),
-        *(
-            "HardSigmoid",
-            "HardSwish",
-            "IsInf",
-            "IsNaN",
-            "LeakyRelu",
-            "Log",
-            "Mish",
-            "Neg",
-            "Not",
-            "Reciprocal",
-            "Relu",
-        ),
-        *(
-            "Round",
-            "Selu",
-            "Sigmoid",
-            "Sign",
-            "Sin",
-            "Softplus",
-            "Softsign",
-            "Sqrt",
-            "Tan",
-            "Tanh",
-            "ThresholdedRelu",
-        ),
-    )
-)
-"""Operators of one operand that has axes."""
-
-BROADCASTING = frozenset(
-    (
-        *(
-            "Add",
-            "And",
-            "Div",
-            "Equal",
-            "Greater",
-            "GreaterOrEqual",
-            "Less",
-            "LessOrEqual",
-            "Max",
-            "Mean",
-            "Min",
-        ),
-        *("Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor"),
-    )
-)
-
-REDUCING = frozenset(
-    f"Reduce{name}"
-    for name in (
-        "L1",
-        "L2",
-        "LogSum",
-        "LogSumExp",
-        "Max",
-        "Mean",
-        "Min",
-        "Prod",
-        "Sum",
-        "SumSquare",
-    )
-)
 
 View = Callable[[Datum, Sequence[int]], Datum]
 """Returns the view of a value with its axes permuted."""
@@ -117,7 +35,7 @@ def transposed(operation: Operation, perm: Sequence[int], view: View) -> Operati
     elif kind == "Concat" or (kind in ("Softmax", "LogSoftmax") and operation.version >= 13):
         inputs = [_data(each, perm, view) for each in inputs]
         attributes["axis"] = _place(int(attributes.get("axis", -1)), perm)
-    elif kind in REDUCING or kind == "Gather":
+    elif kind in REDUCTIONS or kind == "Gather":
         inputs[0] = _data(inputs[0], perm, view)
         axes = operation.integers("axes", 1)
         if kind == "Gather":
