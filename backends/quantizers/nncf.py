@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 from ...ir.tensor import Array
 from ...ir.types import Shape
@@ -78,16 +78,19 @@ def fill_statistic_points(
         _set_span(collector, found.known[name], _extents(found.shapes[name]))
     uncorrected = []
     for node, asked in means.items():
-        names = [tensors.read_or_made(target) for target, _ in asked]
-        averages: list[Array | None] = [_average(name, found, input_means or {}) for name in names]
-        if any(average is None for average in averages):
+        (source,) = (target for target, _ in asked if not _is_result(target))
+        name = tensors.read_or_made(source)
+        data = _average(name, found, input_means or {})
+        if data is None:
             uncorrected.append(node)
-            averages = [None] * len(averages)
-        for (_, collector), name, average in zip(asked, names, averages, strict=True):
-            _observe(
-                collector,
-                _spread(NAN, None, _extents(found.shapes[name])) if average is None else average,
-            )
+        for target, collector in asked:
+            if data is None:
+                array = _spread(NAN, None, _extents(found.shapes[tensors.read_or_made(target)]))
+            elif target is source:
+                array = data
+            else:
+                array = tensors.result(target, name, data)
+            _observe(collector, array)
     return Filled(found.missing, tuple(uncorrected), found.guessed)
 
 
@@ -120,6 +123,7 @@ class _Tensors:
         from nncf.onnx.graph.node_utils import get_input_edges_mapping
 
         self._nodes = {node.name: node for node in model.graph.node}
+        self._opsets, self._ir_version = model.opset_import, model.ir_version
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._readers: dict[str, list[tuple[str, int]]] = get_input_edges_mapping(graph)
 
@@ -138,6 +142,29 @@ class _Tensors:
         if name not in self._initializers:
             raise UsageError(f"the weight {name!r} is not an initializer")
         return numpy_helper.to_array(self._initializers[name])
+
+    def result(self, target: Any, source: str, data: Array) -> Array:
+        """Return what the layer of a target point computes of `data` for `source`, in float.
+
+        NNCF subtracts what the quantized layer computes of the same data, so that the difference is
+        the error of the weights. The mean of the BatchNormalization would add how far the mean of
+        the data is off.
+        """
+        from nncf.onnx.engine import ONNXEngine
+
+        node = self._nodes[target.target_node_name]
+        result = node.output[0]
+        constants = [self._initializers[name] for name in node.input if name in self._initializers]
+        element = helper.np_dtype_to_tensor_dtype(data.dtype)
+        graph = helper.make_graph(
+            [node],
+            "layer",
+            [helper.make_tensor_value_info(source, element, data.shape)],
+            [helper.make_tensor_value_info(result, element, None)],
+            constants,
+        )
+        layer = helper.make_model(graph, opset_imports=self._opsets, ir_version=self._ir_version)
+        return np.asarray(ONNXEngine(layer).infer({source: data})[result])
 
 
 def _is_result(target: Any) -> bool:
