@@ -13,7 +13,7 @@ from ...compiler import compile as compile_model
 from ...frontends.onnx import from_model
 from ...frontends.onnx.codec.domains import with_canonical_domains
 from ...frontends.onnx.codec.external_data import embed_external_data
-from ...frontends.onnx.raising import obstacle_to_opset
+from ...frontends.onnx.raising import raise_opset
 from ...passes.data_free.bias_correction import BiasCorrection
 from ...passes.infra import PassContext
 from ...result import Result, copied
@@ -164,10 +164,9 @@ class Preparation:
         (entry,) = (each for each in model.opset_import if not each.domain)
         if entry.version >= self.opset:
             return
-        obstacle = obstacle_to_opset(model, self.opset)
+        obstacle = raise_opset(model, self.opset)
         if obstacle is not None:
             raise EmitError(f"integers of 16 bits need opset {self.opset}: {obstacle}")
-        entry.version = self.opset
 
     def _folded(self, result: Result) -> ModelProto:
         folded = copied(result.model)

@@ -28,6 +28,8 @@ def followed_by(opset: int, op: str, **attributes: Any) -> ModelProto:
     if op == "BatchNormalization":
         ones = np.ones(6, np.float32)
         operands += [graph.initializer(ones) for _ in range(4)]
+    elif op == "Resize":
+        operands.append(graph.initializer(np.array([1, 1, 2, 2], np.float32)))
     graph.node(op, operands, "y", "last", **attributes)
     graph.output("y", None)
     return graph.model()
@@ -63,9 +65,7 @@ def test_activations_have_16_bits_in_opset_21(opset: int) -> None:
     [
         (11, "Softmax", {"axis": 1}),
         (12, "LogSoftmax", {}),
-        (11, "ReduceSum", {"axes": [2]}),
-        (17, "ReduceMean", {"axes": [2]}),
-        (17, "ReduceMax", {"axes": [2]}),
+        (10, "Resize", {"mode": "nearest"}),
         (18, "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
     ],
 )
@@ -87,6 +87,9 @@ def test_an_opset_is_not_raised_past_another_meaning(
         (12, "MaxPool", {"kernel_shape": [2, 2]}),
         (18, "AveragePool", {"kernel_shape": [2, 2]}),
         (11, "Flatten", {}),
+        (17, "ReduceMean", {"axes": [2, 3], "keepdims": 0}),
+        (11, "ReduceSum", {"axes": [2]}),
+        (10, "Clip", {"min": 0.1, "max": 0.5}),
     ],
 )
 def test_an_opset_is_raised_where_all_operators_mean_the_same(
