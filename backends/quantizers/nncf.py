@@ -220,8 +220,8 @@ def _average(
     if not shape or not all(isinstance(extent, int) for extent in shape[1:]):
         raise UsageError(
             f"the shape of {name!r} is not known, but NNCF's bias correction needs it: fix the"
-            " shapes of the model's inputs, or pass fast_bias_correction=False to"
-            " PostTrainingQuantization"
+            " shapes of the model's inputs, or pass AdvancedQuantizationParameters("
+            "disable_bias_correction=True) to PostTrainingQuantization"
         )
     mean, axis = (None, None) if known is None else (known.mean, known.mean_axis)
     if name in input_means:

@@ -140,6 +140,22 @@ def test_the_input_has_to_be_given() -> None:
         without_data(digits("relu").result)
 
 
+def test_open_shapes_are_quantized_without_correction() -> None:
+    """The message named fast_bias_correction=False, whose statistics are refused."""
+    model = high_biases(pad=0).model()
+    del model.graph.value_info[:]
+    for info in (*model.graph.input, *model.graph.output):
+        for axis in range(2, len(info.type.tensor_type.shape.dim)):
+            info.type.tensor_type.shape.dim[axis].dim_param = f"extent{axis}"
+    result, known = compile_model(model), {"input_ranges": {"x": (-5.0, 5.0)}}
+    with pytest.raises(UsageError, match="disable_bias_correction=True"):
+        without_data(result, **known)
+    advanced = AdvancedQuantizationParameters(disable_bias_correction=True)
+    quantized, filled = without_data(result, {"advanced_parameters": advanced}, **known)
+    assert filled.uncorrected == ()
+    assert "QuantizeLinear" in {node.op_type for node in quantized.graph.node}
+
+
 @pytest.mark.shared
 def test_a_histogram_is_refused() -> None:
     net = digits("relu")
