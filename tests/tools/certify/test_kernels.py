@@ -182,14 +182,16 @@ def test_kernels_of_onnxruntime_keep_the_bounds(operator: str) -> None:
     x = np.concatenate(
         [generator.standard_normal(9000) * scale for scale in (0.01, 0.5, 1)]
     ).astype(np.float32)
-    x = np.abs(x) if operator == "Log" else np.clip(x, -3.5, 8)
-    info = [helper.make_tensor_value_info(name, 1, [None]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], "g", info[:1], info[1:])
+    x = np.abs(x) if operator in ("Log", "Pow") else np.clip(x, -3.5, 8)
+    given = {"x": x, **({"e": generator.permutation(x) - 1} if operator == "Pow" else {})}
+    info = [helper.make_tensor_value_info(name, 1, [None]) for name in (*given, "y")]
+    node = helper.make_node(operator, list(given), ["y"])
+    graph = helper.make_graph([node], "g", info[:-1], info[-1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, {"x": x})
+    (y,) = session.run(None, given)
     operation = Operation("y", "", operator, 20, {}, {}, [], [])
-    exact = EVALUATORS[operator](operation, [x.astype(np.float64)])
+    exact = EVALUATORS[operator](operation, [each.astype(np.float64) for each in given.values()])
     rounded = Stored(None, exact.astype(np.float32), exact)
     ulps = ulps_between(y, rounded)
     assert ulps is not None and (stated(operation, rounded, ulps).array == y).all()

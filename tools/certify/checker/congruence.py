@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from .affine_operators import compressed, fitted
 from .equal_operands import normal_operands, trains
 from .inferred_types import SMALL
-from .integers import INTEGERS, Expression, Extent, Integers, is_cast_number, times
+from .integers import INTEGERS, Expression, Extent, Integers, float_of, times
 from .known_runs import chosen, single_run
 from .open_constants import OpenConstant
 from .operators import BROADCASTING, MOVING, VARIADIC
@@ -438,13 +438,10 @@ class Congruence:
         if numbers is None or not result.kind:
             return None
         dtype = INTEGERS.get(result.kind)
-        if result.kind in FLOATS and all(is_cast_number(each) for each in numbers.flat):
-            counts = np.array([each.parts[1] for each in numbers.flat], np.int64).reshape(
-                numbers.shape
-            )
-            result.stored = Stored(
-                None, counts.astype(helper.tensor_dtype_to_np_dtype(result.kind))
-            )
+        floats = [float_of(each) for each in numbers.flat] if result.kind in FLOATS else [None]
+        if None not in floats:
+            made = np.array(floats, np.float64).reshape(numbers.shape)
+            result.stored = Stored(None, made.astype(helper.tensor_dtype_to_np_dtype(result.kind)))
         elif dtype is None or any(isinstance(each, Expression) for each in numbers.flat):
             term = self.term(("integers", result.kind, numbers.shape, tuple(numbers.flat)))
             self.arrays.setdefault(term, numbers)

@@ -475,14 +475,18 @@ REALS: dict[str, Callable[..., Extent]] = {
 """The operators of whole numbers as floats, on one element each."""
 
 
-def is_cast_number(number: Extent) -> bool:
-    """Return whether a number is a known integer as a floating-point number."""
-    return (
-        isinstance(number, Expression)
-        and number.head in ("Cast", "real")
-        and isinstance(number.parts[1], int)
-        and number.parts[2:3] in ((), (1,))
-    )
+def float_of(number: Extent) -> float | None:
+    """Return the float that is a known integer, or a quotient of two; None for other numbers.
+
+    A quotient is rounded to float64, and a rounding of that to fewer bits is the one of the
+    quotient: `_real` bounds both integers.
+    """
+    if not isinstance(number, Expression) or number.head not in ("Cast", "real"):
+        return None
+    dividend, *divisor = number.parts[1:3]
+    if not isinstance(dividend, int) or abs(dividend) > 1 << 53:
+        return None
+    return dividend / (divisor[0] if divisor else 1)
 
 
 class Integers:

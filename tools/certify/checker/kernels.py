@@ -14,6 +14,7 @@ from .program import Array, Operation, Stored, Unproved
 BOUNDS: dict[str, tuple[float, float]] = {
     "Exp": (2.0, np.inf),
     "Log": (3.0, np.inf),
+    "Pow": (2.0, np.inf),
     "Sigmoid": (64.0, 2.0),
     "Softplus": (5.0, np.inf),
     "Tanh": (5.0, np.inf),

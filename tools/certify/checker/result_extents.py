@@ -286,7 +286,7 @@ def _weight(
 def _convolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeOf) -> Found:
     """Return the extents of a Conv."""
     channels, _, kernel = _weight(operation, shape, shape_of)
-    made = _pooled(operation, shape, kernel)
+    made = _pooled(operation, shape, kernel, fits=True)
     return None if made is None else [made[0], channels, *made[2:]]
 
 
@@ -306,8 +306,17 @@ def _deconvolved(operation: Operation, shape: Sequence[Extent], shape_of: ShapeO
     return made
 
 
-def _pooled(operation: Operation, shape: Sequence[Extent], kernel: Sequence[int] | None) -> Found:
-    """Return the extents of a pool with windows of these extents, as runtimes count windows."""
+def _pooled(
+    operation: Operation,
+    shape: Sequence[Extent],
+    kernel: Sequence[int] | None,
+    *,
+    fits: bool = False,
+) -> Found:
+    """Return the extents of a pool with windows of these extents, as runtimes count windows.
+
+    An operator that `fits` refuses data that are smaller than a window.
+    """
     given, count = operation.attributes, len(shape) - 2
     if given.get("ceil_mode"):
         return [
@@ -321,7 +330,7 @@ def _pooled(operation: Operation, shape: Sequence[Extent], kernel: Sequence[int]
     for axis, extent in enumerate(shape[2:]):
         reach = given.get("dilations", (1,) * count)[axis] * (kernel[axis] - 1) + 1
         room = plus(extent, pads[axis] + pads[axis + count] - reach)
-        if strides[axis] > 1:  # runtimes round the quotient towards 0, not down
+        if strides[axis] > 1 and not fits:  # runtimes round the quotient towards 0, not down
             if least(room) < -1:
                 made.append(None)
                 continue
