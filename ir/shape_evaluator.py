@@ -64,6 +64,8 @@ class ShapeEvaluator(ConstantEvaluator):
     ) -> None:
         super().__init__(max_bytes, beside=beside)
         self._pieces: dict[Value, Array | None] = {}
+        self._graph_extents: dict[Graph, set[Formula]] = {}
+        """The formulas among the extents of the values of a graph, as far as it was typed."""
         self.has_computed_pad_axes: bool = (
             isinstance(beside, ShapeEvaluator) and beside.has_computed_pad_axes
         )
@@ -73,6 +75,7 @@ class ShapeEvaluator(ConstantEvaluator):
     def reset(self) -> None:
         super().reset()
         self._pieces = {}
+        self._graph_extents = {}
 
     def forget(self, value: Value) -> None:
         super().forget(value)
@@ -81,6 +84,7 @@ class ShapeEvaluator(ConstantEvaluator):
     def forget_unknown(self) -> None:
         super().forget_unknown()
         self._pieces = {}
+        self._graph_extents = {}
 
     def forget_pieces(self, value: Value) -> None:
         """Forget what is known of a value that has another shape now."""
@@ -157,7 +161,38 @@ class ShapeEvaluator(ConstantEvaluator):
             return self._constant_pieces(value)
         else:
             found = self._evaluated(node, parts)
-        return found if found is not None and _fits(found, value) else None
+        return found if found is not None and self._fits(found, value) else None
+
+    def _fits(self, pieces: Array, value: Value) -> bool:
+        """Return whether `pieces` are elements of `value` that did not wrap."""
+        dtype = dtype_of(value.type)
+        if dtype is None or dtype.kind not in ("int", "bool"):
+            return False
+        kinds = {True: bool, False: int}
+        limit = 1 << (dtype.bits - 1)
+        for piece in pieces.ravel():
+            if isinstance(piece, int):
+                if not isinstance(piece, kinds[dtype is BOOL]):
+                    return False
+                if dtype is not BOOL and not -limit <= piece < limit:
+                    return False
+            elif isinstance(piece, Formula) and dtype is not I64 and not isinstance(piece, Extent):
+                low = least(piece)
+                if low is None or low < -limit or not self._is_below_extent(piece, value.graph):
+                    return False
+        return True
+
+    def _is_below_extent(self, piece: Piece, graph: Graph) -> bool:
+        """Return whether a value of a graph has an extent that a number never exceeds.
+
+        Where the number would be 2^31, that extent would be, too, and no run has such a value.
+        """
+        if graph not in self._graph_extents:
+            results = (result for node in graph.operators() for result in node.outputs)
+            extents = (extent for result in results for extent in extents_of(result))
+            self._graph_extents[graph] = {each for each in extents if isinstance(each, Formula)}
+        gaps = (least(difference(extent, piece)) for extent in self._graph_extents[graph])
+        return any(gap is not None and gap >= 0 for gap in gaps)
 
     def _evaluated(self, node: Node, parts: list[Array | None]) -> Array | None:
         if node.op in ("cast", "cast_like"):
@@ -256,42 +291,6 @@ def _is_inside(atom: object, node: Node) -> bool:
     """Return whether an atom is the extent of a value in a body of `node`."""
     inside = isinstance(atom, Extent) and isinstance(atom.value, Value)
     return inside and atom.value.graph is not node.graph  # type: ignore[attr-defined]
-
-
-def _fits(pieces: Array, value: Value) -> bool:
-    """Return whether `pieces` are elements of `value` that did not wrap."""
-    dtype = dtype_of(value.type)
-    if dtype is None or dtype.kind not in ("int", "bool"):
-        return False
-    kinds = {True: bool, False: int}
-    limit = 1 << (dtype.bits - 1)
-    for piece in pieces.ravel():
-        if isinstance(piece, int):
-            if not isinstance(piece, kinds[dtype is BOOL]):
-                return False
-            if dtype is not BOOL and not -limit <= piece < limit:
-                return False
-        elif isinstance(piece, Formula) and dtype is not I64 and not isinstance(piece, Extent):
-            low = least(piece)
-            if low is None or low < -limit or not _is_below_extent(piece, value.graph):
-                return False
-    return True
-
-
-def _is_below_extent(piece: Piece, graph: Graph) -> bool:
-    """Return whether a value of a graph has an extent that a number never exceeds.
-
-    Where the number would be 2^31, that extent would be, too, and no run has such a value.
-    """
-    known = {
-        piece
-        for node in graph.operators()
-        for result in node.outputs
-        for piece in extents_of(result)
-        if isinstance(piece, Formula)
-    }
-    gaps = (least(difference(extent, piece)) for extent in known)
-    return any(gap is not None and gap >= 0 for gap in gaps)
 
 
 def _is_of_value(piece: Piece) -> bool:

@@ -396,7 +396,8 @@ def constant_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
         value: rewriter.constant(ArrayTensor(numbers), before=node, hint=f"{value.name}.bounds")
         for value, numbers in found.items()
     }
-    rewriter.set_inputs(node, [made.get(each, each) for each in node.inputs])
+    starts, ends = (made.get(node[name], node[name]) for name in ("starts", "ends"))
+    rewriter.set_inputs(node, [data, starts, ends, *node.inputs[3:]])
     return True
 
 
