@@ -8,7 +8,8 @@ unknown. Equal pieces are the same number in every run. Pieces that differ may b
     maximum(0, total("N", -1))          max(N - 1, 0)
 
 Sums and products hold modulo 2^64, as runtimes compute them. Comparisons, quotients and maxima
-suppose that no product of extents exceeds 2^63: no tensor has so many elements.
+suppose that no product of extents exceeds 2^63: no tensor has so many elements. Numbers in int32
+are known below an extent, which is supposed not to reach 2^31.
 """
 
 from __future__ import annotations

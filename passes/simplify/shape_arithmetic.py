@@ -380,12 +380,12 @@ def constant_bounds(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -
         return rewriter.decline("its starts and ends are constant, or its axes are unknown")
     if any(step != 1 for step in integers(node, "steps", evaluator)):
         return rewriter.decline("its steps are not 1")
+    extents = [piece_of(data, axis) for axis in axes]
     found: dict[Value, Array] = {}
     for name in names:
         value, pieces = node[name], evaluator.pieces(node[name])
         if value is None or pieces is None or pieces.shape != (len(axes),):
             return rewriter.decline("its starts and ends are unknown")
-        extents = [piece_of(data, axis) for axis in axes]
         open_bound = open_end(node) if name == "ends" else None
         bounds = [_bound(*pair, open_bound) for pair in zip(pieces, extents, strict=True)]
         if None in bounds:

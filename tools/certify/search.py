@@ -423,8 +423,7 @@ class Search(Proof):
             yield from self._permuted_readers(operation.kind, root)
 
     def _permuted_readers(self, kind: str, value: Datum) -> Iterator[Operation]:
-        """Yield source operations that read a value, or one with its axes permuted."""
-        yield from self._readers_of(kind, value.term)[:MAX_TURNED]
+        """Yield source operations that read a value with its axes permuted."""
         for perm in self._perms():
             if len(perm) == value.rank:
                 with suppress(Unproved):
@@ -559,8 +558,12 @@ class Search(Proof):
                 root = operand.term if base is None else base[0].term
                 core = self.views.get(root, (root, ()))[0]
                 for pad in self._readers_of("Pad", core):
-                    behind = self._permuted_readers(operation.kind, pad.outputs[0])
-                    found.update((each.label, each) for each in behind)
+                    data = pad.outputs[0]
+                    for behind in (
+                        self._readers_of(operation.kind, data.term),
+                        self._permuted_readers(operation.kind, data),
+                    ):
+                        found.update((each.label, each) for each in behind)
                 for kind in DENSE if operation.kind in DENSE else (operation.kind,):
                     found.update((each.label, each) for each in self._readers_of(kind, root))
         ordered = sorted(found.values(), key=lambda each: stem(each.label) != stem(operation.label))

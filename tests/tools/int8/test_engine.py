@@ -167,9 +167,8 @@ def test_a_good_model(name: str, with_data: bool, per_channel: bool) -> None:
 
 
 @pytest.mark.parametrize("with_data", [False, True])
-@pytest.mark.parametrize(
-    ("opset", "per_channel"), [(13, False), (17, True), (19, False), (21, True)]
-)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("opset", [13, 17, 19, 21])
 @pytest.mark.parametrize("name", BATCHED)
 def test_float16(name: str, opset: int, with_data: bool, per_channel: bool) -> None:
     build, shape = GOOD[name]

@@ -14,9 +14,6 @@ EPSILON = float(np.float32(1e-5))
 BINARY = frozenset(("Mul", "Add", "Sub", "Div", "Sum", "Mean"))
 
 
-"""Operators of any number of operands, which have one shape before opset 8."""
-
-
 def own_line(operation: Operation) -> tuple[Datum, Line] | None:
     """Return the operand and the line of an operation that is one, else None."""
     if operation.line is not None:

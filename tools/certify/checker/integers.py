@@ -632,9 +632,9 @@ def _opaque(operation: Operation, arrays: Sequence[Array]) -> Array | None:
     return _mapped(lambda *given: Expression(OPAQUE, (operation.kind, *given)), arrays)
 
 
-def _fit(array: Array, kind: int = TensorProto.INT64) -> bool:
-    """Return whether no number of an array may have been wrapped by its type."""
-    return all(bits(each) <= BITS[kind] for each in array.flat)
+def _fit(array: Array) -> bool:
+    """Return whether no number of an array may have been wrapped by int64."""
+    return all(bits(each) <= BITS[TensorProto.INT64] for each in array.flat)
 
 
 def _constant(kind: int, number: object) -> Extent:

@@ -14,7 +14,7 @@ ELEMENTWISE = frozenset(
 """Operators of one operand that has axes."""
 
 VARIADIC = frozenset(("Max", "Mean", "Min", "Sum"))
-"""Operators that broadcast any number of operands, from opset 8 on."""
+"""Operators of any number of operands, which they broadcast from opset 8 on."""
 
 BROADCASTING = VARIADIC | frozenset(
     (
@@ -38,3 +38,4 @@ SIMPLE_REDUCTIONS = frozenset(("ReduceMax", "ReduceMean", "ReduceMin", "ReducePr
 REDUCTIONS = SIMPLE_REDUCTIONS | frozenset(
     ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 )
+"""Operators that reduce axes, which are an attribute or their second operand."""
