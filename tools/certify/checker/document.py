@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 if TYPE_CHECKING:  # the Python of onnx takes long to import, and a compile needs none of it
     from onnx import ModelProto
 
@@ -18,20 +20,66 @@ VERSION = 1
 RECORDED = 2
 """The version of one with the records of a compile, for which `irc certify` finds the steps."""
 
+LARGE = 1 << 16
+"""Least bytes of an item that is written again rather than kept."""
+
 MARK = "irc.compiled"
 """The key in the metadata of a model that bears irc's mark, which a certificate does not see."""
 
 
 def digest_of_model(model: ModelProto) -> str:
-    """Return the SHA-256 of a model without irc's mark, external data included."""
-    others = [entry for entry in model.metadata_props if entry.key != MARK]
-    if len(others) < len(model.metadata_props):
-        bare = type(model)()
-        bare.CopyFrom(model)
-        del bare.metadata_props[:]
-        bare.metadata_props.extend(others)
-        model = bare
-    return sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    """Return the SHA-256 of a model as protobuf writes it, without irc's mark.
+
+    Its elements have to be in it. The graph is written item by item: as one message, its weights
+    would be copied several times.
+    """
+    found = sha256()
+    for part in _parts(model)[1]:
+        found.update(part if isinstance(part, bytes) else _bytes_of(part))
+    return found.hexdigest()
+
+
+def _parts(message: Any) -> tuple[int, list[Any]]:
+    """Return how many bytes protobuf writes of a model or graph, and these in parts.
+
+    Large items are parts that are not written yet. irc's mark counts, and is left out.
+    """
+    size, parts = 0, list[Any]()
+    for field, content in message.ListFields():
+        if field.type != field.TYPE_MESSAGE:
+            parts.append(type(message)(**{field.name: content}).SerializeToString())
+            size += len(parts[-1])
+            continue
+        for item in [content] if hasattr(content, "ListFields") else content[:]:
+            if field.name == "graph":
+                length, inner = _parts(item)
+            else:
+                made = _bytes_of(item)
+                length, inner = len(made), [made if len(made) < LARGE else item]
+            head = _head(field.number, length)
+            size += len(head) + length
+            if not hasattr(message, "graph") or getattr(item, "key", "") != MARK:
+                parts += [head, *inner]
+    if len(UnknownFieldSet(message)):  # which protobuf writes last
+        parts.append(_bytes_of(message)[size:])
+        size += len(parts[-1])
+    return size, parts
+
+
+def _bytes_of(message: Any) -> bytes:
+    made: bytes = message.SerializeToString(deterministic=True)
+    return made
+
+
+def _head(number: int, size: int) -> bytes:
+    """Return what protobuf writes before a message: the number of its field, and its size."""
+    made = bytearray()
+    for each in (number << 3 | 2, size):
+        while each > 127:
+            made.append(each & 127 | 128)
+            each >>= 7
+        made.append(each)
+    return bytes(made)
 
 
 def digest_of_content(document: Mapping[str, Any]) -> str:
