@@ -142,33 +142,16 @@ def _zero_terms(
     operation: Operation, parts_of: Callable[[Datum | None], Line | None]
 ) -> list[Line]:
     """Return the line of a layer of zero data, or with zero weights: outputs are the bias."""
-    constants = [
-        each.stored
-        for each in (operation.operand(1), operation.operand(0))
-        if each is not None and each.stored is not None
-    ]
-    rank = operation.outputs[0].rank
-    if not constants:
+    made, rank = weights_of(operation), operation.outputs[0].rank
+    if made is None or made.addend is not None or rank is None or not 0 <= made.axis < rank:
         return []
-    fixed = [
-        parts_of(each) for each in operation.inputs[:2] if each is not None and each.stored is None
-    ]
-    is_zero = any(
-        each is not None and not each.scale.any() and not each.shift.any() for each in fixed
-    )
-    if rank is None or (not constants[0].has_zeros and not is_zero):
+    line = parts_of(operation.operand(made.data))
+    gone = made.weight.zero_rows()
+    if line is not None and not line.scale.any() and not line.shift.any():
+        if np.isfinite(made.matrix).all():
+            gone = np.ones_like(gone)
+    if not gone.any():
         return []
-    made = weights_of(operation)
-    if (
-        made is None
-        or made.addend is not None
-        or not 0 <= made.axis < rank
-        or not np.isfinite(made.matrix).all()
-    ):
-        return []
-    seen = np.asarray(
-        made.matrix.any(axis=tuple(range(1, made.matrix.ndim))) & (not is_zero), np.float64
-    )
-    scale = along(seen, made.axis, rank)
+    scale = along(np.where(gone, 0.0, 1.0), made.axis, rank)
     bias = np.zeros((1,) * rank) if made.bias is None else made.bias_factor * made.bias.exact
     return [Line.of(scale, np.where(scale == 0.0, bias, 0.0))]

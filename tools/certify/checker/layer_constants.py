@@ -18,8 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .lines import SLACK, is_rounding, vanishes
+from .lines import FORMATS, SLACK, is_rounding, vanishes
 from .program import Array, Datum, Misrounded, Operation, Unproved
+
+MAX_BLOCK = 1 << 15
+"""Most elements that are computed at once, unless a row has more."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,13 +30,15 @@ class Numbers:
     """The elements of a constant. `widened` makes them as they are before any rounding.
 
     `stored` are the floats of the file, or the scales of a DequantizeLinear: then each element is
-    that of `whole` times the scale at the place that `places` has for it.
+    that of `whole` times the scale at the place that `places` has for it. `is_rounded` says that
+    the elements are `stored`.
     """
 
     widened: Callable[[], Array]
     stored: Array
     whole: Array | None = None
     places: Array | None = None
+    is_rounded: bool = False
 
     @property
     def exact(self) -> Array:
@@ -49,9 +54,42 @@ class Numbers:
     def map(self, change: Callable[[Array], Array]) -> Numbers:
         """Return the numbers with their elements put in another order."""
         if self.whole is None or self.places is None:
-            return Numbers(lambda: change(self.exact), change(self.stored))
+            made = change(self.stored)
+            return Numbers(lambda: change(self.exact), made, is_rounded=self.is_rounded)
         parts = self.stored, change(self.whole), change(self.places)
         return Numbers(lambda: change(self.exact), *parts)
+
+    def zero_rows(self) -> Array:
+        """Return where all elements at a position of the first axis are zero."""
+        elements = self.stored if self.is_rounded else self.exact
+        rest = tuple(range(1, elements.ndim))
+        found = np.asarray(~elements[(slice(None), *[slice(1)] * len(rest))].any(axis=rest))
+        if found.any():  # few begin with a zero
+            found[found] = ~elements[found].any(axis=rest)
+        return found
+
+    def is_scaled(self, given: Numbers, factors: Array) -> bool:
+        """Return whether all elements are `given` times the factor of their row, rounded.
+
+        Rows are taken along the first axis, a few at a time: they stay in the processor's cache.
+        False may mean that a row has no normal number.
+        """
+        if not self.is_rounded or not given.is_rounded or self.stored.dtype.kind != "f":
+            return False
+        wide = factors.reshape(-1, *[1] * (self.stored.ndim - 1))
+        rest = tuple(range(1, wide.ndim))
+        least = 2.0 ** FORMATS[self.stored.dtype.name][1]
+        step = max(1, MAX_BLOCK * len(factors) // max(1, self.stored.size))
+        for start in range(0, len(factors), step):
+            rows = slice(start, start + step)
+            exact = given.stored[rows].astype(np.float64) * wide[rows]
+            made = exact.astype(self.stored.dtype)
+            greatest = np.abs(made).max(axis=rest, initial=0.0)
+            if not ((least <= greatest) & (greatest < np.inf)).all():
+                return False
+            if not np.array_equal(made, self.stored[rows]):
+                return False
+        return True
 
     def check(self, name: str, exact: Array, reach: Array | None = None) -> None:
         """Prove that elements, called `name`, are rounded from `exact`.
@@ -125,7 +163,9 @@ def numbers_of(value: Datum | None) -> Numbers | None:
         return None
     stored = value.stored
     if stored is not None:
-        return Numbers(lambda: stored.exact, stored.array) if value.is_float else None
+        if not value.is_float:
+            return None
+        return Numbers(lambda: stored.exact, stored.array, is_rounded=not stored.is_unrounded)
     operation = value.producer
     if operation is None or operation.domain:
         return None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,6 @@ class Stored:
         self._exact = exact
         self.is_unrounded = exact is not None
         self._key: tuple[Any, ...] | None = None
-        self._has_zeros: bool | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stored) and self.key == other.key
@@ -126,34 +124,47 @@ class Stored:
         return made
 
     @property
-    def has_zeros(self) -> bool:
-        """Whether an element is zero."""
-        if self._has_zeros is None:
-            self._has_zeros = not self.array.all()
-        return self._has_zeros
-
-    @property
     def key(self) -> tuple[Any, ...]:
-        """Element type, extents and digest of the elements."""
+        """Element type, extents and elements."""
         if self._key is None:
             tensor = self._tensor
             if tensor is not None and tensor.HasField("raw_data"):
-                kind, extents, content = tensor.data_type, tuple(tensor.dims), tensor.raw_data
+                kind, extents = tensor.data_type, tuple(tensor.dims)
+            elif tensor is not None:
+                kind, extents = tensor.data_type, self.array.shape
             else:
-                array = self.array
-                if tensor is None:
-                    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-                else:
-                    kind = tensor.data_type
-                extents = tuple(array.shape)
-                if array.dtype == object:
-                    content = repr(array.tolist()).encode()
-                else:
-                    content = array.tobytes()
-                if tensor is not None and tensor.data_type in _PACKED:
-                    content = numpy_helper.from_array(array).raw_data
-            self._key = ("constant", kind, extents, sha256(content).digest())
+                kind, extents = helper.np_dtype_to_tensor_dtype(self.array.dtype), self.array.shape
+            self._key = ("constant", kind, extents, _Elements(self._content))
         return self._key
+
+    def _content(self) -> bytes:
+        """Return the elements as bytes, as a tensor of the file has them."""
+        tensor = self._tensor
+        if tensor is not None and tensor.HasField("raw_data"):
+            return tensor.raw_data
+        if self.array.dtype == object:
+            return repr(self.array.tolist()).encode()
+        if tensor is not None and tensor.data_type in _PACKED:
+            return numpy_helper.from_array(self.array).raw_data
+        return self.array.tobytes()
+
+
+class _Elements:
+    """Elements of a constant, which are read again where another constant may have them, too."""
+
+    __slots__ = ("_hash", "_read")
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read = read
+        self._hash = hash(read())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Elements) or self._hash != other._hash:
+            return False
+        return self is other or self._read() == other._read()
 
 
 _RECENT: deque[Stored] = deque(maxlen=3)

@@ -183,6 +183,32 @@ def _checked_layer(
     padding: Sequence[int] | None,
     fixed: Line | None,
 ) -> Line:
+    given, made = _alike(source, result, padding)
+    _check_addends(given, made, data, claim)
+    plain = np.zeros((1,) * claim.rank)
+    scale = _vector(Line(claim.scale, plain, plain), made.axis, made.weight.extents[0])[0]
+    wide = along(scale, made.axis, claim.rank)
+    bias = Line.of(
+        wide, plain if given.bias is None else wide * given.bias_factor * given.bias.exact
+    )
+    is_scaled = fixed is None and not data.shift.any() and bool((data.scale == 1.0).all())
+    if not is_scaled or not made.weight.is_scaled(given.weight, given.factor * scale / made.factor):
+        bias = _check_weights((source, result), (given, made), data, bias, claim.shift, fixed)
+    if made.bias is None or not made.bias_factor:
+        return Line(claim.scale, -bias.shift, bias.reach)
+    made.bias.check_sum(
+        (bias.shift + claim.shift) / made.bias_factor,
+        (bias.reach + claim.reach) / abs(made.bias_factor),
+        given.bias,
+        wide * given.bias_factor / made.bias_factor,
+    )
+    return claim
+
+
+def _alike(
+    source: Operation, result: Operation, padding: Sequence[int] | None
+) -> tuple[Weights, Weights]:
+    """Return the constants of two layers that differ in their numbers only. Raises Unproved."""
     given, made = weights_of(source), weights_of(result)
     if (
         given is None
@@ -199,39 +225,57 @@ def _checked_layer(
     ):
         raise Unproved("the layers have different attributes")
     _check_factors((given.factor, made.factor), (given.bias_factor, made.bias_factor))
-    if given.addend is not None or made.addend is not None:
-        addends = [
-            None if each.addend is None else (each.addend.term, each.bias_factor)
-            for each in (given, made)
-        ]
-        is_entered = given.addend is not None and given.addend.term >= 0
-        if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
-            raise Unproved("a bias is not constant, and would have to change")
-    plain = np.zeros((1,) * claim.rank)
-    scale = _vector(Line(claim.scale, plain, plain), made.axis, made.weight.extents[0])[0]
+    if given.weight.extents != made.weight.extents:
+        raise Unproved("the weights have different extents")
+    return given, made
+
+
+def _check_addends(given: Weights, made: Weights, data: Line, claim: Line) -> None:
+    """Refuse biases that are not constant, and would have to change."""
+    if given.addend is None and made.addend is None:
+        return
+    addends = [
+        None if each.addend is None else (each.addend.term, each.bias_factor)
+        for each in (given, made)
+    ]
+    is_entered = given.addend is not None and given.addend.term >= 0
+    if not is_entered or addends[0] != addends[1] or not claim.is_identity or data.has_shift:
+        raise Unproved("a bias is not constant, and would have to change")
+
+
+def _check_weights(
+    layers: tuple[Operation, Operation],
+    weights: tuple[Weights, Weights],
+    data: Line,
+    bias: Line,
+    shift: Array,
+    fixed: Line | None,
+) -> Line:
+    """Return the line of a layer with what its weights make of the shifts of its data.
+
+    `bias` scales the results, and has the bias of the source. `shift` is added to it. Raises
+    Unproved for other weights.
+    """
+    (source, result), (given, made) = layers, weights
+    rank, scale = bias.rank, bias.scale.reshape(-1, *[1] * (len(made.weight.extents) - 1))
     inputs = made.weight.extents[1] * made.groups
     factor, offset, offset_reach = _vector(data, given.data_axis, inputs)
-    matrix = given.matrix
-    if matrix.shape != made.weight.extents or not _are_finite(matrix):
-        raise Unproved("the weights have different extents, or are not finite")
+    matrix, along_inputs = given.matrix, tuple(range(1, scale.ndim))
+    if not _are_finite(matrix):
+        raise Unproved("the weights are not finite")
     weight = _by_input(matrix, factor, given.groups)
     weight = weight if given.factor == 1.0 else given.factor * weight
-    exact = scaled(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)) / made.factor)
-    total = plain if given.bias is None else given.bias_factor * given.bias.exact
-    magnitude = np.abs(total)
+    exact = scaled(weight, scale / made.factor)
+    total, magnitude = bias.shift, bias.reach
     if data.has_shift:
-        along_inputs = tuple(range(1, weight.ndim))
-        terms = given.factor * _by_input(matrix, offset, given.groups)
-        padded = terms * scale.reshape(-1, *[1] * (weight.ndim - 1))
         if source.kind == "MatMul" and weight.ndim > 2:
             raise Unproved("a shift of the data is another one for each matrix of the batch")
-        if padded.any() and _has_padding(source):
+        terms = scale * given.factor * _by_input(matrix, offset, given.groups)
+        if terms.any() and _has_padding(source):
             raise Unproved("the padding of the layer has no shift")
-        total = total + along(terms.sum(along_inputs), made.axis, claim.rank)
-        terms = np.abs(_by_input(matrix, offset_reach, given.groups)).sum(along_inputs)
-        magnitude = magnitude + abs(given.factor) * along(terms, made.axis, claim.rank)
-    scale = along(scale, made.axis, claim.rank)
-    total, magnitude = scale * total, np.abs(scale) * magnitude
+        total = total + along(terms.sum(along_inputs), made.axis, rank)
+        terms = scale * given.factor * _by_input(matrix, offset_reach, given.groups)
+        magnitude = magnitude + along(np.abs(terms).sum(along_inputs), made.axis, rank)
     if fixed is not None:
         free, terms, sizes = _constant_inputs(result, made, fixed, given.data_axis)
         greatest = np.abs(given.factor * matrix).max(initial=0.0)
@@ -244,19 +288,12 @@ def _checked_layer(
                 " source, and would drown the others"
             )
         exact = np.where(free, made.matrix, exact)
-        total = total - along(terms, made.axis, claim.rank)
-        magnitude = magnitude + along(np.abs(terms), made.axis, claim.rank)
-    needed, needed_reach = total + claim.shift, magnitude + claim.reach
+        total = total - along(terms, made.axis, rank)
+        magnitude = magnitude + along(np.abs(terms), made.axis, rank)
     if made.weight.stored.dtype.name in FORMATS:
-        _check_seen(weight, exact, needed, data, made)
+        _check_seen(weight, exact, total + shift, data, made)
     made.weight.check("weight", exact)
-    if made.bias is None or not made.bias_factor:
-        return Line(claim.scale, -total, magnitude)
-    needed, needed_reach = needed / made.bias_factor, needed_reach / abs(made.bias_factor)
-    made.bias.check_sum(
-        needed, needed_reach, given.bias, scale * given.bias_factor / made.bias_factor
-    )
-    return claim
+    return Line(bias.scale, total, magnitude)
 
 
 def _constant_inputs(
