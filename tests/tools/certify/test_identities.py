@@ -182,6 +182,27 @@ def test_zeros_that_a_pad_adds_may_be_pads_of_a_conv(
     assert is_proved(source, result, step) is holds
 
 
+POOLED = """(float[1, 2, 4, {extent}] x) => (float[A, B, C, D] out)
+    <int64[8] p = {{0, 0, {pads}, 0, 0, {pads}}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("extent", "pads", "holds"), [(4, "2, 2", True), (4, "0, 3", False), (0, "0, 2", False)]
+)
+def test_pads_of_a_pool_are_smaller_than_its_window_and_around_elements(
+    extent: int, pads: str, holds: bool
+) -> None:
+    """onnxruntime refuses to run others."""
+    bodies = (
+        "y = Pad(x, p)  out = AveragePool<kernel_shape = [3, 3]>(y)",
+        "out = AveragePool<kernel_shape = [3, 3], count_include_pad = 1,"
+        f" pads = [{pads}, {pads}]>(x)",
+    )
+    pair = [POOLED.format(extent=extent, pads=pads, body=body) for body in bodies]
+    step = {"at": "result", "operation": "out", "identity": "same windows", "source": "out"}
+    assert is_proved(*pair, step) is holds
+
+
 COPIED = """(float[N, T, 6] x) => (float[A, B, C] out) <int64[3] t = {{{target}}}, int64[1] i = {{{place}}},
     int64[1] four = {{4}}, int64[1] first = {{0}}> {{
     a = Exp(x)  s = Shape(a)  e = Gather(s, i)  k = Gather(s, first)  u = Concat<axis = 0>(k, e, four)

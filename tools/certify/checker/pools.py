@@ -77,12 +77,25 @@ def check_padded(source: Operation, result: Operation, padding: list[int]) -> No
         raise Unproved("an attribute differs, or pads are not stated")
     if source.kind == "Conv":
         counts = [1, 1]
+    else:
+        _check_pads_of_pool(result, pads[1])
     if not counts[1] or (not counts[0] and any(pads[0])):
         raise Unproved("zeros of the padding are not counted")
     if len(pads[0]) != len(padding) or pads[1] != tuple(
         a + b for a, b in zip(pads[0], padding, strict=True)
     ):
         raise Unproved("the pads differ")
+
+
+def _check_pads_of_pool(pool: Operation, pads: Sequence[int]) -> None:
+    """Refuse pads that runtimes refuse: wider than the window, or around no elements."""
+    kernel, data = pool.attributes.get("kernel_shape", ()), pool.operand(0)
+    if len(pads) != 2 * len(kernel) or any(
+        pad >= size for pad, size in zip(pads, kernel * 2, strict=True)
+    ):
+        raise Unproved("a pad of the pool is no smaller than its window")
+    if data is None or data.extents is None or 0 in data.extents:
+        raise Unproved("the data of the pool have no elements, or an unknown rank")
 
 
 def check_same_windows(source: Operation, result: Operation) -> None:
