@@ -135,17 +135,24 @@ UNBOUNDED = (
 """Operators for which `graphs.absolute` gives no bound."""
 
 
+def has_computed_divisor(model: ModelProto) -> bool:
+    """Whether a Div has a computed divisor: a greater one makes a smaller quotient, no bound."""
+    fixed = constants(model)
+    return any(node.op_type == "Div" and node.input[1] not in fixed for node in all_nodes(model))
+
+
 def has_rounding_bound(model: ModelProto) -> bool:
     """Whether `rounding_bound` holds: every operator is as steep as for magnitudes."""
+    if has_computed_divisor(model):
+        return False
     for node in all_nodes(model):
-        divides = node.op_type == "Div" and node.input[1] not in constants(model)
         narrows = node.op_type == "Cast" and attribute(node, "to") in (
             TensorProto.FLOAT16,
             TensorProto.BFLOAT16,
         )
         learns = node.op_type == "BatchNormalization" and len(node.output) > 1
         drops = node.op_type == "Dropout" and len(node.input) > 2
-        if node.op_type in UNBOUNDED or divides or narrows or learns or drops:
+        if node.op_type in UNBOUNDED or narrows or learns or drops:
             return False
     return True
 
