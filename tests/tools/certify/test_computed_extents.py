@@ -161,6 +161,10 @@ IMAGE = "e = Unsqueeze(u, axes)  k = Shape(e)"
 PARTS = "e = Slice(u, c0, c2)  f = Slice(u, c2, far)  g = Slice(u, c3, far)"
 
 VALUES = [
+    (f"{KERNEL}  v = Conv(x, w)  a = Slice(v, c0, far, c2)  y = Slice(a, c0, c1, c1)",
+     f"{KERNEL}  v = Conv(x, w)  y = Slice(v, c0, c1, c1)", True),
+    (f"{KERNEL}  v = Conv(x, w)  a = Slice(v, c1, far, c2)  y = Slice(a, c0, c1, c1)",
+     f"{KERNEL}  v = Conv(x, w)  y = Slice(v, c0, c1, c1)", False),
     ("q = Squeeze(n)  r = Range(none, q, one)  y = Gather(u, r)", "y = Identity(u)", True),
     ("q = Squeeze(m)  r = Range(none, q, one)  y = Gather(u, r)", "y = Identity(u)", False),
     ("q = Squeeze(n)  r = Range(none, q, one)  y = Gather<axis = 1>(u, r)", "y = Identity(u)",

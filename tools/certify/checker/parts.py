@@ -158,7 +158,7 @@ def _slice(operation: Operation, integers: Integers) -> Part:
         if step != 1:
             raise Unproved("the slice has other steps than one")
         first, last = (place_of(each, shape[axis], 0, shape[axis]) for each in (start, end))
-        places[axis] = first, maximum(first, last)
+        places[axis] = first, last if first == 0 else maximum(first, last)
     return Part(data, places)
 
 

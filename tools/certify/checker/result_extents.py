@@ -348,6 +348,8 @@ def place_of(number: Extent, extent: Extent, low: int, high: Extent) -> Extent:
         return maximum(plus(number, extent), low)
     if not is_natural(number):
         raise Unproved("a bound may count from the end")
+    if number == low == 0:
+        return 0  # no extent is less, whatever it is computed from
     return minimum(number, high)
 
 
