@@ -11,12 +11,12 @@ from ...support.errors import ModelError
 from ...support.statement import states
 from ..graph import Node, Value, payload_of, producer_of
 from ..provenance import Refusal, Refused
-from ..tensor import Array, Tensor, to_float64
+from ..tensor import Array, Tensor, round_to, to_float64
 from ..types import F64, TensorType, shape_of
 from .bounds import extents_product, operand_bounds
 from .channel_map import ChannelAxis, ChannelMap, same_channels
 from .evaluation import NotEvaluable, identity, operands
-from .inference import Types, input_shape, integer_of, same
+from .inference import Types, input_dtype, input_shape, integer_of, same
 from .interval import ZERO, Interval, added, inverted, multiplied, negated
 from .row import Constants, Inputs, NodeView, OpInfo, Trait, complete_by_types, integer, real
 
@@ -67,6 +67,26 @@ def scale_and_shift(
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(var + epsilon)
         return scale, beta - mean * scale
+
+
+def evaluate_normalization(node: Node, inputs: Inputs) -> tuple[Array, ...]:
+    """Compute gamma (x - mean) / sqrt(var + epsilon) + beta in float64, and round once.
+
+    Mean and variance are operands, or those of each channel of each sample.
+    """
+    dtype, epsilon = input_dtype(node), node.attrs.get("epsilon", DEFAULT_EPSILON)
+    data, *vectors = [to_float64(array) for array in operands(inputs)]
+    if dtype is None or data.ndim < 2 or not data.size:
+        raise NotEvaluable("data without channels or elements")
+    if any(vector.shape != data.shape[1:2] for vector in vectors):
+        raise NotEvaluable("parameters that do not fit the channels")
+    assert isinstance(epsilon, float)
+    over, view = tuple(range(2, data.ndim)), (-1, *(1,) * (data.ndim - 2))
+    gamma, beta, *given = [vector.reshape(view) for vector in vectors]
+    mean, var = given or (data.mean(over, keepdims=True), data.var(over, keepdims=True))
+    with np.errstate(all="ignore"):
+        result = (data - mean) * (gamma / np.sqrt(var + epsilon)) + beta
+    return (round_to(result, dtype),)
 
 
 def _payload(value: Value) -> Tensor | None:
@@ -225,6 +245,7 @@ ROWS = (
         "nn.batch_norm",
         ("data", "scale", "bias", "input_mean", "input_var"),
         same,
+        evaluate_normalization,
         onnx="BatchNormalization",
         when=is_inference_batch_norm,
         forms={OWN_TYPES: 15},
@@ -257,6 +278,7 @@ ROWS = (
         "nn.instance_norm",
         ("data", "scale", "bias"),
         same,
+        evaluate_normalization,
         onnx="InstanceNormalization",
         attrs={"epsilon": real},
         traits=_LAYER,

@@ -1,4 +1,4 @@
-"""A rule for foreign operators that the operator table has, now that constants are known."""
+"""Rules for foreign operators that the operator table has, now that more is known of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ...ir.ops.row import NodeView
 from ...ir.rewriter import Rewriter
 from ...ir.rule_driver import Rules, rule
 from ...ir.shape_evaluator import ShapeEvaluator
+from ...ir.types import dtype_of, shape_of
 
 
 @rule(affine="untouched")
@@ -30,5 +31,26 @@ def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return True
 
 
-RULES: Rules[ShapeEvaluator] = dict.fromkeys(("::BatchNormalization", "::Dropout"), (lower_late,))
+@rule(affine="untouched")
+def normalize_one_sample(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
+    """BatchNormalization(x, gamma, beta){training_mode=1} -> instance_norm, if x is one sample"""
+    domain = node.op.partition("::")[0]
+    if domain or node.attrs.get("training_mode") != 1 or any(v.users for v in node.outputs[1:]):
+        return rewriter.decline("it does not train, or its statistics are read")
+    data, gamma, beta = map(node.operand, range(3))
+    shape = shape_of(data.type)
+    if shape is None or len(shape) < 3 or shape[0] != 1:
+        return rewriter.decline("its data are not one sample with extents behind the channels")
+    if not dtype_of(data.type) is dtype_of(gamma.type) is dtype_of(beta.type):
+        return rewriter.decline("its parameters have another type than the data")
+    attrs = {name: value for name, value in node.attrs.items() if name == "epsilon"}
+    made = rewriter.make("nn.instance_norm", node.inputs[:3], attrs, before=node, name=node.name)
+    rewriter.replace(node.outputs[0], made.output, take_name=True)
+    return True
+
+
+RULES: Rules[ShapeEvaluator] = {
+    "::BatchNormalization": (lower_late, normalize_one_sample),
+    "::Dropout": (lower_late,),
+}
 """The rules for each operator: those whose row asks for constants."""

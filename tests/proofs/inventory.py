@@ -24,6 +24,7 @@ AFFINES, EXPRESSIONS = "How affines pass", "SimplifyExpr"
 NOT_PROVED: dict[str, str] = {
     "inline_possible_branch": "It is about runs that fail, of which no result can be compared.",
     "lower_late": "It reads an operator as the importer does: operands and attributes stay.",
+    "normalize_one_sample": "It gives a definition its other name: `simplify/no_ops.irc` tests it.",
     "fold_extents": (
         "It computes elements of a shape, a calculation and no identity: `simplify/shapes.irc`"
         " tests it."

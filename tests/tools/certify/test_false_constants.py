@@ -60,6 +60,45 @@ def test_sums_of_constants_are_rounded_once(
     assert is_proved(*pair, *steps) is (ulps == 0)
 
 
+NORM_OF_CONSTANT = """(float[2, 2, 2] x) => (float[2, 2, 2] y) <float[2, 2, 2] w = {{1, 3, 2, 10, 5, 7, 4, 0}},
+    float[2] g = {{1, 2}}, float[2] b = {{0.5, -1}}, float[2] v = {{4, 1}}, float[2, 2, 2] k = {{{k}}}> {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "mean", "variance"),
+    [
+        ("c = BatchNormalization<epsilon = 0.0>(w, g, b, b, v)", (0.5, -1), (4, 1)),
+        (
+            "c, m, n = BatchNormalization<epsilon = 0.0, training_mode = 1>(w, g, b, b, v)",
+            (4, 4),
+            (5, 14),
+        ),
+    ],
+)
+@pytest.mark.parametrize("ulps", [0, 1])
+def test_normalizations_of_constants_are_rounded_once(
+    operator: str, mean: tuple[float, float], variance: tuple[float, float], ulps: int
+) -> None:
+    w = np.array((1, 3, 2, 10, 5, 7, 4, 0), np.float64).reshape(2, 2, 2)
+    view = [np.reshape(each, (2, 1)) for each in (mean, variance, (1, 2), (0.5, -1))]
+    exact = ((w - view[0]) / np.sqrt(view[1]) * view[2] + view[3]).astype(np.float32)
+    exact[1, 1, 1] += ulps * np.spacing(exact[1, 1, 1])
+    k = ", ".join(repr(float(each)) for each in exact.flat)
+    bodies = (f"{operator}  y = Mul(x, c)", "y = Mul(x, k)")
+    pair = (NORM_OF_CONSTANT.format(k=k, body=each) for each in bodies)
+    step = {"step": 1, "identity": "constant", "at": "source", "operation": "c"}
+    assert is_proved(*pair, step) is (ulps == 0)
+
+
+def test_the_statistics_of_a_constant_are_not_each_other() -> None:
+    body = "c, m, n = BatchNormalization<training_mode = 1>(w, g, b, b, v)  y = Mul(x, {})"
+    pair = (
+        NORM_OF_CONSTANT.format(k="0, 0, 0, 0, 0, 0, 0, 0", body=body.format(each)) for each in "mn"
+    )
+    step = {"step": 1, "identity": "constant", "at": "source", "operation": "c"}
+    assert not is_proved(*pair, step)
+
+
 @pytest.mark.parametrize("operator", ["MatMul(b, a)", "ReduceMean(a, axes)"])
 def test_sums_of_integers_that_types_may_wrap_are_not_computed(operator: str) -> None:
     body = f"r = {operator}  c = Cast<to = 1>(r)  y = Mul(x, c)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .congruence import SOURCE
 from .equal_operands import constant_mask, equal_operand
@@ -52,7 +52,8 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
         each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored
     )
     key = proof.key(operation)
-    for i, (value, stored) in enumerate(zip(operation.outputs, found, strict=True)):
+    _give_unread(proof, operation, operation.outputs[len(found) :])
+    for i, (value, stored) in enumerate(zip(operation.outputs, found, strict=False)):
         stored.is_unrounded |= is_unrounded
         value.stored = stored
         proof.give(value, proof.term(stored.key))
@@ -65,12 +66,18 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
     mask = constant_mask(operation)
-    for i, other in enumerate(operation.outputs[1:], 1):
-        if mask is not None:
-            other.stored = Stored(None, mask)
-            proof.give(other, proof.term(other.stored.key))
-            continue
-        proof.give(other, proof.term(("unread", proof.side, operation.label, i)))
+    if mask is None:
+        _give_unread(proof, operation, operation.outputs[1:])
+        return
+    for other in operation.outputs[1:]:
+        other.stored = Stored(None, mask)
+        proof.give(other, proof.term(other.stored.key))
+
+
+def _give_unread(proof: Relations, operation: Operation, values: Sequence[Datum]) -> None:
+    """Give results of which nothing is known terms of their own."""
+    for value in values:
+        proof.give(value, proof.term(("unread", proof.side, value.label)))
 
 
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from .affine_operators import EPSILON
 from .kernels import BOUNDS
 from .layer_constants import scale_places
 from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
@@ -178,6 +179,23 @@ def _product(_operation: Operation, arrays: list[Array]) -> Array:
     return np.asarray(np.matmul(*arrays))
 
 
+def _batch_norm(operation: Operation, arrays: list[Array]) -> Array:
+    data, gamma, beta, mean, variance = arrays
+    if (
+        operation.version < 14
+        or data.ndim < 2
+        or {each.shape for each in arrays[1:]} != {data.shape[1:2]}
+    ):
+        raise Unproved("its form is not looked at")
+    view = (-1, *(1,) * (data.ndim - 2))
+    if operation.attributes.get("training_mode", 0):
+        over = (0, *range(2, data.ndim))
+        mean, variance = data.mean(over), data.var(over)
+    deviation = np.sqrt(variance + operation.attributes.get("epsilon", EPSILON))
+    centred = data - mean.reshape(view)
+    return np.asarray(centred * (gamma / deviation).reshape(view) + beta.reshape(view))
+
+
 def _elementwise(function: Callable[..., Any]) -> Evaluate:
     return lambda _operation, arrays: np.asarray(function(*arrays))
 
@@ -240,10 +258,11 @@ EVALUATORS: dict[str, Evaluate] = {
     "ReduceL1": _of_floats(_reduce(lambda array, **given: np.abs(array).sum(**given))),
     "ReduceL2": _of_floats(_reduce(_norm)),
     "MatMul": _of_floats(_product),
+    "BatchNormalization": _batch_norm,
     "Clip": _clip,
     "Relu": _elementwise(lambda array: np.maximum(array, 0)),
 }
-"""How the results of operators of the default domain are computed, for one result."""
+"""How the results of operators of the default domain are computed: the first, if there are more."""
 
 
 BY_TYPE = frozenset(("Shape", "Size", "CastLike", "QuantizeLinear"))
@@ -251,7 +270,10 @@ BY_TYPE = frozenset(("Shape", "Size", "CastLike", "QuantizeLinear"))
 
 
 def recomputed(operation: Operation) -> list[Stored]:
-    """Return the constant results of an operation whose inputs are constants. Raises Unproved."""
+    """Return the constant results of an operation whose inputs are constants. Raises Unproved.
+
+    Of a BatchNormalization that is the first.
+    """
     if operation.domain or operation.bodies or "broadcast" in operation.attributes:
         raise Unproved(f"{operation.domain or 'ai.onnx'} {operation.kind} is not computed")
     if operation.kind in ("Shape", "Size"):
