@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from ..ir.attributes import SparseTensor
 from ..ir.graph import Node, payload_of
 from ..ir.tensor import Tensor
 
 
-def dying_bytes(node: Node) -> int:
+def dying_bytes(node: Node, most: float = inf) -> int:
     """Return the bytes of the constants that nothing reads any more once `node` is removed.
 
-    O(region).
+    Of a region of more than `most` values, those nearest to `node` count. O(region).
     """
     total, gone = 0, {value: value.use_count for value in node.outputs}
     stack = [node]
-    while stack:
+    while stack and len(gone) <= most:
         top = stack.pop()
         for value in top.inputs:
             if value is None or value.node is None:

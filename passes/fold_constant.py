@@ -31,7 +31,12 @@ LAZY = 1 << 13
 """Bytes from which a folded weight is computed as it is written: memory holds few at a time."""
 
 MAX_PART = 1 << 10
-"""Most bytes of a constant for an expression that stays: about those of its operators."""
+"""Most bytes by which the file grows for a part of an expression that stays: about those of its
+operators.
+"""
+
+MAX_REGION = 64
+"""Most values of such a part: each of its operators may be the end of another one."""
 
 IN_DOUBT = "a Resize reads it, whose extents onnx and runtimes would round differently"
 
@@ -50,12 +55,13 @@ class FoldConstant(Pass):
     2. A float64 parameter of an operator on narrower data is rounded once to the dtype of the data.
     3. Any other operator of the op table with constant operands only is computed, as part of the
        largest constant region, if the result has at most `max_bytes` bytes more than the constants
-       that become unused. A larger expression stays, but parts of it with at most 1 KiB
-       are computed. Operators that the op table cannot compute exactly stay, and so do scales of a
-       Resize that would give an extent which onnx's inference and runtimes round differently. A
-       result of a graph is written as a dense Constant, of `max_bytes` at most. Weights that are
-       stored in a narrower type, behind a Cast, all stay if one of them does and the file gets
-       smaller by that. With `widen` all are computed.
+       that become unused. A larger expression stays, but parts of it are computed that have at
+       most 1 KiB more than the constants that become unused by them. Operators that the op table
+       cannot compute exactly stay, and so do scales of a Resize that would give an extent which
+       onnx's inference and runtimes round differently. A result of a graph is written as a dense
+       Constant, of `max_bytes` at most. Weights that are stored in a narrower type, behind a Cast,
+       all stay if one of them does and the file gets smaller by that. With `widen` all are
+       computed.
     4. Other deterministic operators of ONNX's default domain with constant operands only are
        computed by onnxruntime, all operators of a graph in one session. The same size limit holds,
        and is tested on the inferred types before; results that only constant expressions read may
@@ -82,6 +88,8 @@ class FoldConstant(Pass):
             # after by_table, so that onnxruntime reads rounded parameters
             if constants.are_left and constants.regions.compute(graph):
                 by_runtime.run(graph.operators())
+                if constants.stay_with_large(graph):
+                    by_runtime.run(graph.operators())
                 constants.erase_computed(rewriter)
         if constants.narrow and not constants.keeps_narrow:
             postponed, constants.narrow = constants.narrow, None
@@ -254,9 +262,9 @@ class _Constants:
     def is_part(self, node: Node) -> bool:
         """Return whether the results of `node` are small enough for an expression that stays."""
         tensors = [self.evaluator.tensor(value) for value in node.outputs]
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None) <= min(
-            MAX_PART, self.max_bytes
-        )
+        made = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        most = min(MAX_PART, self.max_bytes)
+        return made <= most or made <= most + dying_bytes(node, MAX_REGION)
 
 
 def _is_float64(value: Value | None) -> bool:
