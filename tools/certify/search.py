@@ -16,7 +16,7 @@ from .checker.congruence import SOURCE
 from .checker.constant_operands import TOGETHER
 from .checker.crossing import CROSSINGS
 from .checker.kernels import BOUNDS, ulps_between
-from .checker.linear_maps import SUMS
+from .checker.linear_maps import SELECTIONS, SUMS
 from .checker.movement import is_move
 from .checker.operators import BROADCASTING, ELEMENTWISE, SIMPLE_REDUCTIONS
 from .checker.pools import POOLS
@@ -49,6 +49,9 @@ MAX_PARTS = 8
 
 MERGED = frozenset(("Conv", "Gemm", "MatMul"))
 """Layers that sums of layers, and layers in a row, may become."""
+
+MAPS = MERGED | SUMS | SELECTIONS
+"""Operators of linear maps of channels."""
 
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "DequantizeLinear", *NORMALIZATIONS))
 """Operators whose weights take affines."""
@@ -146,11 +149,11 @@ class Search(Proof):
         elif is_bound:
             if operation.outputs[0].term in self.anchors:
                 self._relate(operation)  # its constants may be rounded
-            elif (
-                operation.outputs[0].term not in self.known
-                and self.base(operation.outputs[0]) is None
-            ):
-                self.is_tainted |= self._prove(operation)
+            elif operation.outputs[0].term not in self.known:
+                is_open = self.base(operation.outputs[0]) is None
+                if is_open or is_move(operation):
+                    prove = self._prove if is_open else self._moves
+                    self.is_tainted |= prove(operation)
         elif self.is_known(operation, key):
             self.enter(operation, key)
         elif not self._prove(operation):
@@ -348,10 +351,13 @@ class Search(Proof):
         origin = None if data is None else self.origin(data)
         end = -1 if origin is None else origin[0].term
         for label in labels:
-            last = self._layer_of(self.source.data.get(label), end)
-            if last is not None and (
-                last.kind in SUMS or self._layer_of(last.operand(0), end) is not None
-            ):
+            value = self.source.data.get(label)
+            last = self._layer_of(value, end)
+            if last is None:
+                is_map = value is not None and value.producer is not None
+            else:
+                is_map = last.kind in SUMS or self._layer_of(last.operand(0), end) is not None
+            if is_map:
                 yield label
 
     def _layer_of(self, value: Datum | None, end: int) -> Operation | None:
@@ -359,7 +365,7 @@ class Search(Proof):
         while value is not None and value.producer is not None and value.term != end:
             own = own_line(value.producer)
             if own is None:
-                return value.producer if value.producer.kind in MERGED | SUMS else None
+                return value.producer if value.producer.kind in MAPS else None
             value = own[0]
         return None
 

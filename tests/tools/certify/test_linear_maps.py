@@ -166,6 +166,49 @@ CONVOLUTIONS = {
         "<float[2,2,1,1] w = {-1e-40, -2e-40, -3e-40, -4e-40}> { y = Conv(x, w) }",
         False,
     ),
+    "channels in another order": (
+        f"<{POINTS}, int64[2] k = {{1, 0}}> {{ p = Gather<axis = 1>(x, k)  y = Conv(p, a, c) }}",
+        "<float[2,2,1,1] w = {2, 1, 4, 3}, float[2] v = {1, 2}> { y = Conv(x, w, v) }",
+        True,
+    ),
+    "channels in their own order": (
+        f"<{POINTS}, int64[2] k = {{1, 0}}> {{ p = Gather<axis = 1>(x, k)  y = Conv(p, a, c) }}",
+        "<float[2,2,1,1] w = {1, 2, 3, 4}, float[2] v = {1, 2}> { y = Conv(x, w, v) }",
+        False,
+    ),
+    "a channel twice": (
+        f"<{POINTS}, int64[2] k = {{-1, 1}}> {{ p = Gather<axis = 1>(x, k)  y = Conv(p, a, c) }}",
+        "<float[2,2,1,1] w = {0, 3, 0, 7}, float[2] v = {1, 2}> { y = Conv(x, w, v) }",
+        True,
+    ),
+    "rows in another order": (
+        f"<{POINTS}, int64[2] k = {{1, 0}}> {{ p = Gather<axis = 2>(x, k)  y = Conv(p, a, c) }}",
+        "<float[2,2,1,1] w = {2, 1, 4, 3}, float[2] v = {1, 2}> { y = Conv(x, w, v) }",
+        False,
+    ),
+    "channels in another order before they come second": (
+        f"<{POINTS}, int64[2] k = {{1, 0}}> {{ q = Transpose<perm = [1, 0, 2, 3]>(x)"
+        "  p = Gather<axis = 0>(q, k)  r = Transpose<perm = [1, 0, 2, 3]>(p)  y = Conv(r, a, c) }",
+        "<float[2,2,1,1] w = {2, 1, 4, 3}, float[2] v = {1, 2}> { y = Conv(x, w, v) }",
+        True,
+    ),
+    "rows in another order before channels come first": (
+        f"<{POINTS}, int64[2] k = {{1, 0}}> {{ p = Gather<axis = 2>(x, k)"
+        "  r = Transpose<perm = [1, 0, 2, 3]>(p)  y = Conv(r, a, c) }",
+        "<float[2,2,1,1] w = {2, 1, 4, 3}, float[2] v = {1, 2}>"
+        " { r = Transpose<perm = [1, 0, 2, 3]>(x)  y = Conv(r, w, v) }",
+        False,
+    ),
+    "an affine": (
+        "<float[2,1,1] s = {2, 3}, float[2,1,1] t = {4, 5}> { p = Mul(x, s)  y = Add(p, t) }",
+        "<float[2,1,1,1] w = {2, 3}, float[2] v = {4, 5}> { y = Conv<group = 2>(x, w, v) }",
+        True,
+    ),
+    "an affine with another shift": (
+        "<float[2,1,1] s = {2, 3}, float[2,1,1] t = {4, 5}> { p = Mul(x, s)  y = Add(p, t) }",
+        "<float[2,1,1,1] w = {2, 3}, float[2] v = {5, 4}> { y = Conv<group = 2>(x, w, v) }",
+        False,
+    ),
 }
 
 

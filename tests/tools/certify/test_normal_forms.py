@@ -12,7 +12,7 @@ HEAD = """(int64[N, 3] i, int32[2] j, float[4, 3] t, float16[2] h, float[2] f, i
     => ({result} y) <int64 one = {{1}}, int64 two = {{2}}, int64 minus = {{-1}},
     int64[3] row = {{1, 2, 3}}, int64[2, 1, 3] wide = {{1, 1, 1, 1, 1, 1}}, int32 big = {{2147483647}},
     int32 least = {{-2147483648}}, int64[1] last = {{-1}}, int64[1] first = {{0}},
-    int64[2, 1] places = {{1, 3}}, int64[2] listed = {{1, 3}}, int64[2, 2] pairs = {{1, 0, 3, 2}}>
+    int64[1] second = {{1}}, int64[2, 1] places = {{1, 3}}, int64[2] listed = {{1, 3}}, int64[2, 2] pairs = {{1, 0, 3, 2}}>
     {{ {body} }}"""
 
 
@@ -59,6 +59,52 @@ def test_rows_of_a_gather_nd_are_those_of_a_gather(
     source: str, result: str, is_equal: bool
 ) -> None:
     assert holds(source, result, "float[R, S]") is is_equal
+
+
+POSITIONS = [
+    ("a = Gather(t, one)  y = Unsqueeze(a, first)", "y = Gather(t, second)", True),
+    ("a = Gather(t, minus)  y = Unsqueeze(a, first)", "y = Gather(t, last)", True),
+    ("a = Gather(t, one)  y = Unsqueeze(a, first)", "y = Gather(t, first)", False),
+    ("a = Gather(t, one)  y = Unsqueeze(a, last)", "y = Gather<axis = 1>(t, second)", False),
+    ("a = Gather<axis = 1>(t, one)  y = Unsqueeze(a, second)", "y = Gather<axis = 1>(t, second)",
+     True),
+    ("a = Gather<axis = 1>(t, one)  y = Unsqueeze(a, first)", "y = Gather<axis = 1>(t, second)",
+     False),
+    ("a = Gather(t, one)  y = Unsqueeze(a, last)",
+     "a = Gather(t, second)  y = Transpose(a)", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "result", "is_equal"), POSITIONS)
+def test_one_position_is_gathered_with_its_axis_or_without(
+    source: str, result: str, is_equal: bool
+) -> None:
+    assert holds(source, result, "float[R, S]") is is_equal
+
+
+DEEP = """(float[{batch}, 2, 4, {columns}] x) => (float[A, B, C, D] y) <int64[2] axes = {{2, 3}},
+    int64[2] e = {{99, 99}}, int64[2] s = {{2, 2}}, int64[2] p = {{0, 0}}, int64[2] q = {{0, 1}},
+    int64[2] r = {{1, 0}}, int64[2] t = {{1, 1}}, int64[8] k = {{0, 1, 4, 5, 2, 3, 6, 7}}>"""
+PARTS = "  ".join(f"{name}0 = Slice(x, {name}, e, axes, s)" for name in "pqrt")
+
+
+@pytest.mark.parametrize(
+    ("batch", "columns", "order", "result", "is_equal"),
+    [
+        (1, 6, "pqrt", "y = SpaceToDepth<blocksize = 2>(x)", True),
+        ("N", 6, "pqrt", "y = SpaceToDepth<blocksize = 2>(x)", True),
+        (1, 2, "pqrt", "y = SpaceToDepth<blocksize = 2>(x)", True),
+        ("N", 6, "prqt", "y = SpaceToDepth<blocksize = 2>(x)", False),
+        ("N", 6, "prqt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", True),
+        ("N", 6, "pqrt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", False),
+    ],
+)
+def test_parts_of_blocks_are_channels(
+    batch: object, columns: int, order: str, result: str, is_equal: bool
+) -> None:
+    head = DEEP.format(batch=batch, columns=columns)
+    parts = ", ".join(f"{name}0" for name in order)
+    assert is_found(head, f"{PARTS}  y = Concat<axis = 1>({parts})", result) is is_equal
 
 
 def test_rows_are_gathered_of_no_batch() -> None:

@@ -125,7 +125,7 @@ class Congruence:
 
     def key(self, operation: Operation) -> tuple[Any, ...]:
         """Return the key of an operation: it has the results of every other with that key."""
-        operation = self._rows(self._filled(operation))
+        operation = self.rows(self._filled(operation))
         operands = tuple(
             -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
         )
@@ -217,7 +217,7 @@ class Congruence:
         kind = (operation.label, "", full.kind, full.version)
         return Operation(*kind, attributes, {}, full.inputs, operation.outputs)
 
-    def _rows(self, operation: Operation) -> Operation:
+    def rows(self, operation: Operation) -> Operation:
         """Return the Gather of rows that a GatherND is, or the operation."""
         data, places = operation.operand(0), operation.operand(1)
         if operation.domain or operation.kind != "GatherND" or data is None or places is None:
@@ -360,6 +360,7 @@ class Congruence:
                     value.stored = first
             return True
         term = self._view(operation) if integers is None else integers
+        term = self._picked(operation) if term is None else term
         term = self._full(operation) if term is None else term
         if operation.kind == "Concat" and not operation.domain and len(key[OPERANDS]) == 1:
             term = key[OPERANDS][0]
@@ -383,6 +384,26 @@ class Congruence:
                 result.stored = value.stored
                 self.give(result, self.term_of(value))
         return any(each is not None for each in found)
+
+    def _picked(self, operation: Operation) -> int | None:
+        """Return the class of a Gather at one position: one that keeps the axis, without it."""
+        data, place = operation.operand(0), operation.operand(1)
+        shape = None if data is None else self.shape(data)
+        if operation.kind != "Gather" or operation.domain or data is None or shape is None:
+            return None
+        if data.stored is not None or place is None or place.stored is None:
+            return None
+        if place.stored.array.ndim:
+            return None
+        axis = int(operation.attributes.get("axis", 0)) % max(1, len(shape))
+        kept = Stored(None, place.stored.array.reshape(1))
+        places = Datum(place.label, None, 0, place.kind, (1,), kept)
+        kind = (operation.label, "", "Gather", operation.version)
+        row = Operation(*kind, operation.attributes, {}, [data, places], operation.outputs)
+        core, wide = self.term((*self.key(row), 0)), (*shape[:axis], 1, *shape[axis + 1 :])
+        self.shapes.setdefault(core, wide)
+        groups = whole(wide)
+        return self.view_term(core, (*groups[:axis], *groups[axis + 1 :]))
 
     def _full(self, operation: Operation) -> int | None:
         """Return the class of a result of unknown extents whose elements are one number."""

@@ -27,6 +27,8 @@ MAX_DEPTH = 128
 DENSE = frozenset(("Gemm", "MatMul"))
 LINEAR = DENSE | {"Conv", "AveragePool"}
 SUMS = frozenset(("Add", "Sub", "Sum"))
+SELECTIONS = frozenset(("Gather", "GatherND", "Transpose"))
+"""Operators that may take channels at known positions."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -261,11 +263,14 @@ class Maps:
         if own is not None:
             return self._behind(self.of(own[0], depth), own[1])
         if operation.kind in LINEAR and (operation.kind in DENSE) == self._is_dense:
-            layer, before = layer_map(operation), operation.inputs[0]
+            before = operation.inputs[0]
             assert before is not None
-            return layer.after(self.of(before, depth))
+            inner = self.of(before, depth)
+            return layer_map(operation).after(inner)
         if operation.kind in SUMS:
             return self._sum(operation, depth)
+        if operation.kind in SELECTIONS:
+            return self._selected(operation, depth)
         raise Unproved(f"{operation.kind} is no linear operator that is looked at")
 
     def _behind(self, inner: LinearMap, line: Line) -> LinearMap:
@@ -276,6 +281,24 @@ class Maps:
         if numbers is None or numbers[0].size not in (1, count):
             raise Unproved("an affine varies along another axis than the channels")
         return inner.scaled(*(np.broadcast_to(each, (count,)) for each in numbers))
+
+    def _selected(self, operation: Operation, depth: int) -> LinearMap:
+        """Return the map of some channels of the data; a Transpose may stand behind the Gather."""
+        perm, data = tuple(range(self._data.rank or 0)), operation.operand(0)
+        if operation.kind == "Transpose" and data is not None:
+            perm = operation.attributes.get("perm", perm[::-1])
+            operation = self._proof.first_of(data).producer or operation
+        operation = self._proof.rows(operation)
+        data, places = operation.operand(0), operation.constant(1)
+        if operation.kind != "Gather" or data is None or places is None or places.ndim != 1:
+            raise Unproved("it takes no channels at known positions")
+        if int(operation.attributes.get("axis", 0)) % len(perm) != perm[self._axis]:
+            raise Unproved("it takes positions of another axis")
+        inner = self.of(self._proof.permuted(data, perm), depth)
+        rows = {
+            name: getattr(inner, name)[places] for name in ("weight", "bias", "reach", "bias_reach")
+        }
+        return replace(inner, **rows, is_identity=False)
 
     def _sum(self, operation: Operation, depth: int) -> LinearMap:
         found: LinearMap | None = None

@@ -129,7 +129,7 @@ def _check_first_axis(operation: Operation, arrays: list[Array], rank: int) -> N
         counts = arrays[1].reshape(-1)
         axes = [] if counts.size < rank or (counts.size == rank and counts[0] == 1) else [0]
     else:
-        axes = [] if kind == "Identity" else [0]
+        axes = [] if kind in ("Identity", "SpaceToDepth") else [0]
     if 0 in axes:
         raise Unproved("elements are moved along the first axis, which is unknown")
 

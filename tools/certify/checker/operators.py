@@ -27,7 +27,7 @@ BROADCASTING = VARIADIC | frozenset(
 MOVING = frozenset(
     (
         *("Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice"),
-        *("Squeeze", "Tile", "Transpose", "Unsqueeze"),
+        *("SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
 )
 """Operators whose results hold elements of their data, ordered by extents."""

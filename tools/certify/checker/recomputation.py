@@ -130,6 +130,14 @@ def _gather_nd(operation: Operation, arrays: list[Array]) -> Array:
     return np.asarray(data[tuple(np.moveaxis(places.astype(_INT), -1, 0))])
 
 
+def _space_to_depth(operation: Operation, arrays: list[Array]) -> Array:
+    (data,), size = arrays, int(operation.attributes["blocksize"])
+    batch, channels, rows, columns = data.shape
+    blocks = data.reshape(batch, channels, rows // size, size, columns // size, size)
+    found = blocks.transpose(0, 3, 5, 1, 2, 4)
+    return found.reshape(batch, channels * size**2, rows // size, columns // size)
+
+
 def _pad(operation: Operation, arrays: list[Array]) -> Array:
     raise Unproved("a constant Pad is not looked at")
 
@@ -220,6 +228,7 @@ EVALUATORS: dict[str, Evaluate] = {
         arrays[0], arrays[1].astype(_INT), axis=_axis(operation)
     ),
     "GatherND": _gather_nd,
+    "SpaceToDepth": _space_to_depth,
     "Transpose": lambda operation, arrays: arrays[0].transpose(operation.attributes.get("perm")),
     "Add": _elementwise(np.add),
     "Sub": _elementwise(np.subtract),
