@@ -4,6 +4,9 @@ and neighbours that are not.
 
 from __future__ import annotations
 
+import base64
+
+import numpy as np
 import pytest
 
 from .pairs import is_proved
@@ -316,6 +319,28 @@ def test_numbers_in_int32_are_known_where_an_extent_is_never_below_them(
         {"step": 2, "at": "result", "operation": "c", "identity": "crosses", "source": "c"},
     ]
     steps[0]["applies"] = [{"of": "y"}]
+    assert is_proved(*pair, *steps) is holds
+
+
+@pytest.mark.parametrize(("channels", "holds"), [("three", True), ("m", False)])
+def test_a_factor_passes_a_slice_of_known_channels_and_computed_rows(
+    channels: str, holds: bool
+) -> None:
+    head = """(float[1, 1, L] x, float[N, M] u) => (float[A, 2, C] y) <float[3, 1, 1] w = {{1, 1, 1}},
+    float[3, 1, 1] v = {{1, 2, 3}}, float[2, 1] k = {{2, 3}}, int64[1] three = {{3}},
+    int64[2] begin = {{1, 0}}, int64[2] axes = {{1, 2}}> {{ n = Shape<start = 0, end = 1>(u)
+    m = Shape<start = 1>(u)  end = Concat<axis = 0>({channels}, n)  {body} }}"""
+    bodies = (
+        "c = Conv(x, w)  z = Slice(c, begin, end, axes)  y = Mul(z, k)",
+        "c = Conv(x, v)  y = Slice(c, begin, end, axes)",
+    )
+    pair = [head.format(channels=channels, body=body) for body in bodies]
+    scale = base64.b64encode(np.array((1, 2, 3), "<f8").tobytes()).decode()
+    steps = [
+        {"step": 1, "at": "result", "operation": "c", "identity": "layer", "source": "c"},
+        {"step": 2, "at": "result", "operation": "y", "identity": "crosses", "source": "z"},
+    ]
+    steps[0]["applies"] = [{"scale": scale, "shift": 0.0}]
     assert is_proved(*pair, *steps) is holds
 
 

@@ -432,11 +432,7 @@ def pad(operation: Operation, lines: Lines) -> list[Line]:
     the models.
     """
     line = _only(operation, lines)
-    pads: Sequence[int | None] | None
-    pads = operation.integers("pads" if operation.version > 1 else "paddings", 1)
-    computed = operation.operand(1)
-    if pads is None and computed is not None:
-        pads = computed.numbers
+    pads = operation.numbers("pads" if operation.version > 1 else "paddings", 1)
     axes = None if operation.operand(3) is None else operation.constant(3)
     if pads is None or (operation.operand(3) is not None and axes is None):
         raise Unproved("the pads are unknown")

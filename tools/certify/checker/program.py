@@ -196,7 +196,7 @@ class Datum:
     """A value of a graph. `label` is its name behind the path of the bodies that it stands in.
 
     `term` is its class in a proof: values of one class are equal. `numbers` are the elements of
-    computed pads, None for those that differ with the extents of the inputs.
+    computed pads and bounds, None for those that differ with the extents of the inputs.
     """
 
     label: str
@@ -260,6 +260,12 @@ class Operation:
             return [int(value)] if isinstance(value, int) else [int(each) for each in value]
         found = None if index is None else self.constant(index)
         return None if found is None else [int(each) for each in found.reshape(-1)]
+
+    def numbers(self, name: str, index: int) -> Sequence[int | None] | None:
+        """Return a list of integers as `integers` does, with None for those that are computed."""
+        given = self.operand(index)
+        found = self.integers(name, index)
+        return given.numbers if found is None and given is not None else found
 
 
 @dataclass(eq=False, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -39,6 +39,9 @@ SAME_TYPE = frozenset(
 )
 """Operators whose result has the type of their data, where onnx does not infer it."""
 
+COMPUTED: Mapping[str, Sequence[int]] = {"Pad": (1,), "Slice": (1, 2)}
+"""The operands of which some elements may be numbers though others are computed."""
+
 ROUNDS = 24
 """Most times that types are inferred; each may make more constants known."""
 
@@ -63,26 +66,26 @@ def load_typed(model: ModelProto) -> Program:
         known = len(constants), stated, known_operands(program) + len(ranks)
         note_types(program, infer_carried(program, constants, stated, ranks))
     program.settled = {value: stored for value, (stored, _) in looks.computed.items()}
-    _note_pads(program)
+    _note_numbers(program)
     return program
 
 
-def _note_pads(program: Program) -> None:
-    """Note which computed pads are numbers, whatever the extents of the inputs are."""
+def _note_numbers(program: Program) -> None:
+    """Note which elements of computed operands are numbers, whatever the extents of inputs are."""
     operations = list(operations_of(program.body))
-    given = [each.operand(1) for each in operations if each.kind == "Pad"]
-    pads = [each for each in given if each is not None and each.stored is None]
+    given = [each.operand(i) for each in operations for i in COMPUTED.get(each.kind, ())]
+    found = [each for each in given if each is not None and each.stored is None]
     integers = _Shapes().integers
-    for operation in operations if pads else ():
+    for operation in operations if found else ():
         settled = program.settled.get(operation.outputs[0])
         if settled is None:
             integers.enter(operation)
         elif settled.array.dtype.kind in "iub":
             integers.found[operation.outputs[0]] = settled.array.astype(object)
-    for each in pads:
-        found = integers.of(each)
-        if found is not None:
-            numbers = found.reshape(-1).tolist()
+    for each in found:
+        elements = integers.of(each)
+        if elements is not None:
+            numbers = elements.reshape(-1).tolist()
             each.numbers = [number if isinstance(number, int) else None for number in numbers]
 
 

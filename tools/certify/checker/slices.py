@@ -18,8 +18,8 @@ Places = dict[int, Array]
 
 
 def bounds_of(operation: Operation, rank: int) -> dict[int, slice | None]:
-    """Return the bounds of a Slice by axis, None if they are not constant. Raises Unproved."""
-    starts, ends = operation.integers("starts", 1), operation.integers("ends", 2)
+    """Return the bounds of a Slice by axis, None for computed ones. Raises Unproved."""
+    starts, ends = operation.numbers("starts", 1), operation.numbers("ends", 2)
     axes, steps = operation.integers("axes", 3), operation.integers("steps", 4)
     if any(
         given is None and operation.operand(i) is not None for i, given in ((3, axes), (4, steps))
@@ -37,7 +37,10 @@ def bounds_of(operation: Operation, rank: int) -> dict[int, slice | None]:
         return dict.fromkeys(axis % rank for axis in axes)
     steps = [1] * len(axes) if steps is None else steps
     parts = zip(axes, starts or (), ends or (), steps, strict=True)
-    return {axis % rank: slice(start, end, step) for axis, start, end, step in parts}
+    return {
+        axis % rank: None if start is None or end is None else slice(start, end, step)
+        for axis, start, end, step in parts
+    }
 
 
 def selected(bounds: slice | None, extent: object) -> Array:
