@@ -83,7 +83,7 @@ def test_one_position_is_gathered_with_its_axis_or_without(
 
 
 DEEP = """(float[{batch}, 2, 4, {columns}] x) => (float[A, B, C, D] y) <int64[2] axes = {{2, 3}},
-    int64[2] e = {{99, 99}}, int64[2] s = {{2, 2}}, int64[2] p = {{0, 0}}, int64[2] q = {{0, 1}},
+    int64[2] e = {{2147483647, 2147483647}}, int64[2] s = {{2, 2}}, int64[2] p = {{0, 0}}, int64[2] q = {{0, 1}},
     int64[2] r = {{1, 0}}, int64[2] t = {{1, 1}}, int64[8] k = {{0, 1, 4, 5, 2, 3, 6, 7}}>"""
 PARTS = "  ".join(f"{name}0 = Slice(x, {name}, e, axes, s)" for name in "pqrt")
 
@@ -97,14 +97,35 @@ PARTS = "  ".join(f"{name}0 = Slice(x, {name}, e, axes, s)" for name in "pqrt")
         ("N", 6, "prqt", "y = SpaceToDepth<blocksize = 2>(x)", False),
         ("N", 6, "prqt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", True),
         ("N", 6, "pqrt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", False),
+        ("N", "W", "pqrt", "y = SpaceToDepth<blocksize = 2>(x)", True),
+        ("N", "W", "prqt", "y = SpaceToDepth<blocksize = 2>(x)", False),
+        ("N", "W", "prqt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", True),
+        ("N", "W", "pqrt", "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)", False),
     ],
 )
 def test_parts_of_blocks_are_channels(
-    batch: object, columns: int, order: str, result: str, is_equal: bool
+    batch: object, columns: object, order: str, result: str, is_equal: bool
 ) -> None:
     head = DEEP.format(batch=batch, columns=columns)
     parts = ", ".join(f"{name}0" for name in order)
     assert is_found(head, f"{PARTS}  y = Concat<axis = 1>({parts})", result) is is_equal
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("y = Slice(x, p, e, axes, s)", 2),
+        ("a = Slice(x, p, e, axes, s)  b = Slice(x, q, e, axes, s)  y = Concat<axis = 1>(a, b)", 4),
+    ],
+)
+def test_blocks_cover_the_data_of_the_source(source: str, count: int) -> None:
+    """These also run with an odd number of rows, which SpaceToDepth refuses."""
+    head = DEEP.format(batch="N", columns="W").replace("float[N, 2, 4, W]", "float[N, 2, H, W]")
+    head = head.replace("int64[8] k = {0, 1, 4, 5, 2, 3, 6, 7}", f"int64[{count}] k = {{{{}}}}")
+    head = head.replace("{{}}", "{" + str(list(range(count)))[1:-1] + "}")
+    assert not is_found(
+        head, source, "d = SpaceToDepth<blocksize = 2>(x)  y = Gather<axis = 1>(d, k)"
+    )
 
 
 def test_rows_are_gathered_of_no_batch() -> None:

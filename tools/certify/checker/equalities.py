@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from .blocks import block_size, same_blocks
 from .congruence import SOURCE
 from .equal_operands import constant_mask, equal_operand
 from .kernels import BOUNDS, stated
@@ -85,7 +86,11 @@ def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:
     target = proof.value_of_source(step.get("source"))
     leaves = [proof.value_of_source(each) for each in step.get("from", ())]
     result = operation.outputs[0]
-    same_moves(result, target, leaves)
+    size = block_size(target, leaves[0]) if len(leaves) == 1 else None
+    if size is None:
+        same_moves(result, target, leaves)
+    else:
+        same_blocks(target, result, leaves[0], size)
     proof.give(result, proof.term_of(target))
 
 
