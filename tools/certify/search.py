@@ -150,10 +150,10 @@ class Search(Proof):
             if operation.outputs[0].term in self.anchors:
                 self._relate(operation)  # its constants may be rounded
             elif operation.outputs[0].term not in self.known:
-                is_open = self.base(operation.outputs[0]) is None
-                if is_open or is_move(operation):
-                    prove = self._prove if is_open else self._moves
-                    self.is_tainted |= prove(operation)
+                if self.base(operation.outputs[0]) is None:
+                    self.is_tainted |= self._prove(operation)
+                elif operation.kind == "SpaceToDepth":  # the source may have slices for it
+                    self.is_tainted |= self._moves(operation)
         elif self.is_known(operation, key):
             self.enter(operation, key)
         elif not self._prove(operation):

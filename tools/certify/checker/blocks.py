@@ -16,8 +16,11 @@ from .slices import bounds_of
 END = (1 << 31) - 1
 """A bound of a Slice that is behind all elements."""
 
+MAX_CHANNELS = 1 << 14
+"""Most channels of a value that is looked at."""
+
 MAX_OPERATIONS = 64
-"""Most operations of a region."""
+"""Most operations in a row."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,6 +101,8 @@ def _selected(operation: Operation, parts: list[Blocks]) -> Blocks:
         raise Unproved("it joins or takes others than channels")
     if len({each.is_cut for each in parts}) != 1:
         raise Unproved("its operands have other rows or columns")
+    if sum(len(each.places) for each in parts) > MAX_CHANNELS:
+        raise Unproved("it has too many channels")
     if operation.kind == "Concat":
         return Blocks(np.concatenate([each.places for each in parts]), parts[0].is_cut)
     if places is None or places.ndim != 1:
