@@ -193,3 +193,16 @@ def test_what_is_written_into_all_rows_is_the_result(
     source = f"""a = Slice(u, first, end)  s = Shape<end = 1>({rows})  f = Squeeze(s)
     j = Range(none, f, one)  e = Unsqueeze(j, last)  w = Exp(a)  y = ScatterND{attributes}(a, e, w)"""
     assert is_found(head, source, "a = Slice(u, first, end)  y = Exp(a)") is is_equal
+
+
+@pytest.mark.parametrize(
+    ("count", "mode", "epsilon", "is_equal"),
+    [(1, 1, 0.5, True), (2, 1, 0.5, False), (1, 0, 0.5, False), (1, 1, 0.25, False)],
+)
+def test_training_on_one_sample_is_an_instance_normalization(
+    count: int, mode: int, epsilon: float, is_equal: bool
+) -> None:
+    head = f"(float[{count}, 2, N] x, float[2] s, float[2] b, float[2] m, float[2] v) => (float[A, B, C] y)"
+    source = f"y = BatchNormalization<training_mode = {mode}, epsilon = {epsilon}>(x, s, b, m, v)"
+    result = "y = InstanceNormalization<epsilon = 0.5>(x, s, b)"
+    assert is_proved(f"{head} {{ {source} }}", f"{head} {{ {result} }}") is is_equal

@@ -362,6 +362,7 @@ class Congruence:
         term = self._view(operation) if integers is None else integers
         term = self._picked(operation) if term is None else term
         term = self._full(operation) if term is None else term
+        term = self._one_sample(operation, key) if term is None else term
         if operation.kind == "Concat" and not operation.domain and len(key[OPERANDS]) == 1:
             term = key[OPERANDS][0]
             if len(operation.inputs) == 1 and data is not None:
@@ -404,6 +405,25 @@ class Congruence:
         self.shapes.setdefault(core, wide)
         groups = whole(wide)
         return self.view_term(core, (*groups[:axis], *groups[axis + 1 :]))
+
+    def _one_sample(self, operation: Operation, key: tuple[Any, ...]) -> int | None:
+        """Return the class of a BatchNormalization that trains on one sample.
+
+        That is an InstanceNormalization.
+        """
+        data = operation.operand(0)
+        shape = None if data is None else self.shape(data)
+        is_training = operation.version >= 14 and operation.attributes.get("training_mode")
+        if operation.kind != "BatchNormalization" or operation.domain or not is_training:
+            return None
+        if shape is None or len(shape) < 3 or shape[0] != 1:
+            return None
+        for i, other in enumerate(operation.outputs[1:], 1):
+            self.give(other, self.term((*key, i)))
+        given = {k: v for k, v in operation.attributes.items() if k == "epsilon"}
+        kind = (operation.label, "", "InstanceNormalization", operation.version)
+        same = Operation(*kind, given, {}, operation.inputs[:3], operation.outputs[:1])
+        return self.term((*self.key(same), 0))
 
     def _full(self, operation: Operation) -> int | None:
         """Return the class of a result of unknown extents whose elements are one number."""
