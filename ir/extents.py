@@ -365,6 +365,8 @@ def first_nonzero(*pieces: Piece) -> Piece:
             return None
         found += piece.operands if isinstance(piece, FirstNonzero) else [piece]
     found = [piece for piece in dict.fromkeys(found) if piece != 0]
+    # n is 0 where 2 n is: it is never an alternative of that.
+    found = [b for i, b in enumerate(found) if not any(_vanishes_with(b, a) for a in found[:i])]
     for i, piece in enumerate(found):
         low = least(piece)
         if low is None or low < 0:
@@ -376,6 +378,16 @@ def first_nonzero(*pieces: Piece) -> Piece:
         return found[0] if found else 0
     alternatives = FirstNonzero(tuple(found))
     return alternatives if alternatives.nesting <= MAX_NESTING else None
+
+
+def _vanishes_with(b: Known, a: Known) -> bool:
+    """Return whether b is 0 in every run in which a product a is: each term has its factors."""
+    if isinstance(a, int) or isinstance(b, int):
+        return False
+    (factors, _), *others = _terms(a).items()
+    common = {atom for atom, _ in factors}
+    terms = [{atom for atom, _ in each} for each in _terms(b)]
+    return not others and all(common <= each for each in terms)
 
 
 def _positive(piece: Piece) -> Piece:

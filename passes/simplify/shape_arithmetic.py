@@ -7,7 +7,15 @@ from math import prod
 
 import numpy as np
 
-from ...ir.extents import Piece, difference, is_same, least, product
+from ...ir.extents import (
+    Piece,
+    difference,
+    exact_quotient,
+    first_nonzero,
+    is_same,
+    least,
+    product,
+)
 from ...ir.graph import Node, Value
 from ...ir.matching import integers, known_dtype, known_shape, result_of
 from ...ir.ops.indexing import sliced_extent
@@ -153,22 +161,24 @@ def _without_rest(wanted: Sequence[Piece], data: Value, *, allowzero: bool) -> l
     dims = shape_of(data.type)
     if wanted.count(-1) != 1 or dims is None or 0 in wanted or 0 in dims:
         return list(wanted)
-    left = extents_of(data)
-    taken = 1
-    for piece in wanted:
-        if isinstance(piece, int):
-            taken *= piece
-        elif piece not in left:
-            return list(wanted)
-        elif allowzero or _stands_at(piece, wanted.index(piece), data, len(dims)):
+    left, taken = extents_of(data), []
+    for axis, piece in enumerate(wanted):
+        if piece == -1:
+            continue
+        if not (allowzero or isinstance(piece, int)):
+            copied = piece_of(data, axis) if axis < len(dims) else None
+            if not is_same(first_nonzero(piece, copied), piece):
+                return list(wanted)
+        if piece in left:
             left.remove(piece)
-        else:
+        elif allowzero and not isinstance(piece, int):
             return list(wanted)
-    numbers = [piece for piece in left if isinstance(piece, int)]
-    count, rest = prod(numbers), -taken  # the product has the factor -1
-    if len(numbers) != len(left) or rest <= 0 or count % rest:
+        else:
+            taken.append(piece)
+    rest = exact_quotient(product(*left), product(*taken))
+    if not isinstance(rest, int) or rest <= 0:
         return list(wanted)
-    return [count // rest if piece == -1 else piece for piece in wanted]
+    return [rest if piece == -1 else piece for piece in wanted]
 
 
 def wanted_extents(node: Node, evaluator: ShapeEvaluator) -> list[Piece]:

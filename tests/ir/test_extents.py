@@ -141,6 +141,11 @@ EQUAL = {
         first_nonzero("N", first_nonzero("M", "N", 0, 4), 5),
         first_nonzero(first_nonzero("N", "M"), 4),
     ),
+    "a factor where its product is 0": (first_nonzero(product(4, "N"), "N"), product(4, "N")),
+    "a sum of products where a factor of both is 0": (
+        first_nonzero("N", total(product("N", "M"), "N")),
+        "N",
+    ),
     "a quotient without its fraction that may be of -1": (
         truncated_quotient(total("N", -1), 8),
         quotient(maximum(total("N", -1), 0), 8),
@@ -165,6 +170,16 @@ def test_expressions_that_some_sizes_make_equal_are_not_compared() -> None:
     assert are_equal("N", -1) is False and is_less("N", 0) is False
     assert are_equal(total("N", 1), "N") is False
     assert maximum("N", 0) == "N" and maximum("N", 1) != "N" and minimum("N", 1) != 1
+
+
+def test_an_alternative_that_may_be_reached_stays() -> None:
+    for first, other in (
+        (product(4, "N"), "M"),
+        (product("N", "M"), "N"),
+        ("N", total("N", "M")),
+        (total("N", "M"), "N"),
+    ):
+        assert are_equal(first_nonzero(first, other), first) is None
 
 
 def test_a_quotient_of_what_may_be_negative_is_not_rounded() -> None:
