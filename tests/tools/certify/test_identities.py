@@ -219,6 +219,21 @@ def test_zeros_of_a_target_copy_extents(place: int, target: str, holds: bool) ->
     assert is_proved(*pair) is holds
 
 
+LONGER = """(float[N, 8, H, W] x) => (float[A, B, C, D, E, F] out) <int64[6] t = {{{target}}}, int64[1] first = {{0}},
+    int64[5] rest = {{8, 4, 2, 4, 2}}> {{
+    a = Exp(x)  s = Shape(x)  k = Gather(s, first)  u = Concat<axis = 0>(k, rest)  out = Reshape(a, {by}) }}"""
+
+
+@pytest.mark.parametrize(
+    ("target", "holds"),
+    [("0, 8, 4, 2, 4, 2", True), ("-1, 8, 4, 2, 4, 2", True), ("0, 8, 4, 4, 2, 2", False)],
+)
+def test_zeros_of_a_target_of_more_axes_copy_extents(target: str, holds: bool) -> None:
+    """mobilevitv2 of timm cuts H and W, which are open, into numbers of blocks."""
+    pair = (LONGER.format(target=target, by=by) for by in ("u", "t"))
+    assert is_proved(*pair) is holds
+
+
 @pytest.mark.parametrize(("scale", "holds"), [("Mul(one, two)", True), ("Div(two, third)", False)])
 def test_constants_that_are_computed_without_rounding_give_extents(scale: str, holds: bool) -> None:
     text = """(float[1, 3] x) => (float[A, B] out) <float[1] one = {{1.0}}, float[1] two = {{2.0}},

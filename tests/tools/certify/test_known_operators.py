@@ -15,7 +15,7 @@ from irc.tools.certify.checker import crossing
 
 UNKNOWN = {
     *("Acosh", "ArgMax", "ArgMin", "Asinh", "Atanh", "Cosh", "GatherElements"),
-    *("Hardmax", "LRN", "NonZero", "OneHot"),
+    *("Hardmax", "LRN", "NonZero"),
     *("ScatterElements", "Shrink", "Sinh", "Swish", "TopK", "Trilu"),
 }
 """Operators that no module of the checker names."""

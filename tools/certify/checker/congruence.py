@@ -286,7 +286,7 @@ class Congruence:
         else:
             shape = self.shape(data)
             if shape is not None and not operation.attributes.get("allowzero", 0):
-                if len(extents) <= len(shape):
+                if 0 not in extents[len(shape) :]:
                     extents = list(self._target(operation, shape))
             unknown = [i for i, each in enumerate(extents) if isinstance(each, Expression)]
             others = [each for each in extents if not isinstance(each, Expression)]

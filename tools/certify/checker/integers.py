@@ -550,6 +550,8 @@ class Integers:
             or sum(each.size for each in given) > 4 * MAX_ELEMENTS
         ):
             return None
+        if kind == "OneHot":
+            return _one_hot(operation, *given)
         if kind in MOVING:
             if kind != "Concat" and any(
                 each is None or each.stored is None for each in operation.inputs[1:]
@@ -622,6 +624,18 @@ class Integers:
         if found is None or found.size != 1 or isinstance(found.reshape(-1)[0], Expression):
             raise Unproved("it is no constant of one element")
         return np.array(found.reshape(-1)[0], np.int64)
+
+
+def _one_hot(operation: Operation, indices: Array, depth: Array, values: Array) -> Array | None:
+    """Return the second of two values at the indices along a new axis, and the first elsewhere."""
+    places, count = indices.astype(np.int64), int(depth.item())
+    axis = int(operation.attributes.get("axis", -1)) % (places.ndim + 1)
+    if not 0 < count * places.size <= MAX_ELEMENTS:
+        return None
+    row = np.arange(count).reshape(-1, *(1,) * (places.ndim - axis))
+    given = np.expand_dims(np.where(places < 0, places + count, places), axis)
+    off, on = (np.array(each, object) for each in values.flat)
+    return np.where(given == row, on, off)
 
 
 def _opaque(operation: Operation, arrays: Sequence[Array]) -> Array | None:
