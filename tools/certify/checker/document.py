@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -50,16 +51,18 @@ def _parts(message: Any) -> tuple[int, list[Any]]:
             parts.append(type(message)(**{field.name: content}).SerializeToString())
             size += len(parts[-1])
             continue
+        if field.name == "graph":
+            length, inner = _parts(content)
+            parts += [_head(field.number, length), *inner]
+            size += len(_head(field.number, length)) + length
+            continue
+        may_be_mark = field.name == "metadata_props" and hasattr(message, "graph")
         for item in [content] if hasattr(content, "ListFields") else content[:]:
-            if field.name == "graph":
-                length, inner = _parts(item)
-            else:
-                made = _bytes_of(item)
-                length, inner = len(made), [made if len(made) < LARGE else item]
-            head = _head(field.number, length)
-            size += len(head) + length
-            if not hasattr(message, "graph") or getattr(item, "key", "") != MARK:
-                parts += [head, *inner]
+            made = _bytes_of(item)
+            head = _head(field.number, len(made))
+            size += len(head) + len(made)
+            if not may_be_mark or item.key != MARK:
+                parts += (head, made if len(made) < LARGE else item)
     if len(UnknownFieldSet(message)):  # which protobuf writes last
         parts.append(_bytes_of(message)[size:])
         size += len(parts[-1])
@@ -71,6 +74,7 @@ def _bytes_of(message: Any) -> bytes:
     return made
 
 
+@lru_cache(maxsize=1 << 10)
 def _head(number: int, size: int) -> bytes:
     """Return what protobuf writes before a message: the number of its field, and its size."""
     made = bytearray()
