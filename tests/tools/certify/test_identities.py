@@ -219,6 +219,22 @@ def test_zeros_of_a_target_copy_extents(place: int, target: str, holds: bool) ->
     assert is_proved(*pair) is holds
 
 
+FILLED = """(float[N, 6] x, float[T, N, 6] z) => ({out} out) {{
+    s = Shape({like})  o = ConstantOfShape<value = float[1] {{{number}}}>(s)  m = Mul(x, o)  out = Exp({by}) }}"""
+
+
+@pytest.mark.parametrize(
+    ("like", "number", "holds"), [("x", 1.0, True), ("x", 2.0, False), ("z", 1.0, False)]
+)
+def test_a_value_times_ones_of_its_own_extents_is_that_value(
+    like: str, number: float, holds: bool
+) -> None:
+    out = "float[A, B, C]" if like == "z" else "float[A, B]"
+    pair = (FILLED.format(like=like, number=number, by=by, out=out) for by in ("m", "x"))
+    step = {"step": 1, "identity": "equal operand", "at": "source", "operation": "m"}
+    assert is_proved(*pair, step) is holds
+
+
 LONGER = """(float[N, 8, H, W] x) => (float[A, B, C, D, E, F] out) <int64[6] t = {{{target}}}, int64[1] first = {{0}},
     int64[5] rest = {{8, 4, 2, 4, 2}}> {{
     a = Exp(x)  s = Shape(x)  k = Gather(s, first)  u = Concat<axis = 0>(k, rest)  out = Reshape(a, {by}) }}"""

@@ -127,7 +127,7 @@ class Congruence:
         """Return the key of an operation: it has the results of every other with that key."""
         operation = self.rows(self._filled(operation))
         operands = tuple(
-            -1 if each is None else self.term_of(each) for each in self._unexpanded(operation)
+            -1 if each is None else self.term_of(each) for each in self.unexpanded(operation)
         )
         if operation.kind == "Concat" and not operation.domain:
             operands = self._rejoined_operands(operation, operands)
@@ -243,7 +243,7 @@ class Congruence:
         if self.constants.setdefault(self.key(operation), stored) != stored:
             raise Unproved("the same operation of the same constants has another result")
 
-    def _unexpanded(self, operation: Operation) -> list[Datum | None]:
+    def unexpanded(self, operation: Operation) -> list[Datum | None]:
         """Return the operands of an operation, or others with which it has the same results.
 
         An operand that is expanded to extents that another has anyway is read before: broadcasting

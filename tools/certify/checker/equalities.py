@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .blocks import block_size, same_blocks
 from .congruence import SOURCE
@@ -10,6 +11,7 @@ from .equal_operands import constant_mask, equal_operand
 from .kernels import BOUNDS, stated
 from .movement import same_moves
 from .open_constants import open_constant
+from .operators import BROADCASTING
 from .pools import check_padded, check_same_windows, zero_padding
 from .program import Datum, Operation, Stored, Unproved
 from .recomputation import recomputed
@@ -63,7 +65,10 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
 
 def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     """Prove that the result is equal to an operand."""
-    operand = equal_operand(operation, proof.first_of, proof.shape)
+    same = operation
+    if operation.kind in BROADCASTING and not operation.domain:
+        same = replace(operation, inputs=proof.unexpanded(operation))
+    operand = equal_operand(same, proof.first_of, proof.shape)
     proof.give(operation.outputs[0], proof.term_of(operand))
     operation.outputs[0].stored = operand.stored
     mask = constant_mask(operation)
