@@ -337,6 +337,23 @@ class Search(Proof):
                 line = affine_between(source, unrounded(operation, self.exact))
                 if line is not None:
                     yield {"identity": "layer", "source": source.label, "applies": [stated(line)]}
+        if is_layer and operation.kind in MERGED:
+            yield from ({"identity": "same map", "source": each} for each in self._added(operation))
+
+    def _added(self, operation: Operation) -> Iterator[str]:
+        """Yield the sums of layers of the source on the data of one, with affines between."""
+        queue = [each.outputs[0] for each in self._counterparts(operation)]
+        seen = set(queue)
+        while queue and len(seen) <= MAX_TRIED:
+            readers = [each for same in self._same(queue.pop(0)) for each in same.readers]
+            for reader in readers:
+                result = reader.outputs[0]
+                if result in seen or (reader.kind not in SUMS and own_line(reader) is None):
+                    continue
+                seen.add(result)
+                queue.append(result)
+                if reader.kind in SUMS and not reader.domain:
+                    yield result.label
 
     def _merged(self, operation: Operation) -> Iterator[str]:
         """Yield values of the source that sums of layers, or layers in a row, are, by their names.

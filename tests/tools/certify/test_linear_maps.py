@@ -272,6 +272,24 @@ def test_layers_that_become_one_take_an_affine_that_passed_a_pool(
     assert is_found(BEHIND.format(t=t, w=w, v=v), source, result) is holds
 
 
+@pytest.mark.parametrize(
+    ("sums", "result", "holds"),
+    [
+        ("r = Add(p, q)  y = Add(r, z)", "m = Conv(x, w, c)  y = Add(m, z)", True),
+        ("r = Add(p, q)  t = Mul(r, s)  y = Add(t, z)",
+         "m = Conv(x, w, c)  t = Mul(m, s)  y = Add(t, z)", True),
+        ("r = Add(p, q)  y = Add(r, z)", "m = Conv(x, a, c)  y = Add(m, z)", False),
+        ("r = Add(p, z)  y = Add(r, q)", "m = Conv(x, a, c)  y = Add(m, z)", False),
+    ],
+)  # fmt: skip
+def test_a_merged_layer_with_a_name_of_its_own_is_found(
+    sums: str, result: str, holds: bool
+) -> None:
+    head = f"""(float[1, 2, N, N] x, float[1, 2, N, N] z) => (float[1, 2, N, N] y) <{POINTS},
+    float[2, 1, 1] s = {{2, 3}}, float[2, 2, 1, 1] w = {{3, 2, 3, 7}}>"""
+    assert is_found(head, f"p = Conv(x, a, c)  q = Mul(x, s)  {sums}", result) is holds
+
+
 def test_paths_through_sums_are_followed_once() -> None:
     """64 sums of a value and itself: 2^64 paths, and a weight of 2^64."""
     sums = "  ".join(f"x{i + 1} = Add(x{i}, x{i})" for i in range(64))
