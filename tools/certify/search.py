@@ -64,6 +64,11 @@ def stem(label: str) -> str:
     return label
 
 
+def _alike(kind: str) -> tuple[str, ...]:
+    """Return the operators of the source that an operator of the result may be, with affines."""
+    return (kind, "Unsqueeze") if kind == "Gather" else (kind,)
+
+
 class Search(Proof):
     """A proof that finds its steps: `found` in order, `gaps` for uncovered operations, `misrounded`
     for layers with other numbers than those that follow by some step.
@@ -325,7 +330,7 @@ class Search(Proof):
                 yield {"identity": "same windows", "source": source.label}
             if operation.kind in SIMPLE_REDUCTIONS:
                 yield {"identity": "same reduction", "source": source.label}
-            if operation.kind in CROSSINGS and source.kind == operation.kind:
+            if operation.kind in CROSSINGS and source.kind in _alike(operation.kind):
                 yield from self._crossings(operation, source)
             if is_layer:
                 for claim in self._claims(operation, source):
@@ -574,7 +579,8 @@ class Search(Proof):
         same = self.source.operations.get(operation.label) or self.source.operations.get(
             stem(operation.label)
         )
-        found = {} if same is None or same.kind != operation.kind else {same.label: same}
+        is_named = same is not None and same.kind in _alike(operation.kind)
+        found = {same.label: same} if same is not None and is_named else {}
         for operand in operation.inputs:
             if operand is not None and operand.stored is None:
                 base = self.base(operand)

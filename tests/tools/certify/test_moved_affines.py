@@ -61,6 +61,20 @@ def test_a_mean_that_counts_padding_takes_a_shift_where_there_is_none(
     assert is_found(head, source, result) is holds
 
 
+@pytest.mark.parametrize(
+    ("place", "axis", "factor", "holds"),
+    [(1, 1, "k", True), (2, 1, "k", False), (1, 2, "k", False), (1, 1, "m", False)],
+)
+def test_a_factor_passes_a_gather_that_keeps_its_axis(
+    place: int, axis: int, factor: str, holds: bool
+) -> None:
+    head = f"""(float[2, 4, 3] x) => (float[A, B, C] y) <float k = {{2}}, float m = {{3}},
+    int64 i = {{1}}, int64[1] j = {{{place}}}, int64[1] a = {{1}}>"""
+    source = "s = Mul(x, k)  g = Gather<axis = 1>(s, i)  u = Unsqueeze(g, a)  y = Sigmoid(u)"
+    result = f"u = Gather<axis = {axis}>(x, j)  v = Mul(u, {factor})  y = Sigmoid(v)"
+    assert is_found(head, source, result) is holds
+
+
 MEAN = """(float[2, 2, 2] x) => (float[A, B, C] y) <float[2] k = {{1, 5}}, float[2] two = {{2, {scale}}},
     float m = {{{mean}}}, float one = {{2}}, int64[1] last = {{2}}>"""
 

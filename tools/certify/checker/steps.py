@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ def permuted(proof: Relations, step: Step, operation: Operation) -> Operation:
 def counterpart(proof: Relations, step: Step, operation: Operation) -> Operation:
     """Return the operation of the source that does the same with other operands."""
     source = permuted(proof, step, proof.operation_of_source(step.get("source")))
+    if operation.kind == "Gather" and source.kind == "Unsqueeze":
+        source = _with_axis(proof, source, operation)
     if (source.domain, source.version) != (operation.domain, operation.version) or (
         source.kind != operation.kind and {source.kind, operation.kind} != DENSE
     ):
@@ -43,6 +46,22 @@ def counterpart(proof: Relations, step: Step, operation: Operation) -> Operation
     if source.domain or source.bodies:
         raise Unproved(f"{source.kind} is no operator whose identities are known")
     return source
+
+
+def _with_axis(proof: Relations, source: Operation, operation: Operation) -> Operation:
+    """Return the Gather that keeps its axis which an Unsqueeze of the source's Gather is.
+
+    Raises Unproved unless it has the class of that Unsqueeze.
+    """
+    data = source.operand(0)
+    inner = None if data is None else proof.first_of(data).producer
+    if inner is None or inner.kind != "Gather":
+        raise Unproved("it is no Gather of one position")
+    inputs = [inner.inputs[0], *operation.inputs[1:]]
+    made = replace(operation, inputs=inputs, outputs=source.outputs)
+    if proof.terms.get((*proof.key(made), 0)) != proof.term_of(source.outputs[0]):
+        raise Unproved("it is a Gather of other positions")
+    return made
 
 
 def channel_axis(step: Step, rank: int) -> int:
