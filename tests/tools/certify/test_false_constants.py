@@ -5,6 +5,7 @@ condition accepts.
 from __future__ import annotations
 
 import base64
+import math
 
 import numpy as np
 import pytest
@@ -30,6 +31,33 @@ def _steps(*steps: tuple[str, str, str, list[dict[str, object]]]) -> list[dict[s
     ]
 
 
+COUNTED = """(float[3] x) => (float[3] y) <float zero = {{0}}, float end = {{{end}}},
+    float step = {{{step}}}, float[3] a = {{1, 5, 9}}, float low = {{2}}, float[3] k = {{{k}}}>
+    {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "end", "step", "k", "holds"),
+    [
+        ("Range(zero, end, step)", 3, 1, "0, 1, 2", True),
+        ("Range(zero, end, step)", 5, 2, "0, 2, 4", True),
+        ("Range(zero, end, step)", 3, 1, "0, 1, 3", False),
+        ("Range(zero, end, step)", 1.5, 0.5, "0, 0.5, 1", False),  # runtimes may count otherwise
+        ("Range(zero, end, step)", 3e7, 1e7, "0, 1e7, 2e7", False),
+        ("Clip(a, low)", 0, 1, "2, 5, 9", True),
+        ("Clip(a, , low)", 0, 1, "1, 2, 2", True),
+        ("Clip(a, , low)", 0, 1, "2, 5, 9", False),
+    ],
+)
+def test_floats_are_counted_and_clipped(
+    operator: str, end: float, step: float, k: str, holds: bool
+) -> None:
+    bodies = f"c = {operator}  y = Mul(x, c)", "y = Mul(x, k)"
+    pair = (COUNTED.format(end=end, step=step, k=k, body=body) for body in bodies)
+    constant = {"step": 1, "identity": "constant", "at": "source", "operation": "c"}
+    assert is_proved(*pair, constant) is holds
+
+
 COMPUTED = """(float[2, 2] x) => (float[2, 2] y) <{kind}[2, 2] a = {{1, 2, 2, 4}},
     {kind}[1, 2] b = {{2, 3}}, int64[1] axes = {{1}}, int64[2] s = {{1, 2}}, float[1, 2] k = {{{k}}}>
     {{ {body} }}"""
@@ -42,6 +70,9 @@ COMPUTED = """(float[2, 2] x) => (float[2, 2] y) <{kind}[2, 2] a = {{1, 2, 2, 4}
         ("ReduceL1(a, axes)", (3.0, 6.0)),
         ("ReduceL2(a, axes)", (5.0**0.5, 20.0**0.5)),
         ("ReduceMean(a, axes)", (1.5, 3.0)),
+        ('Einsum<equation = "ij,kj->i">(a, b)', (8.0, 16.0)),
+        ("Sin(b)", (math.sin(2), math.sin(3))),
+        ("Cos(b)", (math.cos(2), math.cos(3))),
     ],
 )
 @pytest.mark.parametrize("ulps", [0, 1])

@@ -12,10 +12,12 @@ from .lines import is_rounding
 from .program import Array, Operation, Stored, Unproved
 
 BOUNDS: dict[str, tuple[float, float]] = {
+    "Cos": (3.0, np.inf),
     "Exp": (2.0, np.inf),
     "Log": (3.0, np.inf),
     "Pow": (2.0, np.inf),
     "Sigmoid": (64.0, 2.0),
+    "Sin": (3.0, np.inf),
     "Softplus": (5.0, np.inf),
     "Tanh": (5.0, np.inf),
 }

@@ -12,6 +12,7 @@ from onnx import helper
 from .affine_operators import EPSILON
 from .kernels import BOUNDS
 from .layer_constants import scale_places
+from .lines import FORMATS
 from .program import FLOATS, Array, Operation, Stored, Unproved, product, static
 from .slices import bounds_of, selected
 
@@ -113,14 +114,18 @@ def _power(operation: Operation, arrays: list[Array]) -> Array:
 
 
 def _range(operation: Operation, arrays: list[Array]) -> Array:
-    start, limit, delta = (each.reshape(()) for each in arrays)
-    if (
-        start.dtype.kind not in "iu"
-        or not delta
-        or abs((int(limit) - int(start)) // int(delta)) > MAX_ELEMENTS
-    ):
-        raise Unproved("the range is not one of integers, or too large")
-    return np.arange(int(start), int(limit), int(delta)).astype(start.dtype)
+    """Return a Range of whole numbers, floats as far as the type has all of them."""
+    given = [each.reshape(()) for each in arrays]
+    if any(each.dtype.kind not in "iuf" or each != np.floor(each) for each in given):
+        raise Unproved("the range is not one of whole numbers")
+    start, limit, delta = (int(each) for each in given)
+    if not delta or abs((limit - start) // delta) > MAX_ELEMENTS:
+        raise Unproved("the range is too large")
+    if given[0].dtype.kind == "f":
+        dtype = helper.tensor_dtype_to_np_dtype(operation.outputs[0].kind)
+        if max(abs(start), abs(limit) + abs(delta)) > 2.0 ** FORMATS[dtype.name][0]:
+            raise Unproved("a number of the range may not be exact")
+    return np.arange(start, limit, delta).astype(given[0].dtype)
 
 
 def _gather_nd(operation: Operation, arrays: list[Array]) -> Array:
@@ -146,6 +151,14 @@ def _clip(operation: Operation, arrays: list[Array]) -> Array:
     if len(arrays) != 3:
         raise Unproved("a Clip without both bounds as inputs is not computed")
     return np.asarray(np.minimum(np.maximum(arrays[0], arrays[1]), arrays[2]))
+
+
+def _bound(clip: Operation, index: int) -> Stored | None:
+    """Return the constant bound of a Clip of floats, an infinite one where it has none."""
+    data, bound = clip.operand(0), clip.operand(index)
+    if bound is not None or data is None or data.stored is None or not data.is_float:
+        return None if bound is None else bound.stored
+    return Stored(None, np.array(np.inf if index == 2 else -np.inf, data.stored.array.dtype))
 
 
 def _reduce(function: Callable[..., Any]) -> Evaluate:
@@ -185,6 +198,13 @@ def _product(_operation: Operation, arrays: list[Array]) -> Array:
     if product(rows) * product((*arrays[1].shape[:-2], *columns)) > MAX_ELEMENTS:
         raise Unproved("the result is too large")
     return np.asarray(np.matmul(*arrays))
+
+
+def _einsum(operation: Operation, arrays: list[Array]) -> Array:
+    equation = operation.attributes["equation"].decode().replace(" ", "")
+    if "->" not in equation or "..." in equation:
+        raise Unproved("an equation without a result, or with an ellipsis")
+    return np.asarray(np.einsum(equation, *arrays))
 
 
 def _batch_norm(operation: Operation, arrays: list[Array]) -> Array:
@@ -238,6 +258,8 @@ EVALUATORS: dict[str, Evaluate] = {
     "Abs": _elementwise(np.abs),
     "Sqrt": _elementwise(np.sqrt),
     "Reciprocal": _elementwise(np.reciprocal),
+    "Sin": _elementwise(np.sin),
+    "Cos": _elementwise(np.cos),
     "Exp": _elementwise(np.exp),
     "Log": _elementwise(np.log),
     "Tanh": _elementwise(np.tanh),
@@ -267,6 +289,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "ReduceL1": _of_floats(_reduce(lambda array, **given: np.abs(array).sum(**given))),
     "ReduceL2": _of_floats(_reduce(_norm)),
     "MatMul": _of_floats(_product),
+    "Einsum": _of_floats(_einsum),
     "BatchNormalization": _batch_norm,
     "Clip": _clip,
     "Relu": _elementwise(lambda array: np.maximum(array, 0)),
@@ -292,6 +315,8 @@ def recomputed(operation: Operation) -> list[Stored]:
     if operation.kind == "QuantizeLinear":
         return [_quantized(operation)]
     given = [each.stored if each is not None else None for each in operation.inputs]
+    if operation.kind == "Clip" and operation.version >= 11:
+        given = [given[0], *(_bound(operation, i) for i in (1, 2))]
     if not given or any(stored is None for stored in given):
         raise Unproved("an input is not constant")
     stored = [each for each in given if each is not None]
