@@ -75,15 +75,18 @@ def evaluate_normalization(node: Node, inputs: Inputs) -> tuple[Array, ...]:
     Mean and variance are operands, or those of each channel of each sample.
     """
     dtype, epsilon = input_dtype(node), node.attrs.get("epsilon", DEFAULT_EPSILON)
-    data, *vectors = [to_float64(array) for array in operands(inputs)]
+    given = operands(inputs)
+    if any(array.dtype.kind == "c" for array in given):
+        raise NotEvaluable("complex numbers")
+    data, *vectors = [to_float64(array) for array in given]
     if dtype is None or data.ndim < 2 or not data.size:
         raise NotEvaluable("data without channels or elements")
     if any(vector.shape != data.shape[1:2] for vector in vectors):
         raise NotEvaluable("parameters that do not fit the channels")
     assert isinstance(epsilon, float)
     over, view = tuple(range(2, data.ndim)), (-1, *(1,) * (data.ndim - 2))
-    gamma, beta, *given = [vector.reshape(view) for vector in vectors]
-    mean, var = given or (data.mean(over, keepdims=True), data.var(over, keepdims=True))
+    gamma, beta, *known = [vector.reshape(view) for vector in vectors]
+    mean, var = known or (data.mean(over, keepdims=True), data.var(over, keepdims=True))
     with np.errstate(all="ignore"):
         result = (data - mean) * (gamma / np.sqrt(var + epsilon)) + beta
     return (round_to(result, dtype),)
