@@ -919,3 +919,29 @@ def test_a_constant_that_is_declared_without_a_shape_is_no_empty_initializer() -
     onnx.checker.check_model(result.model, full_check=True)
     assert not result.model.graph.value_info
     assert unfold(result.model, result.fold_map) == model
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+def test_a_function_with_the_name_of_a_normalization_is_no_normalization(is_function: bool) -> None:
+    """A call with training_mode=1 became an InstanceNormalization; the operator does."""
+    names = ["x", *"sbmv"]
+    body = helper.make_function(
+        "",
+        "BatchNormalization",
+        names,
+        ["y"],
+        [make("Exp", ["x"], ["y"])],
+        [helper.make_opsetid("", 18)],
+        ["training_mode"],
+    )
+    inputs = [info("x", (1, 2, 4)), *(info(name, (2,)) for name in "sbmv")]
+    call = make("BatchNormalization", names, ["y"], training_mode=1)
+    graph = helper.make_graph([call], "g", inputs, [info("y", (1, 2, 4))])
+    model = helper.make_model(
+        graph,
+        functions=[body] if is_function else [],
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    kinds = [node.op_type for node in irc.compile(model).model.graph.node]
+    assert kinds == ["BatchNormalization" if is_function else "InstanceNormalization"]

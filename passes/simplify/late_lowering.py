@@ -14,7 +14,7 @@ from ...ir.types import dtype_of, shape_of
 def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """Op(x, c) -> op(x, c), if c has become a constant: whether a Dropout trains, for one"""
     domain, _, op_type = node.op.partition("::")
-    if node.overload or node.regions or (domain, op_type, "") in rewriter.module.functions:
+    if _is_call(node, rewriter) or node.regions:
         return rewriter.decline("it is a call, or has bodies")
     view = NodeView(
         node.opset, node.attrs, node.inputs, tuple([value.name for value in node.outputs])
@@ -31,11 +31,18 @@ def lower_late(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> boo
     return True
 
 
+def _is_call(node: Node, rewriter: Rewriter) -> bool:
+    """Return whether a foreign operator is a call of a function of the model."""
+    domain, _, op_type = node.op.partition("::")
+    return bool(node.overload) or (domain, op_type, "") in rewriter.module.functions
+
+
 @rule(affine="untouched")
 def normalize_one_sample(node: Node, rewriter: Rewriter, evaluator: ShapeEvaluator) -> bool:
     """BatchNormalization(x, gamma, beta){training_mode=1} -> instance_norm, if x is one sample"""
-    domain = node.op.partition("::")[0]
-    if domain or node.attrs.get("training_mode") != 1 or any(v.users for v in node.outputs[1:]):
+    if _is_call(node, rewriter):
+        return rewriter.decline("it is a call")
+    if node.attrs.get("training_mode") != 1 or any(value.users for value in node.outputs[1:]):
         return rewriter.decline("it does not train, or its statistics are read")
     data, gamma, beta = map(node.operand, range(3))
     shape = shape_of(data.type)
