@@ -110,8 +110,7 @@ def _crosses(proof: Relations, step: Step, operation: Operation) -> None:
         except (ValueError, IndexError, TypeError):
             reason = Unproved("the extents do not fit the affine")
             continue
-        for i, result in enumerate(operation.outputs[len(found) :]):
-            proof.give(result, proof.term(("unread", proof.side, operation.label, i)))
+        proof.give_unread(operation.outputs[len(found) :])
         for result, given, line in zip(operation.outputs, source.outputs, found, strict=False):
             if line is None:
                 proof.give(result, proof.term_of(given))

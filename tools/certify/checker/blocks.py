@@ -10,17 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .movement import MAX_OPERATIONS
 from .program import Array, Datum, Operation, Unproved, static
-from .slices import bounds_of
-
-END = (1 << 31) - 1
-"""A bound of a Slice that is behind all elements."""
+from .slices import END, bounds_of
 
 MAX_CHANNELS = 1 << 14
 """Most channels of a value that is looked at."""
-
-MAX_OPERATIONS = 64
-"""Most operations in a row."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,6 +8,7 @@ tensor. None of these needs a step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,11 @@ class Congruence:
         if not self.enclosing:
             self.integers.note_extents(shape or ())
 
+    def give_unread(self, values: Iterable[Datum]) -> None:
+        """Give results of which nothing is known classes of their own."""
+        for value in values:
+            self.give(value, self.term(("unread", self.side, value.label)))
+
     def body(self, body: Block, inputs: Iterable[int]) -> tuple[int, ...]:
         """Enter a body whose inputs have these classes; return the classes of its results."""
         for value, term in zip(body.inputs, inputs, strict=True):
@@ -214,8 +220,7 @@ class Congruence:
         except (Unproved, ValueError, TypeError, KeyError):
             return operation
         attributes = {"value": Stored(None, made.array.reshape(-1))}
-        kind = (operation.label, "", full.kind, full.version)
-        return Operation(*kind, attributes, {}, full.inputs, operation.outputs)
+        return replace(full, attributes=attributes, outputs=operation.outputs)
 
     def rows(self, operation: Operation) -> Operation:
         """Return the Gather of rows that a GatherND is, or the operation."""
@@ -232,8 +237,7 @@ class Congruence:
             if not groups or groups[-1]:
                 return operation
             taken = Datum(places.label, kind=places.kind, term=self.view_term(core, groups[:-1]))
-        kind = (operation.label, "", "Gather", operation.version)
-        return Operation(*kind, {}, {}, [data, taken], operation.outputs)
+        return replace(operation, kind="Gather", attributes={}, inputs=[data, taken])
 
     def agree(self, operation: Operation, stored: Stored) -> None:
         """Refuse a constant that another operation with equal operands computed otherwise.
@@ -389,18 +393,17 @@ class Congruence:
     def _picked(self, operation: Operation) -> int | None:
         """Return the class of a Gather at one position: one that keeps the axis, without it."""
         data, place = operation.operand(0), operation.operand(1)
-        shape = None if data is None else self.shape(data)
-        if operation.kind != "Gather" or operation.domain or data is None or shape is None:
+        if operation.kind != "Gather" or operation.domain or data is None or place is None:
             return None
-        if data.stored is not None or place is None or place.stored is None:
+        if data.stored is not None or place.stored is None or place.stored.array.ndim:
             return None
-        if place.stored.array.ndim:
+        shape = self.shape(data)
+        if shape is None:
             return None
         axis = int(operation.attributes.get("axis", 0)) % max(1, len(shape))
         kept = Stored(None, place.stored.array.reshape(1))
         places = Datum(place.label, None, 0, place.kind, (1,), kept)
-        kind = (operation.label, "", "Gather", operation.version)
-        row = Operation(*kind, operation.attributes, {}, [data, places], operation.outputs)
+        row = replace(operation, inputs=[data, places])
         core, wide = self.term((*self.key(row), 0)), (*shape[:axis], 1, *shape[axis + 1 :])
         self.shapes.setdefault(core, wide)
         groups = whole(wide)
@@ -412,17 +415,22 @@ class Congruence:
         That is an InstanceNormalization.
         """
         data = operation.operand(0)
-        shape = None if data is None else self.shape(data)
         is_training = operation.version >= 14 and operation.attributes.get("training_mode")
         if operation.kind != "BatchNormalization" or operation.domain or not is_training:
             return None
+        shape = None if data is None else self.shape(data)
         if shape is None or len(shape) < 3 or shape[0] != 1:
             return None
         for i, other in enumerate(operation.outputs[1:], 1):
             self.give(other, self.term((*key, i)))
         given = {k: v for k, v in operation.attributes.items() if k == "epsilon"}
-        kind = (operation.label, "", "InstanceNormalization", operation.version)
-        same = Operation(*kind, given, {}, operation.inputs[:3], operation.outputs[:1])
+        same = replace(
+            operation,
+            kind="InstanceNormalization",
+            attributes=given,
+            inputs=operation.inputs[:3],
+            outputs=operation.outputs[:1],
+        )
         return self.term((*self.key(same), 0))
 
     def _full(self, operation: Operation) -> int | None:

@@ -53,8 +53,9 @@ def _parts(message: Any) -> tuple[int, list[Any]]:
             continue
         if field.name == "graph":
             length, inner = _parts(content)
-            parts += [_head(field.number, length), *inner]
-            size += len(_head(field.number, length)) + length
+            head = _head(field.number, length)
+            parts += [head, *inner]
+            size += len(head) + length
             continue
         may_be_mark = field.name == "metadata_props" and hasattr(message, "graph")
         for item in [content] if hasattr(content, "ListFields") else content[:]:

@@ -14,6 +14,7 @@ from .parts import rejoined
 from .program import Array, Datum, Operation, Same, Unproved, product, static
 from .result_extents import ShapeOf
 from .settled import is_settled
+from .slices import END
 
 Condition = Callable[[Operation], int]
 """Returns the index of the operand that is equal to the result. Raises Unproved."""
@@ -129,7 +130,7 @@ def _slice(operation: Operation) -> int:
         starts is not None
         and ends is not None
         and not any(starts)
-        and min(ends, default=1 << 62) >= (1 << 31) - 1
+        and min(ends, default=END) >= END
         and (
             operation.operand(4) is None or (steps is not None and all(step == 1 for step in steps))
         )

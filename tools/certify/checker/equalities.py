@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from .blocks import block_size, same_blocks
@@ -55,7 +55,7 @@ def _constant(proof: Relations, step: Step, operation: Operation) -> None:
         each.stored.is_unrounded for each in operation.inputs if each is not None and each.stored
     )
     key = proof.key(operation)
-    _give_unread(proof, operation, operation.outputs[len(found) :])
+    proof.give_unread(operation.outputs[len(found) :])
     for i, (value, stored) in enumerate(zip(operation.outputs, found, strict=False)):
         stored.is_unrounded |= is_unrounded
         value.stored = stored
@@ -73,17 +73,11 @@ def _equal_operand(proof: Relations, step: Step, operation: Operation) -> None:
     operation.outputs[0].stored = operand.stored
     mask = constant_mask(operation)
     if mask is None:
-        _give_unread(proof, operation, operation.outputs[1:])
+        proof.give_unread(operation.outputs[1:])
         return
     for other in operation.outputs[1:]:
         other.stored = Stored(None, mask)
         proof.give(other, proof.term(other.stored.key))
-
-
-def _give_unread(proof: Relations, operation: Operation, values: Sequence[Datum]) -> None:
-    """Give results of which nothing is known terms of their own."""
-    for value in values:
-        proof.give(value, proof.term(("unread", proof.side, value.label)))
 
 
 def _same_moves(proof: Relations, step: Step, operation: Operation) -> None:

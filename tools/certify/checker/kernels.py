@@ -24,7 +24,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 """The error of kernels in machine epsilons: relative to the exact number, and absolute."""
 
 EXACT = (0.0, 0.5, 1.0)
-"""Results that kernels compute without an error: of Exp, Sigmoid and Tanh of 0, and Log of 1."""
+"""Results that kernels compute without an error: Log of 1, and all others of 0."""
 
 INTEGERS: dict[int, np.dtype[Any]] = {2: np.dtype("<i2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
 """By the size of a float, the integers that are as large."""

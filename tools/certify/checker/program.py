@@ -128,10 +128,8 @@ class Stored:
         """Element type, extents and elements."""
         if self._key is None:
             tensor = self._tensor
-            if tensor is not None and tensor.HasField("raw_data"):
+            if tensor is not None:
                 kind, extents = tensor.data_type, tuple(tensor.dims)
-            elif tensor is not None:
-                kind, extents = tensor.data_type, self.array.shape
             else:
                 kind, extents = helper.np_dtype_to_tensor_dtype(self.array.dtype), self.array.shape
             self._key = ("constant", kind, extents, _Elements(self._content))

@@ -10,6 +10,9 @@ from .affine_operators import own_line
 from .lines import Line
 from .program import Array, Datum, Operation, Unproved
 
+END = (1 << 31) - 1
+"""Least bound of a Slice that is behind all elements of any axis."""
+
 MAX_SLICES = 16
 """Most operators in a row that are looked at as one Slice."""
 
